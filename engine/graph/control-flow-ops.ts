@@ -40,7 +40,10 @@ export function choose<const Names extends readonly string[]>(
     ...node,
     domain: standardDomain,
     inputs: [condition],
-    attributes: { then_branch: { kind: "graph", value: thenBranch }, else_branch: { kind: "graph", value: elseBranch } },
+    attributes: {
+      then_branch: { kind: "graph", value: thenBranch },
+      else_branch: { kind: "graph", value: elseBranch },
+    },
     outputs,
   }) as ValuePerElement<Names>;
 }

@@ -6,9 +6,9 @@ import { createHash } from "node:crypto";
 import { access, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 
+import { invariant } from "../contract/errors.ts";
 import { timePhase } from "../contract/start-phase.ts";
 import type { OnStartPhase } from "../contract/start-phase.ts";
-import { invariant } from "../contract/errors.ts";
 import { externalDataFolder } from "../graph/external-data.ts";
 import type { GraphBuilder } from "../graph/graph-builder.ts";
 import { writeAtomically } from "../weights/atomic-file.ts";
@@ -79,7 +79,10 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
     decoder: await buildDecoder(
       isMeasured
         ? kvPrecision
-        : { kind: "int8", steps: await measureSteps(await buildDecoder({ kind: "activations" }), maxModelLen, options) },
+        : {
+            kind: "int8",
+            steps: await measureSteps(await buildDecoder({ kind: "activations" }), maxModelLen, options),
+          },
     ),
     visionEncoder:
       model.visionEncoder === null || visionGraph === null

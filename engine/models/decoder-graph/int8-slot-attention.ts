@@ -109,7 +109,11 @@ function attendToChunk(
   const { graph } = context;
   const { name, numKvHeads, headDim } = attention;
   invariant(key !== null && value !== null, "a chunk's keys and values are separate");
-  const throughCache = (part: "key" | "value", rows: Value, past: Value): { own: Value; past: Value; present: Value } => {
+  const throughCache = (
+    part: "key" | "value",
+    rows: Value,
+    past: Value,
+  ): { own: Value; past: Value; present: Value } => {
     const codes = quantizeLinearPerChannel(graph, `${name}.${part}.codes`, rows, steps[part]);
     const before = sliceBefore(graph, `${name}.${part}.past`, past, {
       axis: 2,
@@ -148,7 +152,12 @@ function attendToChunk(
 }
 
 /** [N, numHeads * headDim]. */
-export function flat({ graph }: GraphContext, { numHeads, headDim }: CachedAttention, name: string, rows: Value): Value {
+export function flat(
+  { graph }: GraphContext,
+  { numHeads, headDim }: CachedAttention,
+  name: string,
+  rows: Value,
+): Value {
   const shape = graph.constant("attention.flat_shape", "int64", [2], [-1, numHeads * headDim]);
   return reshape(graph, `${name}.flat`, rows, shape, [tokens, numHeads * headDim]);
 }
@@ -167,7 +176,12 @@ function stepsOf(
 ): { readonly key: Value; readonly value: Value } {
   const width = numKvHeads * headDim;
   const step = (part: "key" | "value"): Value =>
-    context.graph.constant(`kv_steps.${layer}.${part}`, "float32", [width], [...stepValues(context, layer, part, width)]);
+    context.graph.constant(
+      `kv_steps.${layer}.${part}`,
+      "float32",
+      [width],
+      [...stepValues(context, layer, part, width)],
+    );
   return { key: step("key"), value: step("value") };
 }
 
@@ -187,12 +201,7 @@ function repeated(
 }
 
 /** Ones before the steps are measured: then only names and shapes matter. */
-function stepValues(
-  { kvPrecision }: GraphContext,
-  layer: number,
-  part: "key" | "value",
-  width: number,
-): Float32Array {
+function stepValues({ kvPrecision }: GraphContext, layer: number, part: "key" | "value", width: number): Float32Array {
   const steps = kvPrecision.kind === "int8" ? kvPrecision.steps : null;
   if (steps === null) return new Float32Array(width).fill(1);
   const start = (2 * layer + (part === "key" ? 0 : 1)) * width;

@@ -82,4 +82,3 @@ function tokenRows({ graph }: GraphContext, { tokenIds, inputShape }: SlotValues
   const rows = range(graph, "rotary.own_rows.flat", numTokens, tokens);
   return reshape(graph, "rotary.own_rows", rows, inputShape, [batch, length]);
 }
-

@@ -25,7 +25,8 @@ export async function findKvSteps(
   const known = await readFile(file).catch(() => null);
   const { numLayers, numKvHeads, headDim } = decoder;
   const numSteps = 2 * numLayers * numKvHeads * headDim;
-  if (known?.byteLength === numSteps * Float32Array.BYTES_PER_ELEMENT) return new Float32Array(new Uint8Array(known).buffer);
+  if (known?.byteLength === numSteps * Float32Array.BYTES_PER_ELEMENT)
+    return new Float32Array(new Uint8Array(known).buffer);
   // Imported here because most starts measure nothing.
   const { Piscina } = await import("piscina");
   const filename = moduleUrl("./measure-kv-steps", import.meta.url).href;

@@ -17,8 +17,12 @@ export interface KvMeasurement {
 /** Largest magnitude that a code stands for, in steps. */
 const LARGEST_CODE = 127;
 
-/** Other texts and pictures have larger magnitudes than the measured one. A wider range costs a quarter of a bit. */
-const HEADROOM = 1.2;
+/**
+ * Other texts and pictures have larger magnitudes than the measured one. Clipping costs more than coarse steps: over the
+ * random checkpoints of the tests, the worst divergence from float32 is 0.28 with a factor of 1.2, 0.02 with 2 and 0.07
+ * with 4.
+ */
+const HEADROOM = 2;
 
 /** A channel that is always zero has any step but zero. */
 const SMALLEST_STEP = 1e-8;
@@ -50,7 +54,7 @@ export function measureKvSteps({ decoder, externalDataFolder, numThreads, tokenI
   binding.run();
   const steps = new Float32Array(caches.length * width);
   caches.forEach(({ data }, index) => {
-    const rows = data as Float32Array;
+    const rows = data;
     for (let place = 0; place < rows.length; place++) {
       const head = Math.floor(place / (numTokens * headDim));
       const channel = index * width + head * headDim + (place % headDim);
