@@ -123,6 +123,7 @@ const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>
   chatTemplate: "CHAT_TEMPLATE sets the template.",
   kvCacheDtype: "KV_CACHE_DTYPE sets it.",
   cacheFolder: "CACHE_FOLDER sets the folder.",
+  hubCacheFolder: "HF_HUB_CACHE sets the folder.",
 };
 
 function settingHint({ setting }: EngineError): string {

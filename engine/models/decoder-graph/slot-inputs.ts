@@ -7,6 +7,7 @@ import type { CachedAttention, DecoderInputs } from "./decoder-inputs.ts";
 import { attendToInt8Cache, chunkOf, flat, type Chunk } from "./int8-slot-attention.ts";
 import { batch, cacheLength, imageTokens, length, tokens } from "./sizes.ts";
 import { attentionRotates, queryKeyValue, type SlotValues } from "./slot-projections.ts";
+import { createSlotRecurrence } from "./slot-recurrence.ts";
 
 export function createSlotInputs(context: GraphContext): DecoderInputs {
   const { graph } = context;
@@ -44,6 +45,7 @@ export function createSlotInputs(context: GraphContext): DecoderInputs {
       };
     },
     attend: (attention) => attend(context, values, chunk, attention),
+    ...createSlotRecurrence(context, values),
   };
 }
 

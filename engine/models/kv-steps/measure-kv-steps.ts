@@ -46,6 +46,11 @@ export function measureKvSteps({ decoder, externalDataFolder, numThreads, tokenI
     binding.bindOutput(`present.${name}`, cache);
     return cache;
   });
+  for (const [name, shape] of statesOf(decoder)) {
+    const state = owned.use(session.allocateTensor("float32", shape));
+    binding.bindInput(`past.${name}`, state);
+    binding.bindOutput(`present.${name}`, state);
+  }
   for (const [name, tensor] of Object.entries(inputsOf(decoder, tokenIds))) {
     binding.bindInput(name, owned.use(tensor));
   }
@@ -65,6 +70,16 @@ export function measureKvSteps({ decoder, externalDataFolder, numThreads, tokenI
   return steps;
 }
 
+/** States of recurrent layers, zeros before the first token. */
+function statesOf({ recurrent }: DecoderGraph): [name: string, shape: readonly number[]][] {
+  if (recurrent === undefined) return [];
+  const { numLayers, numChannels, kernelSize, numHeads, keyDim, valueDim } = recurrent;
+  return Array.from({ length: numLayers }, (_, layer) => layer).flatMap((layer) => [
+    [`${layer}.convolution`, [1, kernelSize - 1, numChannels]],
+    [`${layer}.state`, [1, numHeads, keyDim, valueDim]],
+  ]);
+}
+
 function inputsOf(decoder: DecoderGraph, tokenIds: readonly number[]): Record<string, Tensor> {
   const numTokens = tokenIds.length;
   const int64 = (values: readonly number[], shape: readonly number[]): Tensor =>
@@ -79,6 +94,7 @@ function inputsOf(decoder: DecoderGraph, tokenIds: readonly number[]): Record<st
       image_embeds: Tensor.fromTypedArray("float32", new Float32Array(0), [0, decoder.imageWidth]),
       image_positions: int64([], [0, 1]),
     }),
+    ...(decoder.recurrent && { updates_state: Tensor.fromTypedArray("bool", Uint8Array.of(1), [1]) }),
     ...(decoder.takesPositions && { positions: int64([...places, ...places, ...places], [3, numTokens]) }),
   };
 }
