@@ -40,12 +40,9 @@ test("a run computes the branch that the condition names", async () => {
     binding.bindInput("condition", chosen);
     binding.bindOutput("y", y);
     binding.run();
-    return [...values];
+    return values.join(" ");
   });
-  expect(results).toEqual([
-    [6, 10],
-    [27, 125],
-  ]);
+  expect(results).toEqual(["6 10", "27 125"]);
 });
 
 test("the memory of a choice is that of its larger branch", () => {
