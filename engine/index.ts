@@ -26,6 +26,7 @@ export type {
   DeviceName,
   DtypeName,
   EngineConfig,
+  HubConfig,
   ImageLimits,
   KvLayoutName,
   LogitsProcessorReference,

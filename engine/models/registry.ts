@@ -13,6 +13,7 @@ import { persimmonDefinition } from "./persimmon/definition.ts";
 import { mistral3Definition, pixtralDefinition } from "./pixtral/definition.ts";
 import { qwen25VlDefinition } from "./qwen2-5-vl/definition.ts";
 import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
+import { qwen35TextDefinition } from "./qwen3-5/definition.ts";
 import { qwen3VlDefinition } from "./qwen3-vl/definition.ts";
 
 const definitions: readonly ModelDefinition[] = [
@@ -20,6 +21,7 @@ const definitions: readonly ModelDefinition[] = [
   mistralDefinition,
   qwen2Definition,
   qwen3Definition,
+  qwen35TextDefinition,
   persimmonDefinition,
   llavaDefinition,
   llavaNextDefinition,
