@@ -1,4 +1,5 @@
 /** The engine's public surface. Code outside `engine/` imports only this file. */
+export type { CudaDevice } from "./runtime/cuda-driver.ts";
 export { createEngine } from "./create-engine.ts";
 export type { EngineOptions } from "./default-config.ts";
 export type {
@@ -25,6 +26,7 @@ export type {
   DeviceName,
   DtypeName,
   EngineConfig,
+  HubConfig,
   ImageLimits,
   KvLayoutName,
   LogitsProcessorReference,
