@@ -3,7 +3,7 @@
  * text, or its thinking if it has no text yet.
  */
 import { EngineError } from "../contract/errors.ts";
-import type { ChatMessage, ChatPromptInput, ContentPart } from "../contract/generation-request.ts";
+import type { ChatMessage, ChatPromptInput } from "../contract/generation-request.ts";
 
 export interface OpenConversation {
   /** The continued text of the last message ends with a tag. */
@@ -68,11 +68,9 @@ function withTag(message: ChatMessage, tag: string): ChatMessage | null {
   if (continuesThinking(message)) return { ...message, content: "", reasoning: reasoning + tag };
   if (typeof content === "string") return { ...message, content: content + tag };
   const index = content.findLastIndex(({ type }) => type === "text");
-  if (index === -1) return null;
-  const tagged = content.map((part, at): ContentPart =>
-    at === index && part.type === "text" ? { ...part, text: part.text + tag } : part,
-  );
-  return { ...message, content: tagged };
+  const part = content[index];
+  if (part?.type !== "text") return null;
+  return { ...message, content: content.with(index, { ...part, text: part.text + tag }) };
 }
 
 function refusal(message: string): EngineError {
