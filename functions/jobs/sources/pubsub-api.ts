@@ -5,9 +5,7 @@ import { request } from "undici";
 
 const googleUrl = "https://pubsub.googleapis.com";
 const scopes = ["https://www.googleapis.com/auth/pubsub"];
-/** Pub/Sub answers a call for messages by itself; this is for a connection that hangs. */
-const PULL_TIMEOUT_MS = 120_000;
-/** Time limit of the other calls, with their retries. */
+/** Time limit of calls that do not wait for messages, with their retries. */
 const CALL_TIMEOUT_MS = 15_000;
 /** Delays before the second attempt and the further ones. Calls for messages are repeated by the runner. */
 const retryMs = [200, 1_000, 3_000] as const;
@@ -16,7 +14,7 @@ export interface PubSubApi {
   readonly get: <Answer>(resource: string) => Promise<Answer>;
   /** Repeats the call after errors of the server. */
   readonly post: (path: string, body: object) => Promise<void>;
-  /** Null if `signal` or the time limit ended it first: Pub/Sub may have handed out messages to nobody. */
+  /** Waits for messages. Null if `signal` ended it first: Pub/Sub may have handed out messages to nobody. */
   readonly pull: (subscription: string, maxMessages: number, signal: AbortSignal) => Promise<PullAnswer | null>;
 }
 
@@ -95,11 +93,10 @@ export function createPubSubApi({ url = googleUrl, isAnonymous }: PubSubApiOptio
     get: (resource) => sendAgain("GET", resource, null),
     post: (path, body) => sendAgain("POST", path, body),
     async pull(subscription, maxMessages, signal) {
-      const ended = AbortSignal.any([signal, AbortSignal.timeout(PULL_TIMEOUT_MS)]);
       try {
-        return await send<PullAnswer>("POST", `${subscription}:pull`, { maxMessages }, ended);
+        return await send<PullAnswer>("POST", `${subscription}:pull`, { maxMessages }, signal);
       } catch (error) {
-        if (ended.aborted) return null;
+        if (signal.aborted) return null;
         throw error;
       }
     },

@@ -9,6 +9,8 @@ import type { PubSubApi, ReceivedMessage } from "./pubsub-api.ts";
 const MAX_MESSAGES = 1000;
 /** The longest deadline that one call can set. */
 const MAX_DEADLINE_SECONDS = 600;
+/** Pub/Sub answers a call for messages after a while by itself; this is for a connection that hangs. */
+const MAX_WAIT_MS = 120_000;
 /** Pub/Sub's limits of a message. */
 const MAX_ATTRIBUTES = 100;
 const MAX_ATTRIBUTE_BYTES = 1024;
@@ -25,6 +27,8 @@ export interface PubSubJobSourceOptions {
   readonly logger: Logger;
   /** Default: Google's. */
   readonly url?: string;
+  /** How long a call waits for messages. Default: as long as Pub/Sub lets it wait. */
+  readonly waitMs?: number;
 }
 
 interface Subscription {
@@ -38,7 +42,7 @@ interface Subscription {
  * the subscription does not exist.
  */
 export async function createPubSubJobSource(options: PubSubJobSourceOptions): Promise<JobSource> {
-  const { project, subscription, emulatorUrl, maxNumDeliveries, logger } = options;
+  const { project, subscription, emulatorUrl, maxNumDeliveries, logger, waitMs = MAX_WAIT_MS } = options;
   const leaseSeconds = Math.min(Math.round(options.leaseMs / 1000), MAX_DEADLINE_SECONDS);
   const name = `projects/${project}/subscriptions/${subscription}`;
   const url = emulatorUrl ?? options.url;
@@ -88,11 +92,8 @@ export async function createPubSubJobSource(options: PubSubJobSourceOptions): Pr
     leaseMs: leaseSeconds * 1000,
     answersSenders: false,
     async take(maxNumJobs, signal) {
-      const answer = await api.pull(
-        name,
-        Math.min(maxNumJobs, MAX_MESSAGES),
-        AbortSignal.any([signal, closing.signal]),
-      );
+      const ended = AbortSignal.any([signal, closing.signal, AbortSignal.timeout(waitMs)]);
+      const answer = await api.pull(name, Math.min(maxNumJobs, MAX_MESSAGES), ended);
       const messages = answer?.receivedMessages ?? [];
       if (messages.length === 0) return [];
       const ackIds = messages.map(({ ackId }) => ackId);

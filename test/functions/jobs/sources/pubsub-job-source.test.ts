@@ -33,7 +33,14 @@ afterAll(async () => {
 
 function open(url: string, options: Pick<PubSubJobSourceOptions, "project" | "subscription">, lines: string[] = []) {
   const logger = createLogger({ level: "warn", write: (line) => void lines.push(line) });
-  return createPubSubJobSource({ emulatorUrl: url, leaseMs: LEASE_MS, maxNumDeliveries: 5, logger, ...options });
+  return createPubSubJobSource({
+    emulatorUrl: url,
+    leaseMs: LEASE_MS,
+    maxNumDeliveries: 5,
+    logger,
+    waitMs: 1500,
+    ...options,
+  });
 }
 
 testJobSource("Pub/Sub", async () => {
