@@ -7,10 +7,12 @@ import { get } from "node:http";
 /** Less than the HEALTHCHECK's own timeout, which would kill the probe without a message. */
 const TIMEOUT_MS = 4000;
 
-const { HOST = "0.0.0.0", PORT = "8000" } = process.env;
+const { HOST = "0.0.0.0", PORT = "8000", AIP_HTTP_PORT, SAGEMAKER_BIND_TO_PORT } = process.env;
+// As in functions/settings/config.ts.
+const port = AIP_HTTP_PORT ?? SAGEMAKER_BIND_TO_PORT ?? PORT;
 const host = HOST === "0.0.0.0" || HOST === "::" ? "127.0.0.1" : HOST;
 
-get({ host, port: Number(PORT), path: "/livez", timeout: TIMEOUT_MS }, (response) => {
+get({ host, port: Number(port), path: "/livez", timeout: TIMEOUT_MS }, (response) => {
   process.exit(response.statusCode === 200 ? 0 : 1);
 })
   .on("timeout", () => fail(`no answer within ${TIMEOUT_MS} ms`))
@@ -18,6 +20,6 @@ get({ host, port: Number(PORT), path: "/livez", timeout: TIMEOUT_MS }, (response
 
 /** @param {string} reason */
 function fail(reason) {
-  process.stderr.write(`http://${host}:${PORT}/livez: ${reason}\n`);
+  process.stderr.write(`http://${host}:${port}/livez: ${reason}\n`);
   process.exit(1);
 }

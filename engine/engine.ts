@@ -27,6 +27,7 @@ import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
 import type { PromptTokens } from "./output/decode-logprobs.ts";
 import { RequestOutputs } from "./output/request-outputs.ts";
 import { aboutCounting, checkTokenIds } from "./rendering-errors.ts";
+import { RequestStages } from "./request-stages.ts";
 import { RunningRequest } from "./running-request.ts";
 import { collectGarbage } from "./runtime/collect-garbage.ts";
 import type { ProcessorRefusal } from "./sampling/custom/processor-loading.ts";
@@ -305,6 +306,7 @@ export class ThreadedEngine implements Engine {
       throw running.ended.aborted ? running.ended.reason : error;
     } finally {
       stopListening();
+      running.stages?.end();
       for (const sequenceId of sequenceIds) this.#running.delete(sequenceId);
       this.#requestIds.delete(request.requestId);
       for (const sequenceId of running.inThread) this.#abortInThread(sequenceId);
@@ -396,6 +398,7 @@ export class ThreadedEngine implements Engine {
       samplingParams: index === 0 ? samplingParams : withoutPromptLogprobs,
     }));
     for (const sequenceId of to.sequenceIds) running.inThread.add(sequenceId);
+    if (request.onStage !== undefined) running.stages = new RequestStages(request.onStage, to.sequenceIds.length);
     // Tensors are copied, or shared if they are in shared memory: caches keep the tensors of images.
     const { cacheSalt = null, priority = 0 } = request;
     to.thread.post({
@@ -413,6 +416,7 @@ export class ThreadedEngine implements Engine {
       if (sequence === undefined || sequence.request.outputs === null) continue;
       const { request, index } = sequence;
       if (output.finishReason !== null) request.inThread.delete(output.requestId);
+      request.stages?.take(output);
       if (sequence.request.outputs.append(output, index)) {
         request.inThread.delete(output.requestId);
         this.#abortInThread(output.requestId);

@@ -25,6 +25,7 @@ export type {
   DeviceName,
   DtypeName,
   EngineConfig,
+  HubConfig,
   ImageLimits,
   KvLayoutName,
   LogitsProcessorReference,
@@ -42,6 +43,8 @@ export type {
   PromptRequest,
 } from "./contract/generation-request.ts";
 export type { OnStartPhase, StartPhase } from "./contract/start-phase.ts";
+export { epochMs } from "./contract/request-stage.ts";
+export type { OnRequestStage, RequestStage, RequestStageName } from "./contract/request-stage.ts";
 export { LEAST_LOGPROB } from "./contract/request-output.ts";
 export type {
   DecodedLogprob,

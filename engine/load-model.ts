@@ -64,7 +64,7 @@ export async function loadModel(
   };
   const { cacheFolder } = config;
   await using parts = new AsyncDisposableStack();
-  const source = { variant: config, cacheFolder, createS3Client, onProgress, signal };
+  const source = { variant: config, cacheFolder, createS3Client, hub: config.hub, onProgress, signal };
   const folder = await timePhase("download", onPhase, () => resolveCheckpoint(config.model, source));
   const opened = await openModel(folder, config);
   const { checkpoint, definition, pipeline } = opened;

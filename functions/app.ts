@@ -15,10 +15,10 @@ import type { AppEnvironment } from "./http/request-trace.ts";
 import { createRoutes } from "./routes.ts";
 
 export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
-  const { service, metrics, logger, config } = dependencies;
+  const { service, metrics, logger, config, telemetry } = dependencies;
   const app = new Hono<AppEnvironment>();
 
-  app.use(traceRequests({ logger, metrics, service }));
+  app.use(traceRequests({ logger, metrics, service, ...(telemetry && { telemetry }) }));
   if (config.allowedOrigins.length > 0) app.use(allowOrigins(config.allowedOrigins));
   const requireKey = requireApiKey(config.apiKeys);
   const anthropicPaths = new Set<string>();
@@ -38,7 +38,9 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
     const isCut = incoming !== null && !incoming.complete;
     // The caller can empty a full store, and the answer says so.
     if (status >= 500 && status !== 503 && status !== 507) logger.error("A request failed.", { requestId, error });
-    const shown = anthropicPaths.has(c.req.path) ? { ...toAnthropicError(body), request_id: requestId } : body;
+    const shown = anthropicPaths.has(c.req.path)
+      ? { ...toAnthropicError(body), request_id: requestId }
+      : (c.get("toErrorBody")?.(body) ?? body);
     return c.json(shown, status as ContentfulStatusCode, { ...headers, ...(isCut && { Connection: "close" }) });
   };
   app.onError(answerError);
@@ -58,7 +60,7 @@ function incomingOf({ env }: { readonly env: AppEnvironment["Bindings"] | undefi
 
 function notFound(app: Hono<AppEnvironment>, c: Context<AppEnvironment>): HttpError {
   const { method, path } = c.req;
-  const allowed = ["GET", "POST", "DELETE"].filter((other) =>
+  const allowed = ["GET", "POST", "PUT", "DELETE"].filter((other) =>
     app.router.match(other, path)[0].some(([[, route]]) => route.method === other),
   );
   if (allowed.length === 0) return new HttpError(404, "not_found", `There is no ${path.slice(0, 200)}.`);

@@ -25,6 +25,7 @@ import type { Metrics } from "./metrics.ts";
 import { Service } from "./service.ts";
 import type { Config } from "./settings/config.ts";
 import { StartTimes } from "./start-times.ts";
+import type { Telemetry } from "./telemetry/telemetry.ts";
 
 export interface CompositionOptions {
   readonly config: Config;
@@ -40,6 +41,8 @@ export interface CompositionOptions {
 
 export interface Composition {
   readonly listener: RequestListener;
+  /** Answers what shows the state of the process, and nothing else. */
+  readonly stateListener: RequestListener;
   readonly service: Service;
   readonly metrics: Metrics;
   /** Its model is still loading; `engine.ready` settles when loading ends. */
@@ -67,6 +70,7 @@ export async function compose(options: CompositionOptions): Promise<Composition>
     drainSignal: service.drainSignal,
   });
   const metrics = createMetrics(service, bodies, config.servedModelNames[0]!, startTimes);
+  const telemetry = await loadTelemetry(config, metrics, logger);
   const connectedSources = [
     createHttpsImageSource(config.images),
     createS3ImageSource({ createClient: async () => (await loadS3ClientFactory(config))() }),
@@ -87,7 +91,16 @@ export async function compose(options: CompositionOptions): Promise<Composition>
   let sharedWindow: WorkWindow | null = null;
   const window = (): WorkWindow => (sharedWindow ??= createWindow(config, service, engine));
   const createS3Client = async (): Promise<S3Client> => (await loadS3ClientFactory(config))();
-  const background = { config, service, engine, metrics, logger, window, createS3Client };
+  const background = {
+    config,
+    service,
+    engine,
+    metrics,
+    logger,
+    window,
+    createS3Client,
+    ...(telemetry && { telemetry }),
+  };
   const batches = config.batches.store.kind === "none" || !servesRequests ? null : new LazyBatches(background);
   const jobs =
     config.jobs.source === null
@@ -95,19 +108,18 @@ export async function compose(options: CompositionOptions): Promise<Composition>
       : new LazyJobs(readJobSource(config.jobs.source, config.jobs.runpod), background);
   const pushes = servesRequests ? createPushes(config) : null;
   const pushedJobs = pushes && new LazyJobs(async () => pushes.source, background);
+  const common = { service, bodies, metrics, logger, config };
   const app = createApp({
-    service,
-    bodies,
-    metrics,
-    logger,
-    config,
+    ...common,
     servesRequests,
+    ...(telemetry && { telemetry }),
     ...(batches && { loadBatches: batches.load }),
     ...(pushes?.events && { events: pushes.events }),
     ...(pushes && config.jobs.hasRunpodLocalApi && { runpodJobs: createRunpodJobs(pushes.source, config, service) }),
   });
   return {
     listener: createListener(app),
+    stateListener: createListener(createApp({ ...common, servesRequests: false })),
     service,
     metrics,
     engine,
@@ -127,8 +139,16 @@ export async function compose(options: CompositionOptions): Promise<Composition>
       await bodies.close();
       await engine.close();
       await Promise.all(connectedSources.map((source) => source.close()));
+      await telemetry?.close();
     },
   };
+}
+
+/** Null if the settings name no collector; then nothing of OpenTelemetry's SDK is loaded. */
+async function loadTelemetry({ telemetry }: Config, metrics: Metrics, logger: Logger): Promise<Telemetry | null> {
+  if (telemetry === null) return null;
+  const { createOpenTelemetry } = await import("./telemetry/open-telemetry.ts");
+  return createOpenTelemetry(telemetry, metrics, logger);
 }
 
 function logStall(stall: EngineStall | null, logger: Logger): void {

@@ -1,6 +1,17 @@
 /** All routes of the service, with their access rules. */
 import type { Handler } from "hono";
 
+import { createCogRoutes } from "./api/platforms/cog.ts";
+import {
+  inferRoute,
+  modelMetadataRoute,
+  modelReadinessRoute,
+  protocolLivenessRoute,
+  protocolReadinessRoute,
+  serverMetadataRoute,
+} from "./api/platforms/open-inference.ts";
+import { executionParametersRoute } from "./api/platforms/sagemaker.ts";
+import { vertexPredictRoute } from "./api/platforms/vertex-ai.ts";
 import { chatCompletionsRoute } from "./api/routes/chat-completions.ts";
 import { completionsRoute } from "./api/routes/completions.ts";
 import { detokenizeRoute } from "./api/routes/detokenize.ts";
@@ -49,7 +60,7 @@ export type Access = "key" | "public" | "sender";
 export type Dialect = "openai" | "anthropic";
 
 export interface Route {
-  readonly method: "GET" | "POST" | "DELETE";
+  readonly method: "GET" | "POST" | "PUT" | "DELETE";
   readonly path: string;
   readonly access: Access;
   readonly dialect: Dialect;
@@ -58,7 +69,12 @@ export interface Route {
 
 export function createRoutes(dependencies: AppDependencies): readonly Route[] {
   const state = stateRoutes(dependencies);
-  return dependencies.servesRequests === false ? state : [...requestRoutes(dependencies), ...state];
+  if (dependencies.servesRequests === false) return state;
+  const own = [...requestRoutes(dependencies), ...platformRoutes(dependencies), ...state];
+  // The paths of Vertex AI may be those of other routes, which then answer themselves.
+  const isOwn = ({ method, path }: Route): boolean =>
+    own.some((other) => other.method === method && other.path === path);
+  return [...own, ...vertexRoutes(dependencies).filter((other) => !isOwn(other))];
 }
 
 function requestRoutes(dependencies: AppDependencies): readonly Route[] {
@@ -72,7 +88,6 @@ function requestRoutes(dependencies: AppDependencies): readonly Route[] {
     route("POST", "/v1/messages/count_tokens", "key", countTokensRoute(dependencies), "anthropic"),
     route("POST", "/v1/chat/completions/render", "key", renderChatCompletionRoute(dependencies)),
     route("POST", "/v1/completions/render", "key", renderCompletionRoute(dependencies)),
-    route("POST", "/invocations", "key", invocationsRoute(dependencies)),
     route("POST", "/tokenize", "key", tokenizeRoute(dependencies)),
     route("POST", "/detokenize", "key", detokenizeRoute(dependencies)),
     route("GET", "/v1/models", "key", modelsRoute(service, servedModelNames)),
@@ -99,6 +114,34 @@ function requestRoutes(dependencies: AppDependencies): readonly Route[] {
         ]
       : []),
     route("GET", "/", "public", discoveryRoute(service, config)),
+  ];
+}
+
+/** The forms in which platforms call a container, beside OpenAI's. */
+function platformRoutes(dependencies: AppDependencies): readonly Route[] {
+  const { service } = dependencies;
+  const cog = createCogRoutes(dependencies);
+  return [
+    route("POST", "/invocations", "key", invocationsRoute(dependencies)),
+    route("GET", "/execution-parameters", "public", executionParametersRoute(dependencies)),
+    route("GET", "/health-check", "public", cog.health),
+    route("POST", "/predictions", "key", cog.create),
+    route("PUT", "/predictions/:prediction", "key", cog.put),
+    route("POST", "/predictions/:prediction/cancel", "key", cog.cancel),
+    route("GET", "/v2", "public", serverMetadataRoute()),
+    route("GET", "/v2/health/live", "public", protocolLivenessRoute(service)),
+    route("GET", "/v2/health/ready", "public", protocolReadinessRoute(service)),
+    route("GET", "/v2/models/:model{.+}/ready", "public", modelReadinessRoute(dependencies)),
+    route("GET", "/v2/models/:model{.+}", "key", modelMetadataRoute(dependencies)),
+    route("POST", "/v2/models/:model{.+}/infer", "key", inferRoute(dependencies)),
+  ];
+}
+
+function vertexRoutes(dependencies: AppDependencies): readonly Route[] {
+  const { health, predict } = dependencies.config.vertexRoutes;
+  return [
+    ...(health === null ? [] : [route("GET", health, "public", readinessRoute(dependencies.service))]),
+    ...(predict === null ? [] : [route("POST", predict, "key", vertexPredictRoute(dependencies))]),
   ];
 }
 

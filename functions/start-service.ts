@@ -2,6 +2,7 @@
 import type { Engine, EngineError, LoadProgress } from "../engine/index.ts";
 import type { Composition } from "./compose.ts";
 import { openServer } from "./http/server.ts";
+import type { OpenServer } from "./http/server.ts";
 import type { Logger } from "./logger.ts";
 import type { Config } from "./settings/config.ts";
 import { StartTimes } from "./start-times.ts";
@@ -47,6 +48,7 @@ export async function startService({
   const startTimes = new StartTimes();
   startTimes.recordListening();
   logger.info("Listening.", { host: config.host, port: server.port, afterMs: Math.round(performance.now()) });
+  const healthServer = await openHealthServer(config, composing.promise, server);
 
   const failed = Promise.withResolvers<EngineError>();
   const load = async (): Promise<Engine> => {
@@ -93,10 +95,28 @@ export async function startService({
   const stop = async (): Promise<boolean> => {
     const composition = await composing.promise.catch(() => null);
     const isClean = (await composition?.drain(config.shutdownGraceMs)) ?? true;
-    await server.close();
+    await Promise.all([server.close(), healthServer?.close()]);
     await composition?.close();
     return isClean;
   };
   let stopped: Promise<boolean> | null = null;
   return { port: server.port, ready, failed: failed.promise, stop: () => (stopped ??= stop()) };
+}
+
+/** Null if the port of requests answers health checks too. Closes that port if it cannot open its own. */
+async function openHealthServer(
+  { host, healthPort }: Config,
+  composing: Promise<Composition>,
+  server: OpenServer,
+): Promise<OpenServer | null> {
+  if (healthPort === null) return null;
+  try {
+    return await openServer(
+      { host, port: healthPort },
+      composing.then(({ stateListener }) => stateListener),
+    );
+  } catch (error) {
+    await server.close();
+    throw error;
+  }
 }

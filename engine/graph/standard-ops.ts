@@ -147,7 +147,14 @@ export function transpose(graph: GraphBuilder, name: string, input: Value, permu
   return addStandardNode(graph, node, [input], { elementType: input.elementType, shape }, { perm: ints(permutation) });
 }
 
-export function concat(graph: GraphBuilder, name: string, inputs: readonly Value[], axis: number): Value {
+/** @param joinedSize Name of the resulting size, if that of an input is not known. */
+export function concat(
+  graph: GraphBuilder,
+  name: string,
+  inputs: readonly Value[],
+  axis: number,
+  joinedSize?: string,
+): Value {
   const node = { name, operator: "Concat" };
   const first = inputs[0];
   if (first === undefined) throw nodeError(node, "there is nothing to concatenate.");
@@ -155,9 +162,9 @@ export function concat(graph: GraphBuilder, name: string, inputs: readonly Value
   for (const input of inputs) {
     checkElementType(node, input, first.elementType);
     checkShape(node, input, first.shape.with(axis, input.shape[axis]!));
-    size += knownSize(node, input, axis);
+    if (joinedSize === undefined) size += knownSize(node, input, axis);
   }
-  const shape = first.shape.with(axis, size);
+  const shape = first.shape.with(axis, joinedSize ?? size);
   return addStandardNode(graph, node, inputs, { elementType: first.elementType, shape }, { axis: int(axis) });
 }
 

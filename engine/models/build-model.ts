@@ -78,6 +78,7 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
             inputs: model.visionEncoder.inputs,
             imageSize: model.visionEncoder.imageSize,
             numImageTokens: model.visionEncoder.numImageTokens,
+            ...(model.visionEncoder.imageOptions && { imageOptions: model.visionEncoder.imageOptions }),
           },
     maxPositionEmbeddings: model.maxPositionEmbeddings,
     imageTokenId: model.imageTokenId,

@@ -51,6 +51,7 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
   const precision = precisionOf(dtype, device);
   const { definition = findModelDefinition(config) } = options;
   const model = definition.configure(config);
+  if (model.decoder.recurrent !== undefined) checkRecurrentDevice(definition.architecture, device);
   const visionParts = visionPartsOf(model, options, dtype);
   const length = checkedLength(maxModelLen, model.maxPositionEmbeddings);
   return {
@@ -80,6 +81,15 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
       return context;
     },
   };
+}
+
+/** The recurrent layers of other devices are not held against transformers yet. */
+function checkRecurrentDevice(architecture: string, device: DeviceName): void {
+  if (device === "cpu") return;
+  throw new EngineError(
+    "invalid_configuration",
+    `${architecture} has layers with a recurrent state, which only the device cpu computes; the device is ${device}.`,
+  );
 }
 
 function visionPartsOf(

@@ -52,6 +52,8 @@ export interface EngineCoreOutput {
   /** Set when `finishReason` is "error". */
   readonly error: { readonly code: EngineErrorCode; readonly message: string } | null;
   readonly numCachedTokens: number;
+  /** Sent with the first token: when the sequence was first scheduled, in milliseconds since the epoch. */
+  readonly scheduledMs?: number;
 }
 
 /** Gauges and counters since start, sent with the outputs. */

@@ -26,9 +26,12 @@ const shippedCheckpoint = fileURLToPath(new URL("../../models/fovea-shapes", imp
 export const MAX_SEQUENCES = 4096;
 
 export const engineSettings = {
-  model: setting("MODEL", checkpointReference(), "Folder of a Hugging Face checkpoint, or s3://bucket/prefix.", {
-    default: shippedCheckpoint,
-  }),
+  model: setting(
+    "MODEL",
+    checkpointReference(),
+    "Checkpoint: a folder, org/name or hf://org/name@revision of the Hugging Face Hub, or s3://bucket/prefix.",
+    { default: shippedCheckpoint },
+  ),
   dtype: setting(
     "DTYPE",
     oneOf(dtypeNames),

@@ -66,10 +66,11 @@ export function createTestApp({
     maxLogprobs: 20,
     schedulingPolicy: "fcfs",
     inlineImages: "completions",
-    engine: { maxNumWaiting: 256, pipelinePath: [] },
+    engine: { maxNumSequences: 8, maxNumWaiting: 256, pipelinePath: [] },
     defaultExtraArguments: {},
     servedModelNames: ["tiny", "tiny-alias"],
     pingStatusWhileStarting: 503,
+    vertexRoutes: { health: null, predict: null },
     ...config,
   };
   const app = createApp({

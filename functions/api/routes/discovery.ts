@@ -25,6 +25,8 @@ export function discoveryRoute(service: Service, { servedModelNames, hasPlaygrou
         tokenize: "/tokenize",
         detokenize: "/detokenize",
         invocations: "/invocations",
+        predictions: "/predictions",
+        open_inference: "/v2",
         models: "/v1/models",
         files: "/v1/files",
         batches: "/v1/batches",

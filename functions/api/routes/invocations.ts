@@ -2,7 +2,7 @@
  * POST /invocations: the one route that SageMaker forwards requests to. As in vLLM, a body with `messages` is a chat
  * completion, and a body with `prompt` is a text completion.
  */
-import type { Handler } from "hono";
+import type { Context, Handler } from "hono";
 
 import type { AppDependencies } from "../../app-dependencies.ts";
 import { chatCompletionKind } from "../../generation/chat-completion-kind.ts";
@@ -14,11 +14,20 @@ import { generationAnswer } from "../generation-route.ts";
 
 export function invocationsRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   const { service, bodies, config } = dependencies;
-  const answerChat = generationAnswer(chatCompletionKind, dependencies);
-  const answerCompletion = generationAnswer(completionKind, dependencies);
+  const answer = completionAnswer(dependencies);
   return async (c) => {
     service.checkRoom();
-    const body = await readJsonObject(c.req.raw, config.maxBodyBytes, bodies);
+    return answer(c, await readJsonObject(c.req.raw, config.maxBodyBytes, bodies));
+  };
+}
+
+/** Answers a body of either kind that has been read. */
+export function completionAnswer(
+  dependencies: AppDependencies,
+): (c: Context<AppEnvironment>, body: object) => Promise<Response> {
+  const answerChat = generationAnswer(chatCompletionKind, dependencies);
+  const answerCompletion = generationAnswer(completionKind, dependencies);
+  return async (c, body) => {
     if ("messages" in body) return answerChat(c, body);
     if ("prompt" in body) return answerCompletion(c, body);
     throw new HttpError(

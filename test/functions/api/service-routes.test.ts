@@ -180,7 +180,9 @@ describe("with API keys", () => {
 
   const publicRoutes = [
     "GET /",
+    "GET /execution-parameters",
     "GET /health",
+    "GET /health-check",
     "GET /livez",
     "GET /load",
     "GET /metrics",
@@ -190,6 +192,10 @@ describe("with API keys", () => {
     "GET /playground/examples/:file",
     "GET /playground/service.json",
     "GET /readyz",
+    "GET /v2",
+    "GET /v2/health/live",
+    "GET /v2/health/ready",
+    "GET /v2/models/:model{.+}/ready",
     "GET /version",
     "POST /ping",
   ];
