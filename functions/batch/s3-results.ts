@@ -84,8 +84,8 @@ export async function openS3Results(options: S3ResultsOptions): Promise<S3Result
       badLines: earlier.badLines.union(log.done.badLines),
       numSucceeded: earlier.numSucceeded + log.done.numSucceeded,
     },
-    append: log.append,
-    close: log.close,
+    append: (line) => log.append(line),
+    close: () => log.close(),
     async finish({ numSucceeded, numFailed, numBad, numSkipped }) {
       await log.flush();
       const found = noLines();

@@ -6,7 +6,7 @@ export interface PubSubQueue {
   readonly subscription: string;
   /** As JOB_SOURCE takes it. */
   readonly address: string;
-  readonly send: (...bodies: readonly string[]) => Promise<void>;
+  readonly send: (bodies: readonly string[], attributes?: object) => Promise<void>;
   /** Receives and acknowledges the dead letters. */
   readonly deadLetters: () => Promise<readonly string[]>;
 }
@@ -48,8 +48,11 @@ export async function createPubSubQueue(
     project,
     subscription: name,
     address: `${url.replace("http:", "pubsub+http:")}/${project}/${name}`,
-    async send(...bodies) {
-      const messages = bodies.map((body) => ({ data: Buffer.from(body).toString("base64") }));
+    async send(bodies, attributes) {
+      const messages = bodies.map((body) => ({
+        data: Buffer.from(body).toString("base64"),
+        ...(attributes && { attributes }),
+      }));
       await call("POST", `topics/${name}:publish`, { messages });
     },
     async deadLetters() {

@@ -18,6 +18,8 @@ export interface PubSubServer extends AsyncDisposable {
   token: string | null;
   /** Answers that calls get instead of theirs, one per call whose path contains the text. */
   readonly fail: (path: string, ...statuses: readonly number[]) => void;
+  /** Answers of `fail` that no call has got yet. */
+  readonly numFailures: () => number;
 }
 
 interface Message {
@@ -221,6 +223,7 @@ export async function startPubSubServer(): Promise<PubSubServer> {
       token = next;
     },
     fail: (path, ...statuses) => void failures.push(...statuses.map((status) => ({ path, status }))),
+    numFailures: () => failures.length,
     async [Symbol.asyncDispose]() {
       const closed = Promise.withResolvers<void>();
       server.close(() => closed.resolve());

@@ -1,5 +1,6 @@
 /** Jobs from a pull subscription of Google Cloud Pub/Sub. */
 import type { Logger } from "../../logger.ts";
+import { readTraceContext } from "../../telemetry/trace-context.ts";
 import { LeaseLostError } from "../job-source.ts";
 import type { JobSource, LeasedJob } from "../job-source.ts";
 import { createPubSubApi, PubSubError } from "./pubsub-api.ts";
@@ -67,6 +68,8 @@ export async function createPubSubJobSource(options: PubSubJobSourceOptions): Pr
       id,
       body: Buffer.from(data, "base64").toString(),
       numDeliveries: Math.max(1, deliveryAttempt ?? 1),
+      // The second name is that of Google's own clients.
+      traceContext: readTraceContext((header) => attributes[header] ?? attributes[`googclient_${header}`]),
       lost: new AbortController().signal,
       renew: () => whileLeased(setDeadline([ackId], leaseSeconds)),
       complete: acknowledge,
