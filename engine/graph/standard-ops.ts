@@ -93,6 +93,15 @@ export function gatherRows(graph: GraphBuilder, name: string, data: Value, indic
   return addStandardNode(graph, node, [data, indices], { elementType: data.elementType, shape }, { axis: int(0) });
 }
 
+/** `data [N, C]` with its columns in the order of `indices [M]`. */
+export function gatherColumns(graph: GraphBuilder, name: string, data: Value, indices: Value): Value {
+  const node = { name, operator: "Gather" };
+  checkElementType(node, indices, "int32", "int64");
+  checkRank(node, data, 2);
+  const shape = [data.shape[0]!, indices.shape[0]!];
+  return addStandardNode(graph, node, [data, indices], { elementType: data.elementType, shape }, { axis: int(1) });
+}
+
 /** `data [N, ...]` with rows `indices [M, 1]` replaced by `updates [M, ...]`. */
 export function scatterRows(graph: GraphBuilder, name: string, data: Value, indices: Value, updates: Value): Value {
   const node = { name, operator: "ScatterND" };

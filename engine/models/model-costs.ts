@@ -2,7 +2,7 @@
 import { peakBytes } from "../graph/peak-bytes.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import type { StoredTensor } from "../weights/stored-tensor.ts";
-import { planWeights } from "../weights/weight-plan.ts";
+import { planWeights, type PlannedWeight } from "../weights/weight-plan.ts";
 import { batch, cachedTokens, cacheLength, imageTokens, length, longestRun, tokens } from "./decoder-graph/sizes.ts";
 import { logitRows, type GraphContext } from "./graph-context.ts";
 import type { VisionEncoderDefinition } from "./model-definition.ts";
@@ -105,8 +105,12 @@ function preparedBytes(
 ): number {
   let bytes = 0;
   for (const planned of planWeights(tensors, [...requests.values()], 0).weights) {
-    if (planned.kind === "made") bytes += planned.weight.byteLength + (planned.scales?.byteLength ?? 0);
+    if (planned.kind === "made") bytes += madeBytes(planned);
     else if (!counted.has(planned.source)) bytes += planned.source.byteLength;
   }
   return bytes;
+}
+
+function madeBytes({ weight, scales, zeroPoints }: Extract<PlannedWeight, { kind: "made" }>): number {
+  return weight.byteLength + (scales?.byteLength ?? 0) + (zeroPoints?.byteLength ?? 0);
 }
