@@ -26,6 +26,7 @@ import type { LoadedLogitsProcessor, ProcessorRefusal } from "./sampling/custom/
 import { loadChatTemplate } from "./text/chat-template.ts";
 import type { Tokenizer } from "./text/tokenizer.ts";
 import type { WorkerOptions } from "./thread/messages.ts";
+import { preloadFiles } from "./weights/preload-files.ts";
 import { resolveCheckpoint } from "./weights/resolve-checkpoint.ts";
 
 export interface LoadedModel extends AsyncDisposable {
@@ -75,6 +76,10 @@ export async function loadModel(
   const loadingTokenizer = opened.loadTokenizer();
   const sampleTokens = async (): Promise<number[]> =>
     (await (await loadingTokenizer).encode(sampleText, { addSpecialTokens: true, signal })) ?? [];
+  const onWeightFiles = (paths: readonly string[]): void => {
+    // Not awaited: sessions are created meanwhile.
+    if (config.preload === true) void timePhase("preload", dependencies.onPhase, () => preloadFiles(paths, signal));
+  };
   const [model, tokenizer, generationConfig, preprocessorConfig, logitsProcessors] = await Promise.all([
     buildModel(checkpoint, {
       ...config,
@@ -85,6 +90,7 @@ export async function loadModel(
       numThreads,
       signal,
       onPhase,
+      onWeightFiles,
       ...(onProgress && { onProgress }),
     }),
     loadingTokenizer,

@@ -115,6 +115,8 @@ export interface EngineConfig {
   readonly stepTimeoutMs?: number;
   /** Compute two tokens before the engine is ready, so that the first request does not wait for kernels. Default false. */
   readonly warmUp?: boolean;
+  /** Read the files of the weights into the system's cache while sessions are created. Default false. */
+  readonly preload?: boolean;
   /** Reuse cached keys and values for shared prompt prefixes, images included. Default true. */
   readonly enablePrefixCaching?: boolean;
   readonly logitsProcessors: readonly LogitsProcessorReference[];

@@ -13,7 +13,9 @@ import { externalDataFolder } from "../graph/external-data.ts";
 import type { GraphBuilder } from "../graph/graph-builder.ts";
 import { writeAtomically } from "../weights/atomic-file.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
+import { belongsTo, chooseOnnxFiles, onnxFolder } from "../weights/onnx-variants.ts";
 import { prepareWeights } from "../weights/prepare-weights.ts";
+import type { PreparedWeight } from "../weights/prepared-weights.ts";
 import type { WeightProgress } from "../weights/progress.ts";
 import type { BuiltModel, DecoderGraph } from "./built-model.ts";
 import { numCandidatesOf } from "./decoder-graph/candidates.ts";
@@ -34,6 +36,8 @@ export interface BuildModelOptions extends GraphOptions {
   readonly onPhase?: OnStartPhase;
   /** Tokens of a text that shows the ranges of keys and values. Asked for only where 8 bits are wanted. */
   readonly sampleTokens?: () => Promise<readonly number[]>;
+  /** Receives the files of the weights as soon as they are known. */
+  readonly onWeightFiles?: (paths: readonly string[]) => void;
 }
 
 /**
@@ -44,6 +48,9 @@ export interface BuildModelOptions extends GraphOptions {
 export async function buildModel(checkpoint: Checkpoint, options: BuildModelOptions): Promise<BuiltModel> {
   if (checkpoint.onnxFileNames !== null) {
     refuseVisionParts(options, "The parts of a ready-made ONNX export have the types and the device of the whole.");
+    const chosen = chooseOnnxFiles(checkpoint.onnxFileNames, options);
+    const names = checkpoint.onnxFileNames.filter((name) => belongsTo(name, chosen));
+    options.onWeightFiles?.(names.map((name) => join(checkpoint.folder, onnxFolder, name)));
     return (await openExport(checkpoint, checkpoint.onnxFileNames, options)).model;
   }
   const configured = configureGraphs(checkpoint.config, options);
@@ -54,6 +61,7 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
   configured.buildVisionEncoder(collector);
   const requests = [...collector.requests.values()];
   const prepared = await timePhase("quantise", options.onPhase, () => prepareWeights(checkpoint, requests, options));
+  options.onWeightFiles?.(filesOf(prepared));
   const source = createPreparedSource(prepared, checkpoint.tensors);
   const visionGraph = configured.buildVisionEncoder(source);
   const folder = resolve(options.cacheFolder, "graphs");
@@ -114,6 +122,13 @@ async function measureSteps(
   const known = (await sampleTokens()).filter((tokenId) => tokenId < decoder.vocabSize);
   const tokenIds = known.slice(0, Math.min(MAX_SAMPLE_TOKENS, maxModelLen));
   return findKvSteps({ decoder, externalDataFolder, numThreads, tokenIds }, { cacheFolder, signal });
+}
+
+function filesOf(prepared: ReadonlyMap<string, PreparedWeight>): string[] {
+  const tensors = [...prepared.values()].flatMap(({ weight, scales }) =>
+    scales === null ? [weight] : [weight, scales],
+  );
+  return [...new Set(tensors.map(({ file }) => file))];
 }
 
 /**

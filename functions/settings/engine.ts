@@ -130,6 +130,12 @@ export const engineSettings = {
     "Compute two tokens before the service is ready, so that the first request does not wait for kernels.",
     { default: true },
   ),
+  preload: setting(
+    "PRELOAD",
+    boolean(),
+    "Read the weights into the system's cache, several parts at once, while everything else loads. For network disks.",
+    { default: false },
+  ),
   enablePrefixCaching: setting(
     "ENABLE_PREFIX_CACHING",
     boolean(),
