@@ -1,4 +1,5 @@
 /** The engine's public surface. Code outside `engine/` imports only this file. */
+export type { CudaDevice } from "./runtime/cuda-driver.ts";
 export { createEngine } from "./create-engine.ts";
 export type { EngineOptions } from "./default-config.ts";
 export type {
@@ -25,6 +26,7 @@ export type {
   DeviceName,
   DtypeName,
   EngineConfig,
+  HubConfig,
   ImageLimits,
   KvLayoutName,
   LogitsProcessorReference,
@@ -42,6 +44,8 @@ export type {
   PromptRequest,
 } from "./contract/generation-request.ts";
 export type { OnStartPhase, StartPhase } from "./contract/start-phase.ts";
+export { epochMs } from "./contract/request-stage.ts";
+export type { OnRequestStage, RequestStage, RequestStageName } from "./contract/request-stage.ts";
 export { LEAST_LOGPROB } from "./contract/request-output.ts";
 export type {
   DecodedLogprob,

@@ -25,6 +25,7 @@ import type { LoadedLogitsProcessor, ProcessorRefusal } from "./sampling/custom/
 import { loadChatTemplate } from "./text/chat-template.ts";
 import type { Tokenizer } from "./text/tokenizer.ts";
 import type { WorkerOptions } from "./thread/messages.ts";
+import { preloadFiles } from "./weights/preload-files.ts";
 import { resolveCheckpoint } from "./weights/resolve-checkpoint.ts";
 
 export interface LoadedModel extends AsyncDisposable {
@@ -64,12 +65,16 @@ export async function loadModel(
   };
   const { cacheFolder } = config;
   await using parts = new AsyncDisposableStack();
-  const source = { variant: config, cacheFolder, createS3Client, onProgress, signal };
+  const source = { variant: config, cacheFolder, createS3Client, hub: config.hub, onProgress, signal };
   const folder = await timePhase("download", onPhase, () => resolveCheckpoint(config.model, source));
   const opened = await openModel(folder, config);
   const { checkpoint, definition, pipeline } = opened;
   const numThreads = config.numThreads ?? numUsableCores();
   const kvLayout = resolveKvLayout(config, checkpoint);
+  const onWeightFiles = (paths: readonly string[]): void => {
+    // Not awaited: sessions are created meanwhile.
+    if (config.preload === true) void timePhase("preload", dependencies.onPhase, () => preloadFiles(paths, signal));
+  };
   const [model, tokenizer, generationConfig, preprocessorConfig, logitsProcessors] = await Promise.all([
     buildModel(checkpoint, {
       ...config,
@@ -78,6 +83,7 @@ export async function loadModel(
       numThreads,
       signal,
       onPhase,
+      onWeightFiles,
       ...(onProgress && { onProgress }),
     }),
     opened.loadTokenizer(),

@@ -1,12 +1,15 @@
 /** One request from its admission to its end, whether it generates or only renders its prompt. */
 import { EngineError } from "./contract/errors.ts";
 import type { RequestOutputs } from "./output/request-outputs.ts";
+import type { RequestStages } from "./request-stages.ts";
 
 /** Mutable. */
 export class RunningRequest {
   readonly #ended = new AbortController();
   /** Null while the input is processed. */
   outputs: RequestOutputs | null = null;
+  /** Null without an observer, and before the request is in the engine thread. */
+  stages: RequestStages | null = null;
   /** Ids of its sequences that the engine thread holds and has not reported as ended. */
   readonly inThread = new Set<string>();
 

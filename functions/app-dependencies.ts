@@ -8,6 +8,7 @@ import type { Logger } from "./logger.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Service } from "./service.ts";
 import type { Config } from "./settings/config.ts";
+import type { Telemetry } from "./telemetry/telemetry.ts";
 
 export type ApiConfig = Pick<
   Config,
@@ -27,6 +28,8 @@ export interface AppDependencies {
   readonly metrics: Metrics;
   readonly logger: Logger;
   readonly config: ApiConfig;
+  /** Absent if no traces are sent. */
+  readonly telemetry?: Telemetry;
   /** False leaves only the routes that show the state of the process. Default true. */
   readonly servesRequests?: boolean;
   /** Absent if batches are off. */

@@ -15,10 +15,10 @@ import type { AppEnvironment } from "./http/request-trace.ts";
 import { createRoutes } from "./routes.ts";
 
 export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
-  const { service, metrics, logger, config } = dependencies;
+  const { service, metrics, logger, config, telemetry } = dependencies;
   const app = new Hono<AppEnvironment>();
 
-  app.use(traceRequests({ logger, metrics, service }));
+  app.use(traceRequests({ logger, metrics, service, ...(telemetry && { telemetry }) }));
   if (config.allowedOrigins.length > 0) app.use(allowOrigins(config.allowedOrigins));
   const requireKey = requireApiKey(config.apiKeys);
   const anthropicPaths = new Set<string>();

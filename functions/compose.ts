@@ -25,6 +25,7 @@ import type { Metrics } from "./metrics.ts";
 import { Service } from "./service.ts";
 import type { Config } from "./settings/config.ts";
 import { StartTimes } from "./start-times.ts";
+import type { Telemetry } from "./telemetry/telemetry.ts";
 
 export interface CompositionOptions {
   readonly config: Config;
@@ -62,13 +63,14 @@ export async function compose(options: CompositionOptions): Promise<Composition>
   const { logger, servesRequests = true, startTimes = new StartTimes(), onProgress, onFailed } = options;
   const config = { ...options.config, outputFormats: await loadConfiguredFormats(options.config) };
   const { maxNumSequences, maxNumWaiting } = config.engine;
-  const service = new Service({ maxNumRequests: maxNumSequences + maxNumWaiting });
+  const service = new Service({ maxNumRequests: maxNumSequences + maxNumWaiting, holdMs: config.coldStartHoldMs });
   const bodies = new BodyIntake({
     maxBodyBytes: config.maxBodyBytes,
     idleTimeoutMs: config.bodyIdleTimeoutMs,
     drainSignal: service.drainSignal,
   });
   const metrics = createMetrics(service, bodies, config.servedModelNames[0]!, startTimes);
+  const telemetry = await loadTelemetry(config, metrics, logger);
   const connectedSources = [
     createHttpsImageSource(config.images),
     createS3ImageSource({ createClient: async () => (await loadS3ClientFactory(config))() }),
@@ -79,6 +81,7 @@ export async function compose(options: CompositionOptions): Promise<Composition>
     ...(config.redisUrl !== null && { createByteStore: createStoreFactory(config.redisUrl, logger) }),
     ...(onProgress && { onProgress }),
     onPhase: (phase, seconds) => startTimes.recordOfEngine(phase, seconds),
+    onDevice: (device) => logger.info("Found the GPU.", { ...device }),
     onStall: (stall) => logStall(stall, logger),
     onFailed: (error) => {
       logger.error("The engine has failed; /livez asks for a restart.", { error });
@@ -89,7 +92,16 @@ export async function compose(options: CompositionOptions): Promise<Composition>
   let sharedWindow: WorkWindow | null = null;
   const window = (): WorkWindow => (sharedWindow ??= createWindow(config, service, engine));
   const createS3Client = async (): Promise<S3Client> => (await loadS3ClientFactory(config))();
-  const background = { config, service, engine, metrics, logger, window, createS3Client };
+  const background = {
+    config,
+    service,
+    engine,
+    metrics,
+    logger,
+    window,
+    createS3Client,
+    ...(telemetry && { telemetry }),
+  };
   const batches = config.batches.store.kind === "none" || !servesRequests ? null : new LazyBatches(background);
   const jobs =
     config.jobs.source === null
@@ -101,6 +113,7 @@ export async function compose(options: CompositionOptions): Promise<Composition>
   const app = createApp({
     ...common,
     servesRequests,
+    ...(telemetry && { telemetry }),
     ...(batches && { loadBatches: batches.load }),
     ...(pushes?.events && { events: pushes.events }),
     ...(pushes && config.jobs.hasRunpodLocalApi && { runpodJobs: createRunpodJobs(pushes.source, config, service) }),
@@ -127,8 +140,16 @@ export async function compose(options: CompositionOptions): Promise<Composition>
       await bodies.close();
       await engine.close();
       await Promise.all(connectedSources.map((source) => source.close()));
+      await telemetry?.close();
     },
   };
+}
+
+/** Null if the settings name no collector; then nothing of OpenTelemetry's SDK is loaded. */
+async function loadTelemetry({ telemetry }: Config, metrics: Metrics, logger: Logger): Promise<Telemetry | null> {
+  if (telemetry === null) return null;
+  const { createOpenTelemetry } = await import("./telemetry/open-telemetry.ts");
+  return createOpenTelemetry(telemetry, metrics, logger);
 }
 
 function logStall(stall: EngineStall | null, logger: Logger): void {

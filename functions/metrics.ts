@@ -22,10 +22,24 @@ interface SequenceFigures {
   readonly finishReason: FinishReason;
 }
 
+export interface MetricReading {
+  readonly name: string;
+  readonly help: string;
+  readonly type: string;
+  readonly values: readonly {
+    readonly value: number;
+    readonly labels: Readonly<Record<string, string | number>>;
+    /** In a histogram: `name_bucket`, `name_sum` or `name_count`. */
+    readonly metricName?: string;
+  }[];
+}
+
 export interface Metrics {
   readonly contentType: string;
   /** The text that Prometheus scrapes. */
   render(): Promise<string>;
+  /** The same as numbers. */
+  read(): Promise<readonly MetricReading[]>;
   observeHttpRequest(route: string, method: string, status: number, seconds: number): void;
   observeTimeToFirstToken(seconds: number): void;
   /** `numTokens` tokens arrived together, `seconds` after the previous ones. */
@@ -160,6 +174,7 @@ export function createMetrics(
   return {
     contentType: registry.contentType,
     render: () => registry.metrics(),
+    read: async () => (await registry.getMetricsAsJSON()) as unknown as readonly MetricReading[],
     observeHttpRequest(handler, method, status, seconds) {
       httpRequests.inc({ handler, method, status });
       httpDuration.observe({ handler, method }, seconds);
@@ -270,6 +285,7 @@ function addCurrentFigures(registry: Registry, service: Service, bodies: BodyFig
   );
   addCounter("fovea_engine_steps_total", "Steps computed by the engine.", () => stats()?.numSteps);
   addGauge("fovea_http_requests_in_flight", "Generation requests in progress.", () => service.numRequests);
+  addGauge("fovea_http_requests_held", "Requests that wait for the model to load.", () => service.numHeld);
   addGauge(
     "fovea_http_bodies_in_flight",
     "JSON request bodies that are arriving or being parsed.",

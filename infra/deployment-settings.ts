@@ -7,6 +7,7 @@ import { loadConfig, settingDescriptions } from "../functions/settings/config.ts
 import type { Config } from "../functions/settings/config.ts";
 import { findNearNames } from "../functions/settings/near-names.ts";
 import { ConfigError } from "../functions/settings/setting.ts";
+import { isRemoteCheckpoint } from "../functions/settings/values.ts";
 
 type Settings = Readonly<Record<string, string>>;
 
@@ -18,6 +19,8 @@ const placeOfSetting: Readonly<Record<string, string>> = {
   SHUTDOWN_GRACE_SECONDS: "set timeouts.shutdownGraceSeconds instead",
   PORT: "the platform sets it",
   HOST: "the platform needs the service on all addresses",
+  HF_HOME: "the image sets it, and the platform mounts a disk there",
+  HF_HUB_CACHE: "the image sets HF_HOME, and the platform mounts a disk there",
   CACHE_FOLDER: "the image sets it, and the platform mounts a disk there",
   HEALTH_INITIALIZING_CODE: "the platform sets it",
   AIP_HTTP_PORT: "the platform sets it",
@@ -81,10 +84,12 @@ function problemsOf(field: "environment" | "secrets", name: string, value: strin
 
 /** A folder of the machine that renders is not a folder of the container. */
 function modelProblems(model: string | undefined): string[] {
-  const isPlaced = model === undefined || /^s3:\/\//i.test(model) || isAbsolute(model);
+  const isPlaced = model === undefined || isRemoteCheckpoint(model) || isAbsolute(model);
   return isPlaced
     ? []
-    : [`model: expected s3://bucket/prefix or an absolute path of a folder in the image, got ${model}.`];
+    : [
+        `model: expected org/name of the hub, s3://bucket/prefix or an absolute path of a folder in the image, got ${model}.`,
+      ];
 }
 
 /** Replicas share no disk, and lose their own when they end. */

@@ -63,8 +63,21 @@ export interface CacheConfig {
   readonly keyPrefix: string;
 }
 
+/** The Hugging Face Hub, and the cache that Python programs share. */
+export interface HubConfig {
+  readonly endpoint: string;
+  /** The folder that has a `models--org--name` for each repository. */
+  readonly cacheFolder: string;
+  /** Null takes the content of `tokenFile`. */
+  readonly token: string | null;
+  /** It need not exist. */
+  readonly tokenFile: string;
+  /** Whether only the cache is used. */
+  readonly isOffline: boolean;
+}
+
 export interface EngineConfig {
-  /** Folder of a Hugging Face checkpoint, or `s3://bucket/prefix`. */
+  /** Folder of a Hugging Face checkpoint, `org/name` or `hf://org/name@revision` of the hub, or `s3://bucket/prefix`. */
   readonly model: string;
   readonly dtype: DtypeName;
   readonly device: DeviceName;
@@ -94,6 +107,8 @@ export interface EngineConfig {
   readonly stepTimeoutMs?: number;
   /** Compute two tokens before the engine is ready, so that the first request does not wait for kernels. Default false. */
   readonly warmUp?: boolean;
+  /** Read the files of the weights into the system's cache while sessions are created. Default false. */
+  readonly preload?: boolean;
   /** Reuse cached keys and values for shared prompt prefixes, images included. Default true. */
   readonly enablePrefixCaching?: boolean;
   readonly logitsProcessors: readonly LogitsProcessorReference[];
@@ -106,6 +121,8 @@ export interface EngineConfig {
   readonly numThreads: number | null;
   /** Stores downloaded checkpoints, quantised weights and built graphs. */
   readonly cacheFolder: string;
+  /** Used only if the model is a repository of the hub. */
+  readonly hub?: HubConfig;
   readonly imageLimits: ImageLimits;
   /** Limits of the image caches. Default: `defaultCacheConfig`. */
   readonly caches?: CacheConfig;

@@ -1,4 +1,5 @@
 /** The input of `Engine.generate`: text and image references, not processed yet. */
+import type { OnRequestStage } from "./request-stage.ts";
 import type { SamplingParams } from "./sampling-params.ts";
 import type { JsonObject, ToolCall, ToolDefinition } from "./tools.ts";
 
@@ -77,7 +78,14 @@ export type Prompt =
 /** The fields of a request that determine its prompt's tokens and the identity of its images. */
 export type PromptRequest = Pick<
   GenerationRequest,
-  "prompt" | "truncatePromptTokens" | "truncationSide" | "mmProcessorOptions" | "tenant" | "cacheSalt" | "priority"
+  | "prompt"
+  | "truncatePromptTokens"
+  | "truncationSide"
+  | "mmProcessorOptions"
+  | "tenant"
+  | "cacheSalt"
+  | "priority"
+  | "onStage"
 > &
   Partial<Pick<GenerationRequest, "samplingParams">>;
 
@@ -114,4 +122,6 @@ export interface GenerationRequest {
   readonly priority?: number;
   /** Requests with different salts do not share cached prompts and images. */
   readonly cacheSalt?: string;
+  /** Receives the times of the request's stages. Measured only if it is given. */
+  readonly onStage?: OnRequestStage;
 }

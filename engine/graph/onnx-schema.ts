@@ -17,6 +17,7 @@ export const onnxDataTypes: Readonly<Record<ValueElementType, number>> = {
   bool: 9,
   float16: 10,
   bfloat16: 16,
+  float8e4m3: 17,
 };
 
 /** `AttributeProto.AttributeType`. */

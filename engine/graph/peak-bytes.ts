@@ -10,8 +10,8 @@ import type { Dimension, Value } from "./value.ts";
  * upper bound of the memory in use: in-place operators and fusions take less. It excludes the reserve of ONNX Runtime's
  * arena.
  *
- * @param sizes By name, for dimensions known only at run time. Sizes implied by a reshape may be omitted; any other
- * omitted size counts as 1.
+ * @param sizes By name, for dimensions known only at run time. Sizes implied by a reshape or a concatenation may be
+ * omitted; any other omitted size counts as 1.
  */
 export function peakBytes(graph: GraphBuilder, sizes: ReadonlyMap<string, number>): number {
   const known = new Map(sizes);
@@ -29,6 +29,7 @@ export function peakBytes(graph: GraphBuilder, sizes: ReadonlyMap<string, number
   let peak = 0;
   for (const [index, node] of graph.nodes.entries()) {
     if (node.operator === "Reshape") learnSize(node, known);
+    if (node.operator === "Concat") learnJoinedSize(node, known, sizeOf);
     for (const output of node.outputs) {
       if (!lastReaders.has(output)) continue;
       held.set(output, bytesOf(output));
@@ -84,6 +85,21 @@ function learnSize({ inputs: [input], outputs: [output] }: NodeDefinition, known
     else numElements /= size;
   }
   if (unknown.length === 1) known.set(unknown[0]!, numElements);
+}
+
+/** The size of values that are joined along an axis is the sum of theirs. */
+function learnJoinedSize(
+  { inputs, outputs: [output] }: NodeDefinition,
+  known: Map<string, number>,
+  sizeOf: (dimension: Dimension) => number,
+): void {
+  for (const [axis, dimension] of output!.shape.entries()) {
+    if (typeof dimension !== "string" || inputs.every((input) => input?.shape[axis] === dimension)) continue;
+    known.set(
+      dimension,
+      inputs.reduce((sum, input) => sum + sizeOf(input!.shape[axis]!), 0),
+    );
+  }
 }
 
 /** Memory that ONNX Runtime's kernels allocate while they run: the CPU's where both have one, as others allocate less. */

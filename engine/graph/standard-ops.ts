@@ -93,6 +93,15 @@ export function gatherRows(graph: GraphBuilder, name: string, data: Value, indic
   return addStandardNode(graph, node, [data, indices], { elementType: data.elementType, shape }, { axis: int(0) });
 }
 
+/** `data [N, C]` with its columns in the order of `indices [M]`. */
+export function gatherColumns(graph: GraphBuilder, name: string, data: Value, indices: Value): Value {
+  const node = { name, operator: "Gather" };
+  checkElementType(node, indices, "int32", "int64");
+  checkRank(node, data, 2);
+  const shape = [data.shape[0]!, indices.shape[0]!];
+  return addStandardNode(graph, node, [data, indices], { elementType: data.elementType, shape }, { axis: int(1) });
+}
+
 /** `data [N, ...]` with rows `indices [M, 1]` replaced by `updates [M, ...]`. */
 export function scatterRows(graph: GraphBuilder, name: string, data: Value, indices: Value, updates: Value): Value {
   const node = { name, operator: "ScatterND" };
@@ -147,7 +156,14 @@ export function transpose(graph: GraphBuilder, name: string, input: Value, permu
   return addStandardNode(graph, node, [input], { elementType: input.elementType, shape }, { perm: ints(permutation) });
 }
 
-export function concat(graph: GraphBuilder, name: string, inputs: readonly Value[], axis: number): Value {
+/** @param joinedSize Name of the resulting size, if that of an input is not known. */
+export function concat(
+  graph: GraphBuilder,
+  name: string,
+  inputs: readonly Value[],
+  axis: number,
+  joinedSize?: string,
+): Value {
   const node = { name, operator: "Concat" };
   const first = inputs[0];
   if (first === undefined) throw nodeError(node, "there is nothing to concatenate.");
@@ -155,9 +171,9 @@ export function concat(graph: GraphBuilder, name: string, inputs: readonly Value
   for (const input of inputs) {
     checkElementType(node, input, first.elementType);
     checkShape(node, input, first.shape.with(axis, input.shape[axis]!));
-    size += knownSize(node, input, axis);
+    if (joinedSize === undefined) size += knownSize(node, input, axis);
   }
-  const shape = first.shape.with(axis, size);
+  const shape = first.shape.with(axis, joinedSize ?? size);
   return addStandardNode(graph, node, inputs, { elementType: first.elementType, shape }, { axis: int(axis) });
 }
 

@@ -1,7 +1,8 @@
 /** Turns an RGB picture into the values of a vision encoder: pad, resize, crop, rescale, normalise. */
 import { EngineError } from "../contract/errors.ts";
+import { padToSquare } from "../multimodal/pad-picture.ts";
 import type { DecodedImage } from "./decode-image.ts";
-import type { PixelSize, PreprocessorPlan, ResizeRule, Rgb } from "./preprocessor-config.ts";
+import type { PixelSize, PreprocessorPlan, ResizeRule } from "./preprocessor-config.ts";
 import { resample } from "./resample.ts";
 
 export interface PixelValues {
@@ -87,35 +88,4 @@ function resizedSize({ width, height }: PixelSize, rule: ResizeRule): PixelSize 
   return width <= height
     ? { width: rule.edge, height: Math.trunc((rule.edge * height) / width) }
     : { width: Math.trunc((rule.edge * width) / height), height: rule.edge };
-}
-
-/**
- * A square may have this many pixels, or four times those of the picture. This leaves room for large photographs and
- * panoramas, but a strip one pixel wide does not become a square of terabytes.
- */
-const MAX_SQUARE_PIXELS = 1 << 26;
-const MAX_SQUARE_GROWTH = 4;
-
-/** Centres the picture in a square of its longer edge. An odd pixel goes to the bottom or right. */
-function padToSquare(image: DecodedImage, colour: Rgb): DecodedImage {
-  const edge = Math.max(image.width, image.height);
-  if (image.width === image.height) return image;
-  const maxPixels = Math.max(MAX_SQUARE_PIXELS, image.width * image.height * MAX_SQUARE_GROWTH);
-  if (edge * edge > maxPixels) {
-    throw new EngineError(
-      "image_too_large",
-      `The image has ${image.width}x${image.height} pixels, and ${edge * edge} when padded to the square that the model needs; the limit is ${maxPixels}.`,
-    );
-  }
-  const data = new Uint8Array(edge * edge * 3);
-  data.set(colour);
-  // The filled part is copied behind itself, doubling each time.
-  for (let filled = 3; filled < data.length; filled *= 2) data.copyWithin(filled, 0, filled);
-  const left = Math.floor((edge - image.width) / 2);
-  const top = Math.floor((edge - image.height) / 2);
-  const stride = image.width * 3;
-  for (let row = 0; row < image.height; row++) {
-    data.set(image.data.subarray(row * stride, (row + 1) * stride), ((row + top) * edge + left) * 3);
-  }
-  return { width: edge, height: edge, data };
 }

@@ -2,6 +2,7 @@
 import { z } from "zod";
 
 import { shown } from "../excerpt.ts";
+import { colourOf } from "../multimodal/pad-picture.ts";
 import {
   edge,
   filter,
@@ -111,7 +112,7 @@ export function parsePreprocessorConfig(json: unknown): PreprocessorPlan {
 
   const { image_mean: mean = [...defaults.mean], image_std: std = [...defaults.std] } = config;
   return {
-    padToSquare: config.do_pad ? [byteOf(mean[0]), byteOf(mean[1]), byteOf(mean[2])] : null,
+    padToSquare: config.do_pad ? colourOf(mean) : null,
     resize: config.do_resize
       ? { rule: resizeRule(config.size ?? defaults.size, config.default_to_square), filter: config.resample }
       : null,
@@ -163,9 +164,4 @@ function exactSize(field: string, value: Size): PixelSize {
 
 function fieldsOf(value: Readonly<Record<string, number | null | undefined>>): [string, number][] {
   return Object.entries(value).filter((entry): entry is [string, number] => typeof entry[1] === "number");
-}
-
-/** Converts a fraction of full brightness to a byte, rounded down like Python's `int(x * 255)`. */
-function byteOf(share: number): number {
-  return Math.min(Math.max(Math.trunc(share * 255), 0), 255);
 }

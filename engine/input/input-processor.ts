@@ -436,10 +436,11 @@ function wrongPlaceholders(numPlaceholders: number, imagePlaceholder: string, nu
   );
 }
 
+/** LiteLLM and other clients recognise the error by OpenAI's words "this model's maximum context length is". */
 function tooLong(numTokens: string, maxModelLen: number): EngineError {
   return new EngineError(
     "prompt_too_long",
-    `The prompt has ${numTokens} tokens; the model length of ${maxModelLen} leaves room for ${maxModelLen - 1} and one output token.`,
+    `The prompt has ${numTokens} tokens; this model's maximum context length is ${maxModelLen} tokens, of which the output needs one.`,
     { parameter: "prompt" },
   );
 }

@@ -3,6 +3,8 @@ import type { ImageLimits } from "../contract/config.ts";
 import { defaultDecodeLimits } from "../contract/default-limits.ts";
 import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
 import type { GenerationRequest, ImagePart } from "../contract/generation-request.ts";
+import { epochMs, observeStage } from "../contract/request-stage.ts";
+import type { RequestStage } from "../contract/request-stage.ts";
 import { decodeCostOf } from "../images/decode-cost.ts";
 import { canTellUnchanged, fetchImageIfChanged } from "../images/fetch-image.ts";
 import type { FetchedImage, ImageSource } from "../images/image-source.ts";
@@ -80,7 +82,7 @@ interface KnownItem extends IdentifiedImage {
 type InspectedImage = EncodedImage & Required<Pick<EncodedImage, "header">>;
 
 /** The request for which an image is loaded. */
-export interface ItemRequest extends Pick<GenerationRequest, "tenant" | "cacheSalt" | "priority"> {
+export interface ItemRequest extends Pick<GenerationRequest, "tenant" | "cacheSalt" | "priority" | "onStage"> {
   /** The checkpoint's options with the request's changes. */
   readonly processorOptions: ProcessorOptions;
   /** Maximum number of embeddings for which the prompt has room; unlimited if left out. */
@@ -99,7 +101,10 @@ export class ItemLoader {
    * the others, which have ended when this rejects: with an error of an image (`parameter` is `prompt.images[index]`)
    * or `aborted`.
    */
-  async load(parts: readonly ImagePart[], request: ItemRequest, signal: AbortSignal): Promise<readonly LoadedItem[]> {
+  async load(parts: readonly ImagePart[], given: ItemRequest, signal: AbortSignal): Promise<readonly LoadedItem[]> {
+    const { processor } = this.#options;
+    const processorOptions = processor.optionsFor?.(given.processorOptions, parts.length) ?? given.processorOptions;
+    const request = { ...given, processorOptions };
     try {
       return parts[0]?.type === "image_embeds"
         ? await this.#loadEmbeddings(parts, request, signal)
@@ -128,7 +133,7 @@ export class ItemLoader {
           return { mmHash: this.#hash("image", named, request), item: null };
         }
         const knownItem = known[index] ?? null;
-        const answer = await this.#fetchIfChanged(part, index, knownItem?.validator ?? null, either);
+        const answer = await this.#fetchIfChanged(part, index, knownItem?.validator ?? null, request, either);
         if (answer.kind === "unchanged") {
           invariant(knownItem !== null, "an image without a cached source cannot be unchanged");
           return knownItem;
@@ -140,7 +145,19 @@ export class ItemLoader {
       signal,
     );
     const mmHashes = identified.map(({ mmHash }) => mmHash);
+    const wanted = identified.filter(({ item }) => item === null).map(({ mmHash }) => mmHash);
+    const { onStage } = request;
+    const lookupMs = onStage === undefined ? 0 : epochMs();
+    let isLookedUp = false;
+    const endLookup = (numMissing: number): void => {
+      if (isLookedUp || onStage === undefined) return;
+      isLookedUp = true;
+      const numHits = parts.length - numMissing;
+      const attributes = { "fovea.cache.hits": numHits, "fovea.cache.misses": numMissing };
+      onStage({ name: "processor_cache", startMs: lookupMs, endMs: epochMs(), attributes });
+    };
     const processMissing = async (missing: readonly string[]): Promise<readonly ProcessedItem[]> => {
+      endLookup(missing.length);
       const images = await allOrNone(
         missing,
         async (mmHash, either) => {
@@ -150,16 +167,26 @@ export class ItemLoader {
           // Of several images with one uuid, any may bring the image.
           const index = indices.find((at) => parts[at]!.reference !== null) ?? indices[0];
           invariant(index !== undefined, "a cache requests only images that are missing");
-          return this.#inspect(fetched[index] ?? (await this.#fetch(parts[index]!, index, either)), request, either);
+          return this.#inspect(
+            fetched[index] ?? (await this.#fetch(parts[index]!, index, request, either)),
+            request,
+            either,
+          );
         },
         signal,
       );
       this.#checkWork(images);
       this.#checkEmbeddings(images, request);
-      return processImages(processor, images, { options: request.processorOptions, promptText, signal });
+      const processing = { options: request.processorOptions, promptText, signal };
+      return observeStage(
+        "image_processing",
+        onStage,
+        () => processImages(processor, images, processing),
+        () => ({ "fovea.images": images.length }),
+      );
     };
-    const wanted = identified.filter(({ item }) => item === null).map(({ mmHash }) => mmHash);
     const found = (await caches.processor.getOrProcess(wanted, processMissing, signal)).values();
+    endLookup(0);
     return identified.map(({ item }, index) => ({ mmHash: mmHashes[index]!, item: item ?? found.next().value! }));
   }
 
@@ -174,7 +201,7 @@ export class ItemLoader {
     const loaded = await allOrNone(
       parts,
       async (part, either, index) => {
-        const file = await this.#fetch(part, index, either);
+        const file = await this.#fetch(part, index, request, either);
         const grid = (part.type === "image_embeds" ? part.grid : undefined) ?? null;
         const fileHash = await contentHashOf(file.bytes);
         // Positions depend on the grid.
@@ -233,8 +260,8 @@ export class ItemLoader {
     return contentHash;
   }
 
-  async #fetch(part: ImagePart, index: number, signal: AbortSignal): Promise<EncodedImage> {
-    const answer = await this.#fetchIfChanged(part, index, null, signal);
+  async #fetch(part: ImagePart, index: number, request: ItemRequest, signal: AbortSignal): Promise<EncodedImage> {
+    const answer = await this.#fetchIfChanged(part, index, null, request, signal);
     invariant(answer.kind === "fetched", "an image without a validator is fetched");
     return { bytes: answer.bytes, parameter: parameterOf(index) };
   }
@@ -279,11 +306,15 @@ export class ItemLoader {
     { reference }: ImagePart,
     index: number,
     validator: string | null,
+    { onStage }: ItemRequest,
     signal: AbortSignal,
   ): Promise<FetchedImage> {
     const { sources, limits } = this.#options;
     return namingImage(index, () => {
-      if (reference !== null) return fetchImageIfChanged(sources, reference, validator, { signal, limits });
+      if (reference !== null) {
+        const fetching = async () => fetchImageIfChanged(sources, reference, validator, { signal, limits });
+        return observeStage("fetch", onStage, fetching, (answer) => fetchAttributes(reference, answer));
+      }
       throw new EngineError(
         "invalid_argument",
         "The image was sent as a uuid only, and is not cached. Send the image with its uuid.",
@@ -296,6 +327,16 @@ export class ItemLoader {
     const { processorOptions, cacheSalt } = request;
     return computeMmHash({ modality, modelContentHash, processorOptions, item, cacheSalt: cacheSalt ?? null });
   }
+}
+
+/** Not the reference itself: it may carry the picture or a signature. */
+function fetchAttributes(reference: string, answer: FetchedImage): RequestStage["attributes"] {
+  const scheme = reference.slice(0, reference.indexOf(":"));
+  return {
+    "url.scheme": scheme,
+    "fovea.image.unchanged": answer.kind === "unchanged",
+    ...(answer.kind === "fetched" && { "fovea.image.bytes": answer.bytes.byteLength }),
+  };
 }
 
 /** By position; null for entries without a key. */

@@ -80,7 +80,7 @@ export function createImageInputs(
     imageToken,
     imageTokenId,
     visionEncoder,
-    preprocessorConfig: optionsOf(preprocessorConfig),
+    preprocessorConfig: { ...optionsOf(preprocessorConfig), ...visionEncoder.imageOptions },
     pixels: createPixelProcessor(imageProcessor, pixelProgram),
     placeholderTokenId,
     tokenId: (token) => tokenizer.tokenId(token),

@@ -11,7 +11,9 @@ import type { OnStartPhase } from "../contract/start-phase.ts";
 import { externalDataFolder } from "../graph/external-data.ts";
 import { writeAtomically } from "../weights/atomic-file.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
+import { belongsTo, chooseOnnxFiles, onnxFolder } from "../weights/onnx-variants.ts";
 import { prepareWeights } from "../weights/prepare-weights.ts";
+import type { PreparedWeight } from "../weights/prepared-weights.ts";
 import type { WeightProgress } from "../weights/progress.ts";
 import type { BuiltModel } from "./built-model.ts";
 import { numCandidatesOf } from "./decoder-graph/candidates.ts";
@@ -29,6 +31,8 @@ export interface BuildModelOptions extends GraphOptions {
   readonly onProgress?: (progress: WeightProgress) => void;
   readonly signal?: AbortSignal;
   readonly onPhase?: OnStartPhase;
+  /** Receives the files of the weights as soon as they are known. */
+  readonly onWeightFiles?: (paths: readonly string[]) => void;
 }
 
 /**
@@ -39,6 +43,9 @@ export interface BuildModelOptions extends GraphOptions {
 export async function buildModel(checkpoint: Checkpoint, options: BuildModelOptions): Promise<BuiltModel> {
   if (checkpoint.onnxFileNames !== null) {
     refuseVisionParts(options, "The parts of a ready-made ONNX export have the types and the device of the whole.");
+    const chosen = chooseOnnxFiles(checkpoint.onnxFileNames, options);
+    const names = checkpoint.onnxFileNames.filter((name) => belongsTo(name, chosen));
+    options.onWeightFiles?.(names.map((name) => join(checkpoint.folder, onnxFolder, name)));
     return (await openExport(checkpoint, checkpoint.onnxFileNames, options)).model;
   }
   const { definition, model, precision, visionParts, kvLayout, buildDecoder, buildVisionEncoder } = configureGraphs(
@@ -50,6 +57,7 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
   buildVisionEncoder(collector);
   const requests = [...collector.requests.values()];
   const prepared = await timePhase("quantise", options.onPhase, () => prepareWeights(checkpoint, requests, options));
+  options.onWeightFiles?.(filesOf(prepared));
   const source = createPreparedSource(prepared, checkpoint.tensors);
   const graphs = { decoder: buildDecoder(source), visionEncoder: buildVisionEncoder(source) };
 
@@ -78,11 +86,19 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
             inputs: model.visionEncoder.inputs,
             imageSize: model.visionEncoder.imageSize,
             numImageTokens: model.visionEncoder.numImageTokens,
+            ...(model.visionEncoder.imageOptions && { imageOptions: model.visionEncoder.imageOptions }),
           },
     maxPositionEmbeddings: model.maxPositionEmbeddings,
     imageTokenId: model.imageTokenId,
     contentHash: await modelContentHash(checkpoint, { precision, visionParts }, options.signal),
   };
+}
+
+function filesOf(prepared: ReadonlyMap<string, PreparedWeight>): string[] {
+  const tensors = [...prepared.values()].flatMap(({ weight, scales }) =>
+    scales === null ? [weight] : [weight, scales],
+  );
+  return [...new Set(tensors.map(({ file }) => file))];
 }
 
 /**

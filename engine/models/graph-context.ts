@@ -16,6 +16,8 @@ export interface Precision {
   readonly head: WeightFormat;
   /** Format of the vision tower's and the projector's linear layers. */
   readonly vision: WeightFormat;
+  /** Whether layers whose integers the checkpoint stores are computed with these integers. Default false. */
+  readonly keepsIntegers?: true;
 }
 
 /** Number of rows whose logits are computed, in graphs with logits. */

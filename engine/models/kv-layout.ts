@@ -2,7 +2,9 @@
 import type { DeviceName, KvLayoutName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
+import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import type { KvLayout } from "./built-model.ts";
+import type { ConfiguredModel } from "./model-definition.ts";
 import { findModelDefinition } from "./registry.ts";
 
 export interface KvLayoutSettings {
@@ -27,10 +29,7 @@ export function resolveKvLayout(
   if (!isPaged) return { kind: "slots" };
   if (isExport) throw unavailable("A ready-made ONNX export computes its own attention and has no paged KV cache.");
   if (device === "webgpu") throw unavailable("The webgpu device has no paged KV cache.");
-  const smallest =
-    device === "cpu"
-      ? 1
-      : fastBlockSize(findModelDefinition(checkpoint.config).configure(checkpoint.config).decoder.headDim);
+  const smallest = device === "cpu" ? 1 : fastBlockSize(configOf(checkpoint).decoder.headDim);
   const size = blockSize ?? (device === "cpu" ? CPU_BLOCK_SIZE : smallest);
   if (size % smallest === 0) return { kind: "paged", blockSize: size };
   throw new EngineError(
@@ -47,4 +46,8 @@ function fastBlockSize(headDim: number): number {
 
 function unavailable(reason: string): EngineError {
   return new EngineError("invalid_configuration", `${reason} Choose the KV layout "slots" or "auto".`);
+}
+
+function configOf({ config }: Pick<Checkpoint, "config">): ConfiguredModel {
+  return findModelDefinition(config).configure(withoutQuantisation(config));
 }

@@ -5,11 +5,12 @@ import type {
   PixelProcessor,
   ProcessorOptions,
 } from "../multimodal/multimodal-processor.ts";
-import type { VisionEncoderShape } from "./built-model.ts";
+import type { RecurrentShape, VisionEncoderShape } from "./built-model.ts";
 import type { GraphContext } from "./graph-context.ts";
 
 /** Sizes of a decoder that its runner needs; see `DecoderGraph`. */
 export interface DecoderDimensions {
+  /** Layers with keys and values. */
   readonly numLayers: number;
   readonly numKvHeads: number;
   readonly headDim: number;
@@ -17,11 +18,18 @@ export interface DecoderDimensions {
   readonly imageWidth: number;
   readonly vocabSize: number;
   readonly takesPositions?: boolean;
+  /** Left out if every layer has keys and values. */
+  readonly recurrent?: RecurrentShape;
 }
 
 export interface VisionEncoderDefinition extends VisionEncoderShape {
   /** Whether the graph builds its projector in a `projectorContext`. Default false. */
   readonly hasProjector?: boolean;
+  /**
+   * By name: the sizes of `inputs` that are not known in advance, at most, for a picture of so many embeddings. If left
+   * out, each is its number of tiles.
+   */
+  largestSizes?(this: void, numEmbeddings: number): ReadonlyMap<string, number>;
   /** Builds the graph described by `VisionEncoderGraph`. */
   build(context: GraphContext): void;
 }
@@ -49,7 +57,7 @@ export interface ProcessorContext {
   readonly imageToken: string;
   readonly imageTokenId: number;
   readonly visionEncoder: VisionEncoderShape;
-  /** preprocessor_config.json with the deployment's changes. */
+  /** preprocessor_config.json with the options of config.json and the deployment's changes. */
   readonly preprocessorConfig: ProcessorOptions;
   readonly pixels: PixelProcessor;
   /** The token of a whole image in a prompt whose images are not inserted yet. */

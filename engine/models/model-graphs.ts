@@ -1,10 +1,11 @@
 /** Combines a checkpoint's configuration with the settings and provides its graphs, before any weight is prepared. */
 import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
+import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import type { KvLayout } from "./built-model.ts";
 import { createGraphContext, type GraphContext, type Precision } from "./graph-context.ts";
 import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
-import { precisionOf, resolveDtype, type ResolvedDtype } from "./precision.ts";
+import { keepsIntegers, precisionOf, resolveDtype, type ResolvedDtype } from "./precision.ts";
 import { findModelDefinition } from "./registry.ts";
 import { refuseVisionParts, resolveVisionParts } from "./vision-parts.ts";
 import type { VisionParts, VisionPartSettings } from "./vision-parts.ts";
@@ -48,10 +49,12 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
   const { device, maxModelLen, kvLayout = slots } = options;
   checkKvLayout(kvLayout, device);
   const dtype = resolveDtype({ dtype: options.dtype, device, config });
-  const precision = precisionOf(dtype, device);
+  const isKept = keepsIntegers({ dtype: options.dtype, config });
+  const precision: Precision = { ...precisionOf(dtype, device), ...(isKept && { keepsIntegers: true }) };
   const { definition = findModelDefinition(config) } = options;
-  const model = definition.configure(config);
-  const visionParts = visionPartsOf(model, options, dtype);
+  const model = definition.configure(withoutQuantisation(config));
+  if (model.decoder.recurrent !== undefined) checkRecurrentDevice(definition.architecture, device);
+  const visionParts = visionPartsOf(model, options, dtype, isKept);
   const length = checkedLength(maxModelLen, model.maxPositionEmbeddings);
   return {
     definition,
@@ -82,17 +85,31 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
   };
 }
 
+/** The recurrent layers of other devices are not held against transformers yet. */
+function checkRecurrentDevice(architecture: string, device: DeviceName): void {
+  if (device === "cpu") return;
+  throw new EngineError(
+    "invalid_configuration",
+    `${architecture} has layers with a recurrent state, which only the device cpu computes; the device is ${device}.`,
+  );
+}
+
 function visionPartsOf(
   { visionEncoder }: ConfiguredModel,
   options: GraphOptions,
   dtype: ResolvedDtype,
+  isKept: boolean,
 ): VisionParts | null {
   if (visionEncoder === null) {
     refuseVisionParts(options, "This model has no vision part.");
     return null;
   }
   const { device, deviceId = 0 } = options;
-  return resolveVisionParts(options, { dtype, device, deviceId }, visionEncoder.hasProjector ?? false);
+  return resolveVisionParts(
+    options,
+    { dtype, device, deviceId, keepsIntegers: isKept },
+    visionEncoder.hasProjector ?? false,
+  );
 }
 
 function checkedLength(maxModelLen: number | null, maxPositionEmbeddings: number): number {

@@ -5,13 +5,16 @@ import { EngineError } from "../contract/errors.ts";
 import { parseConfigObject } from "./config-field.ts";
 import { fuyuDefinition } from "./fuyu/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
+import { internVlDefinition } from "./internvl/definition.ts";
 import { llamaDefinition, mistralDefinition, qwen2Definition, qwen3Definition } from "./llama/definition.ts";
+import { llavaNextDefinition, llavaOneVisionDefinition } from "./llava-next/definition.ts";
 import { llavaDefinition } from "./llava/definition.ts";
 import type { ModelDefinition } from "./model-definition.ts";
 import { persimmonDefinition } from "./persimmon/definition.ts";
 import { mistral3Definition, pixtralDefinition } from "./pixtral/definition.ts";
 import { qwen25VlDefinition } from "./qwen2-5-vl/definition.ts";
 import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
+import { qwen35TextDefinition } from "./qwen3-5/definition.ts";
 import { qwen3VlDefinition } from "./qwen3-vl/definition.ts";
 
 const definitions: readonly ModelDefinition[] = [
@@ -19,12 +22,16 @@ const definitions: readonly ModelDefinition[] = [
   mistralDefinition,
   qwen2Definition,
   qwen3Definition,
+  qwen35TextDefinition,
   persimmonDefinition,
   llavaDefinition,
+  llavaNextDefinition,
+  llavaOneVisionDefinition,
   pixtralDefinition,
   mistral3Definition,
   idefics3Definition,
   smolVlmDefinition,
+  internVlDefinition,
   fuyuDefinition,
   qwen2VlDefinition,
   qwen25VlDefinition,

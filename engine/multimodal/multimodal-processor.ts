@@ -96,6 +96,11 @@ export interface MultiModalProcessor {
    */
   readonly replacedOptions?: Readonly<Record<string, readonly string[]>>;
   /**
+   * The options for one of `numImages` images of a prompt, if their number changes how each is processed. They are part
+   * of every item's hash.
+   */
+  optionsFor?(options: ProcessorOptions, numImages: number): ProcessorOptions;
+  /**
    * Throws EngineError `invalid_checkpoint` or `unsupported_model` for options that it does not support, whatever the
    * picture. `parameter` is the path of the option (`image_std[0]`), with which the message starts.
    */

@@ -1,6 +1,7 @@
 /** Decides what each sequence computes in the next step, and applies the step's tokens to the sequences. */
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { FinishReason } from "../contract/request-output.ts";
+import { epochMs } from "../contract/request-stage.ts";
 import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { StepResults } from "../core/step-results.ts";
 import type { KvManager, KvPlacement } from "../kv/kv-manager.ts";
@@ -153,6 +154,7 @@ export class Scheduler {
           logprobs: result.logprobs === null ? null : [result.logprobs],
           promptLogprobs: result.promptLogprobs,
           stopReason: stop?.stopReason ?? null,
+          ...(sequence.outputTokenIds.length === 1 && { scheduledMs: sequence.scheduledMs }),
         });
         return;
       }
@@ -226,6 +228,7 @@ export class Scheduler {
     insertByUrgency(this.#running, sequence);
     this.#countPromptTokens(sequence);
     if (sequence.numPreemptions > 0) return transfers;
+    sequence.scheduledMs = epochMs();
     this.#numPrefixCacheHits += placement.numCachedTokens;
     if (this.#kvManager.looksUpPrefix(sequence)) this.#numPrefixCacheQueries += sequence.numPromptTokens;
     return transfers;

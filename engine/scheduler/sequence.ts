@@ -37,6 +37,8 @@ export class Sequence {
   numComputedTokens = 0;
   /** Prompt tokens whose keys and values were reused when the sequence was first admitted. */
   numCachedTokens = 0;
+  /** When the sequence was first scheduled, in milliseconds since the epoch; 0 before. */
+  scheduledMs = 0;
   /**
    * Leading tokens that are computed in chunks, before the sequence decodes: the prompt, and after a preemption the
    * output up to then as well.
@@ -52,6 +54,8 @@ export class Sequence {
    * live list of the KV manager.
    */
   readonly blockTable: number[] = [];
+  /** In the paged layout: its pair of rows of recurrent states; null while waiting and after the end. */
+  statePair: number | null = null;
   finishReason: FinishReason | null = null;
   /**
    * The encoder cache holds references for `images[firstHeldImage]` up to, but not including, `images[endHeldImage]`.

@@ -40,7 +40,7 @@ export async function writeAtomically(
 }
 
 /** Replaces Node's `recursive`, which never returns below a folder that rejects new folders with ENOENT, like /proc. */
-async function makeFolder(folder: string): Promise<void> {
+export async function makeFolder(folder: string): Promise<void> {
   try {
     await mkdir(folder);
   } catch (error) {
@@ -81,6 +81,6 @@ function isCode(error: unknown, code: string): boolean {
 }
 
 /** Checks the message, which is all that remains of an error from a thread. */
-function isSystemError(error: unknown): error is Error {
+export function isSystemError(error: unknown): error is Error {
   return error instanceof Error && /^E[A-Z0-9]+: /.test(error.message);
 }

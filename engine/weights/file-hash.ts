@@ -24,9 +24,8 @@ export interface HashFileOptions {
  */
 export async function hashFile(file: string, { cacheFolder, signal }: HashFileOptions): Promise<string> {
   const path = resolve(file);
-  const { size, ino, mtimeNs, ctimeNs } = await stat(path, { bigint: true });
-  const identity = [path, size, ino, mtimeNs, ctimeNs].join("\n");
-  const memoFile = join(cacheFolder, "hashes", `${hash("sha256", path)}.txt`);
+  const identity = await identityOf(path);
+  const memoFile = memoFileOf(path, cacheFolder);
 
   const memo = await readFile(memoFile, "utf8").catch(() => "");
   const [rememberedHash, ...rememberedIdentity] = memo.split("\n");
@@ -46,10 +45,29 @@ export async function hashFile(file: string, { cacheFolder, signal }: HashFileOp
     });
   }
   const contentHash = digest.digest("hex");
+  await store(memoFile, contentHash, identity);
+  return contentHash;
+}
+
+/** Stores a hash that the caller has just computed, so that `hashFile` need not read the file again. */
+export async function rememberHash(file: string, contentHash: string, { cacheFolder }: HashFileOptions): Promise<void> {
+  const path = resolve(file);
+  await store(memoFileOf(path, cacheFolder), contentHash, await identityOf(path));
+}
+
+async function identityOf(path: string): Promise<string> {
+  const { size, ino, mtimeNs, ctimeNs } = await stat(path, { bigint: true });
+  return [path, size, ino, mtimeNs, ctimeNs].join("\n");
+}
+
+function memoFileOf(path: string, cacheFolder: string): string {
+  return join(cacheFolder, "hashes", `${hash("sha256", path)}.txt`);
+}
+
+async function store(memoFile: string, contentHash: string, identity: string): Promise<void> {
   await writeAtomically(memoFile, "the hash of a file", (temporaryFile) =>
     writeFile(temporaryFile, `${contentHash}\n${identity}`),
   ).catch(ignoreUnwritable);
-  return contentHash;
 }
 
 /** A filled cache folder may be read-only now. Then the next start hashes again. */

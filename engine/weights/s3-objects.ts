@@ -3,6 +3,7 @@ import { addAbortSignal, Readable } from "node:stream";
 import { GetObjectCommand, ListObjectsV2Command, type S3Client } from "@aws-sdk/client-s3";
 
 import { EngineError } from "../contract/errors.ts";
+import { TransientDownloadError } from "./parallel-ranges.ts";
 
 export interface S3Location {
   readonly bucket: string;
@@ -24,11 +25,6 @@ export interface S3Object {
  * end.
  */
 const MAX_LISTED_OBJECTS = 10_000;
-
-/** Worth another attempt: the connection broke, the server was busy, or too few bytes arrived. */
-export class TransientDownloadError extends Error {
-  override readonly name = "TransientDownloadError";
-}
 
 /**
  * Lists the objects directly below the prefix, not those in folders. One call per thousand objects.

@@ -1,6 +1,7 @@
 /** The common part of the routes that generate text, from the body to the answer. */
 import type { Context, Handler } from "hono";
 
+import { epochMs } from "../../engine/index.ts";
 import type { AppDependencies } from "../app-dependencies.ts";
 import { createRequests, formatsOf, parseBody, streamUsageOf } from "../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody } from "../generation/generation-kind.ts";
@@ -15,6 +16,7 @@ import { addWarnings } from "../http/warnings.ts";
 import type { Metrics } from "../metrics.ts";
 import { clientGone } from "../service.ts";
 import type { Admission } from "../service.ts";
+import { requestAttributes, traced } from "../telemetry/generation-attributes.ts";
 
 const DEFAULT_KEEP_ALIVE_MS = 10_000;
 
@@ -29,7 +31,8 @@ export function generationRoute<Fields extends CommonFields>(
   const answer = generationAnswer(kind, dependencies);
   return async (c) => {
     service.checkRoom();
-    return answer(c, await readJsonObject(c.req.raw, config.maxBodyBytes, bodies));
+    const startMs = epochMs();
+    return answer(c, await readJsonObject(c.req.raw, config.maxBodyBytes, bodies), startMs);
   };
 }
 
@@ -37,18 +40,21 @@ export function generationRoute<Fields extends CommonFields>(
 export function generationAnswer<Fields extends CommonFields>(
   kind: GenerationKind<Fields>,
   { service, metrics, logger, config, keepAliveMs = DEFAULT_KEEP_ALIVE_MS }: AppDependencies,
-): (c: Context<AppEnvironment>, body: object) => Promise<Response> {
+): (c: Context<AppEnvironment>, body: object, startMs?: number) => Promise<Response> {
   const startGenerations = (c: Context<AppEnvironment>, parsed: ParsedBody<Fields>, admission: Admission) => {
     const requests = createRequests(kind, parsed, { engine: admission.engine, config, tenant: c.get("tenant") });
     const { fields, head, paths } = parsed;
     metrics.addImages(paths.images.length);
     const { id, model } = head;
     Object.assign(c.get("logFields"), { id, model, images: paths.images.length, stream: fields.stream === true });
-    return runGenerations(admission, requests, withLog(metrics, c.get("logFields")));
+    const span = c.get("span");
+    if (span !== undefined) span.setAttributes(requestAttributes(kind, model, requests));
+    return runGenerations(admission, traced(requests, span), withLog(metrics, c.get("logFields")));
   };
 
-  return async function generate(c, body) {
+  return async function generate(c, body, startMs = epochMs()) {
     const parsed = parseBody(kind, body, config);
+    c.get("span")?.addStage({ name: "parse", startMs, endMs: epochMs() });
     const { fields, head } = parsed;
     c.set("requestPaths", parsed.paths);
     if (typeof fields.request_id === "string") adoptRequestId(c, fields.request_id);

@@ -14,6 +14,8 @@ import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Admission, Service } from "../service.ts";
 import type { Config } from "../settings/config.ts";
+import { answerAttributes, requestAttributes, traced } from "../telemetry/generation-attributes.ts";
+import type { RequestSpan } from "../telemetry/telemetry.ts";
 import type { BatchLine, BatchUrl } from "./batch-line.ts";
 import type { LineResponse } from "./result-line.ts";
 
@@ -29,6 +31,8 @@ export interface AnswerDependencies {
   /** The tenant of the batch; "" without API keys. */
   readonly tenant: string;
   readonly config: RequestConfig & Pick<Config, "servedModelNames">;
+  /** Of a job, if traces are sent. */
+  readonly span?: RequestSpan;
 }
 
 export type LineAnswer =
@@ -64,7 +68,7 @@ function prepare<Fields extends CommonFields>(
   { body, extraArguments }: BatchLine,
   dependencies: AnswerDependencies,
 ): PreparedLine {
-  const { service, engine, config, metrics, tenant } = dependencies;
+  const { service, engine, config, metrics, tenant, span } = dependencies;
   let parsed: ParsedBody<Fields> | null = null;
   let requests: readonly GenerationRequest[];
   try {
@@ -74,13 +78,14 @@ function prepare<Fields extends CommonFields>(
     return { numSequences: 0, answer: async () => toAnswer(error, parsed, dependencies) };
   }
   const { fields, head, paths } = parsed;
+  span?.setAttributes(requestAttributes(kind, head.model, requests));
   return {
     numSequences: requests.reduce((sum, { numChoices = 1 }) => sum + numChoices, 0),
     async answer(signal, stream) {
       let admission: Admission | null = null;
       try {
         admission = service.admitBatchLine(signal);
-        const generations = runGenerations(admission, requests, metrics);
+        const generations = runGenerations(admission, traced(requests, span), withFigures(metrics, span));
         const isStreamed = fields.stream === true && stream !== undefined;
         const complete = isStreamed
           ? replayed(await streamChunks(kind, parsed, generations, { ...dependencies, stream }))
@@ -93,6 +98,19 @@ function prepare<Fields extends CommonFields>(
       } finally {
         admission?.release();
       }
+    },
+  };
+}
+
+/** Metrics that also add a sequence's figures to the span of its job. */
+function withFigures(metrics: Metrics, span: RequestSpan | undefined): Metrics {
+  if (span === undefined) return metrics;
+  return {
+    ...metrics,
+    observeSequence(figures, seconds) {
+      const { numPromptTokens: promptTokens, numOutputTokens: completionTokens, finishReason } = figures;
+      span.setAttributes(answerAttributes({ promptTokens, completionTokens, finishReason }));
+      metrics.observeSequence(figures, seconds);
     },
   };
 }

@@ -18,7 +18,7 @@ export interface CheckOptions {
 }
 
 /** Settings about services outside this process. */
-const remoteSetting = /^(AWS|REDIS)_/;
+const remoteSetting = /^(AWS|HF|REDIS)_/;
 
 /** Ends the process, because a logits processor's module may have left a timer behind. */
 export async function check(

@@ -28,10 +28,12 @@ export function describeLoadFailure(error: unknown, { engine }: Config): LoadFai
   return advice === undefined ? null : { code, reason: error.message.replaceAll(/\s+/g, " "), advice };
 }
 
-function settingAdvice(error: Error, { cacheFolder }: Config["engine"]): string | null {
+function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): string | null {
   switch ("setting" in error ? error.setting : null) {
     case "cacheFolder":
       return `CACHE_FOLDER is ${cacheFolder}: set it to a writable folder with enough free space.`;
+    case "hubCacheFolder":
+      return `HF_HUB_CACHE is ${hub.cacheFolder}: set it to a folder that has the repository, or that is writable and has enough free space.`;
     case "maxModelLen":
       return "Set MAX_MODEL_LEN to a length within the limit.";
     case "maxNumBatchedTokens":

@@ -10,6 +10,8 @@ interface ChatLogprob {
 
 export interface ChatLogprobs {
   readonly content: readonly (ChatLogprob & { readonly top_logprobs: readonly ChatLogprob[] })[];
+  /** No model here marks refusals, but OpenAI's schema requires the field. */
+  readonly refusal: null;
 }
 
 /** `asIds` writes `token_id:<id>` instead of the text; bytes are the text's in both cases. */
@@ -22,6 +24,7 @@ export function toChatLogprobs(logprobs: readonly DecodedTokenLogprobs[], asIds:
       ...toChatLogprob(sampled),
       top_logprobs: top.map(toChatLogprob),
     })),
+    refusal: null,
   };
 }
 

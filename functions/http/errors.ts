@@ -122,6 +122,7 @@ const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>
   maxNumBatchedTokens: "MAX_NUM_BATCHED_TOKENS sets the limit.",
   chatTemplate: "CHAT_TEMPLATE sets the template.",
   cacheFolder: "CACHE_FOLDER sets the folder.",
+  hubCacheFolder: "HF_HUB_CACHE sets the folder.",
 };
 
 function settingHint({ setting }: EngineError): string {

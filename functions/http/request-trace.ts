@@ -1,4 +1,4 @@
-/** Request ids, the access log and HTTP metrics. */
+/** Request ids, the access log, HTTP metrics and the spans of requests. */
 import { randomUUID } from "node:crypto";
 import type { IncomingMessage } from "node:http";
 import type { Context, MiddlewareHandler } from "hono";
@@ -7,6 +7,9 @@ import { routePath } from "hono/route";
 import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Service } from "../service.ts";
+import { answerAttributes } from "../telemetry/generation-attributes.ts";
+import type { RequestSpan, Telemetry } from "../telemetry/telemetry.ts";
+import { readTraceContext, traceIdOf } from "../telemetry/trace-context.ts";
 import type { ErrorBody } from "./error-body.ts";
 import { CLIENT_CLOSED_REQUEST } from "./errors.ts";
 import { isRequestId } from "./request-id.ts";
@@ -23,6 +26,8 @@ export interface AppEnvironment {
     logFields: Record<string, unknown>;
     /** Set once the request is parsed. */
     requestPaths: RequestPaths | undefined;
+    /** Absent if no traces are sent, and for probes. */
+    span: RequestSpan | undefined;
     /** Set by routes whose callers expect another form of errors than OpenAI's. */
     toErrorBody: ((body: ErrorBody) => object) | undefined;
     /** Set if the response continues after the handler has returned: resolves when it is complete or abandoned. */
@@ -34,13 +39,20 @@ export interface TraceDependencies {
   readonly logger: Logger;
   readonly metrics: Metrics;
   readonly service: Service;
+  /** Absent if no traces are sent. */
+  readonly telemetry?: Telemetry;
 }
 
 /**
  * Echoes X-Request-Id if it is harmless, otherwise creates an id. Writes one log line per request, when its response is
- * complete.
+ * complete. The line has the id of the caller's trace, from the W3C header `traceparent`.
  */
-export function traceRequests({ logger, metrics, service }: TraceDependencies): MiddlewareHandler<AppEnvironment> {
+export function traceRequests({
+  logger,
+  metrics,
+  service,
+  telemetry,
+}: TraceDependencies): MiddlewareHandler<AppEnvironment> {
   return async function traceRequest(c, next) {
     const start = performance.now();
     const requestId = sanitizeRequestId(c.req.header("x-request-id")) ?? randomUUID();
@@ -48,25 +60,44 @@ export function traceRequests({ logger, metrics, service }: TraceDependencies): 
     c.set("logFields", {});
     c.header("X-Request-Id", requestId);
     if (service.state === "draining") c.header("Connection", "close");
+    const { method, path } = c.req;
+    const isProbe = method === "GET" && !path.startsWith("/v1/");
+    const parent = readTraceContext((name) => c.req.header(name));
+    const span = isProbe
+      ? undefined
+      : telemetry?.startSpan({
+          name: method,
+          kind: "server",
+          parent,
+          attributes: { "http.request.method": method, "url.path": path.slice(0, 200), "fovea.request_id": requestId },
+        });
+    c.set("span", span);
+    const traceId = span?.traceId ?? (parent === null ? undefined : traceIdOf(parent));
 
     await next();
 
-    const { method, path } = c.req;
     const route = routePath(c, -1);
     const handler = route === "/*" || route === "/v1/*" ? "other" : route;
     const logRequest = (): void => {
       const status = c.req.raw.signal.aborted ? CLIENT_CLOSED_REQUEST : c.res.status;
       const seconds = (performance.now() - start) / 1000;
       metrics.observeHttpRequest(handler, method, status, seconds);
-      const isProbe = method === "GET" && !path.startsWith("/v1/");
       logger[isProbe ? "debug" : "info"]("request", {
         requestId: c.get("requestId"),
         method,
         path: path.slice(0, 200),
         status,
         durationMs: Math.round(seconds * 1000),
+        ...(traceId !== undefined && { traceId }),
         ...c.get("logFields"),
       });
+      span?.setName(`${method} ${handler}`);
+      span?.setAttributes({
+        "http.route": handler,
+        "http.response.status_code": status,
+        ...answerAttributes(c.get("logFields")),
+      });
+      span?.end(status >= 500 || status === CLIENT_CLOSED_REQUEST ? String(status) : null);
     };
     const whenComplete = c.get("whenComplete");
     if (whenComplete === undefined) logRequest();

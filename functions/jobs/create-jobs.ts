@@ -13,6 +13,7 @@ import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Service } from "../service.ts";
 import type { Config } from "../settings/config.ts";
+import type { RequestSpan, Telemetry } from "../telemetry/telemetry.ts";
 import { runFileJob } from "./file-job.ts";
 import { JobRunner } from "./job-runner.ts";
 import type { ResultSink } from "./result-sink.ts";
@@ -35,11 +36,13 @@ export interface JobsDependencies {
   readonly logger: Logger;
   readonly window: () => WorkWindow;
   readonly createS3Client: () => Promise<S3Client>;
+  /** Absent if no traces are sent. */
+  readonly telemetry?: Telemetry;
 }
 
 /** The engine must be ready. */
 export async function createJobs(openSource: OpenJobSource, dependencies: JobsDependencies): Promise<JobRunner> {
-  const { config, service, engine, metrics, logger } = dependencies;
+  const { config, service, engine, metrics, logger, telemetry } = dependencies;
   const { jobs, maxBodyBytes } = config;
   const allowed = toTargets(jobs.allowedTargets);
   const targets = toTargets(jobs.results);
@@ -65,7 +68,8 @@ export async function createJobs(openSource: OpenJobSource, dependencies: JobsDe
   }
   logger.info("Taking jobs.", { source: source.name, results: sinks.map(({ name }) => name) });
   const answer = { service, engine, metrics, logger, config, tenant: "" };
-  const prepare = (line: BatchLine): PreparedLine => prepareLine(line, answer);
+  const prepare = (line: BatchLine, span?: RequestSpan): PreparedLine =>
+    prepareLine(line, { ...answer, ...(span && { span }) });
   const window = dependencies.window();
   return new JobRunner({
     source,
@@ -80,6 +84,7 @@ export async function createJobs(openSource: OpenJobSource, dependencies: JobsDe
       return [openSink(target)];
     },
     prepareLine: prepare,
+    ...(telemetry && { telemetry }),
     async runFile(jobId, job, signal) {
       for (const [field, place] of [
         ["input", job.input],

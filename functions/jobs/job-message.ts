@@ -6,6 +6,8 @@ import type { BatchLine } from "../batch/batch-line.ts";
 import { parseFields } from "../generation/schemas/parse-fields.ts";
 import { HttpError } from "../http/errors.ts";
 import { parseJson } from "../http/json-body.ts";
+import { readTraceContext } from "../telemetry/trace-context.ts";
+import type { TraceContext } from "../telemetry/trace-context.ts";
 import type { JobRefusal } from "./job-result.ts";
 import { readTarget } from "./targets.ts";
 import type { S3Location } from "./targets.ts";
@@ -18,6 +20,8 @@ export interface JobTargets {
 
 export interface LineJob {
   readonly kind: "line";
+  /** The trace of the sender, if the message names it. */
+  readonly traceContext: TraceContext | null;
   readonly line: BatchLine;
   readonly targets: JobTargets;
 }
@@ -102,15 +106,18 @@ function readLineJob(
 ): LineJob {
   const isLine = lineFields.some((field) => field in message);
   const { webhook: url } = parseFields(targetsSchema, message);
-  const { webhook: _, ...rest } = message;
+  const { webhook: _, traceparent, tracestate, ...rest } = message;
+  const traceContext = readTraceContext((name) => (name === "traceparent" ? traceparent : tracestate));
   const given = isLine ? rest : { body: rest };
   const defaults = { custom_id: jobId, method: "POST", url: urlFor(given.body) };
   const fields: Readonly<Record<string, unknown>> = { ...defaults, ...withoutNulls(given) };
   const targets = { webhook: url ?? null };
-  if (!canStream || !isStreamed(fields.body)) return { kind: "line", line: readBatchLine(fields, 1), targets };
+  if (!canStream || !isStreamed(fields.body)) {
+    return { kind: "line", line: readBatchLine(fields, 1), targets, traceContext };
+  }
   // Lines of batches are never streamed.
   const line = readBatchLine({ ...fields, body: { ...fields.body, stream: false } }, 1);
-  return { kind: "line", line: { ...line, body: { ...line.body, stream: true } }, targets };
+  return { kind: "line", line: { ...line, body: { ...line.body, stream: true } }, targets, traceContext };
 }
 
 function isStreamed(body: unknown): body is { readonly stream: true } {

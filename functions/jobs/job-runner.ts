@@ -8,6 +8,8 @@ import type { RetryDelaysOptions } from "../batch/retry-delays.ts";
 import type { WorkWindow } from "../batch/work-window.ts";
 import { HttpError } from "../http/errors.ts";
 import type { Logger } from "../logger.ts";
+import type { RequestSpan, Telemetry } from "../telemetry/telemetry.ts";
+import type { TraceContext } from "../telemetry/trace-context.ts";
 import { parseMessage } from "./job-message.ts";
 import type { FileJob, Job, JobTargets } from "./job-message.ts";
 import { answerResult, refusalResult } from "./job-result.ts";
@@ -27,7 +29,9 @@ export interface JobRunnerOptions {
   readonly sinks: readonly ResultSink[];
   /** Sinks that the message names. Throws HttpError for a place that the settings do not allow. */
   readonly openTargets: (targets: JobTargets) => readonly ResultSink[];
-  readonly prepareLine: (line: BatchLine) => PreparedLine;
+  readonly prepareLine: (line: BatchLine, span?: RequestSpan) => PreparedLine;
+  /** Absent if no traces are sent. */
+  readonly telemetry?: Telemetry;
   /** Computes all lines of a file. Null if the engine ended before the file was complete. Throws HttpError for bad input. */
   readonly runFile: (jobId: string, job: FileJob, signal: AbortSignal) => Promise<JobResult | null>;
   /** Limits the sequences in progress together with those of batches. */
@@ -214,14 +218,40 @@ export class JobRunner {
         return { kind: "reject", result: refusalResult(id, job.customId, toRefusal(error)), sinks };
       }
     }
-    const answer = await this.#answer(this.#options.prepareLine(job.line), signal, leased.stream?.bind(leased));
-    if (answer.kind === "given up") return { kind: "release", delayMs: 0 };
+    const span = this.#startSpan(leased, leased.traceContext ?? job.traceContext);
+    const prepared = this.#options.prepareLine(job.line, span);
+    const answer = await this.#answer(prepared, signal, leased.stream?.bind(leased)).catch((error: unknown) => {
+      span?.end("failed");
+      throw error;
+    });
+    if (answer.kind === "given up") {
+      span?.end("given_up");
+      return { kind: "release", delayMs: 0 };
+    }
     const { response } = answer;
+    span?.setAttributes({ "http.response.status_code": response.statusCode });
+    span?.end(response.statusCode < 400 ? null : String(response.statusCode));
     const isLastTry = numDeliveries >= this.#options.maxNumDeliveries;
     if (retryableStatuses.has(response.statusCode) && !isLastTry) {
       return { kind: "release", delayMs: this.#delays.afterFailure(id) };
     }
     return { kind: "complete", result: answerResult(id, job.line.customId, response), sinks };
+  }
+
+  #startSpan({ id, numDeliveries }: LeasedJob, parent: TraceContext | null): RequestSpan | undefined {
+    const { source, telemetry } = this.#options;
+    return telemetry?.startSpan({
+      name: "process job",
+      kind: "consumer",
+      parent,
+      attributes: {
+        "messaging.operation.type": "process",
+        "messaging.operation.name": "process",
+        "messaging.destination.name": source.name,
+        "messaging.message.id": id,
+        "fovea.job.deliveries": numDeliveries,
+      },
+    });
   }
 
   /** Waits for room in the engine. */

@@ -2,6 +2,7 @@
  * Queues that belong to others and hand out jobs. The queue keeps a job until a worker has completed it, and gives it to
  * another worker if the first one stays silent for too long.
  */
+import type { TraceContext } from "../telemetry/trace-context.ts";
 import type { JobResult } from "./job-result.ts";
 
 /** Each method of a job ends the lease, except `renew`; a source ignores a lease that it no longer has. */
@@ -11,6 +12,8 @@ export interface LeasedJob {
   readonly body: string;
   /** Number of times that the queue has handed out the job, this one included: at least 1. */
   readonly numDeliveries: number;
+  /** The trace of the sender, if the queue carries it beside the message. */
+  readonly traceContext?: TraceContext | null;
   /** Aborted when the job is cancelled, or when another worker may have it. */
   readonly lost: AbortSignal;
   /**

@@ -7,17 +7,20 @@ import { basename, join } from "node:path";
 
 import { EngineError } from "../../engine/contract/errors.ts";
 import type { ExtraArguments } from "../../engine/contract/extra-arguments.ts";
+import { parseModelReference } from "../../engine/contract/model-reference.ts";
 import { noRepeatNgramsOf } from "../../engine/contract/no-repeat-ngram.ts";
 import { awsSdkSettings, s3Settings } from "./aws.ts";
 import { batchSettings } from "./batches.ts";
 import { redisUrlSetting } from "./caches.ts";
 import { engineSettings } from "./engine.ts";
+import { hubSettings } from "./hub.ts";
 import { imageSourceSettings, inlineImagesSetting } from "./images.ts";
 import { jobSettings } from "./jobs.ts";
 import { platformSettings } from "./platforms.ts";
 import { serviceSettings } from "./service.ts";
 import { ConfigError, readSettings, rowsOf } from "./setting.ts";
 import type { Environment, NamesOf, ParsedValuesOf, SettingDescription, ValuesOf } from "./setting.ts";
+import { telemetrySettings, toTelemetryConfig } from "./telemetry.ts";
 
 const settings = {
   ...serviceSettings,
@@ -29,6 +32,8 @@ const settings = {
   batches: batchSettings,
   jobs: jobSettings,
   s3: s3Settings,
+  hub: hubSettings,
+  telemetry: telemetrySettings,
 };
 
 export type SettingName = NamesOf<typeof settings> | NamesOf<typeof awsSdkSettings>;
@@ -88,7 +93,7 @@ function refusalOfDefaults(defaultExtraArguments: ExtraArguments): string[] {
 
 /** Adds the values that follow from others. */
 function toConfig(
-  { engine, batches, s3, runpodEndpointId, platforms, ...service }: ValuesOf<typeof settings>,
+  { engine, batches, s3, hub, telemetry, runpodEndpointId, platforms, ...service }: ValuesOf<typeof settings>,
   environment: Environment,
 ) {
   const { perPrompt, ...imageLimits } = engine.imageLimits;
@@ -103,11 +108,18 @@ function toConfig(
     healthPort: healthPort === port ? null : healthPort,
     vertexRoutes: { health: vertex.healthRoute, predict: vertex.predictRoute },
     /** At least one; the first is the one that answers give. */
-    servedModelNames: service.servedModelNames ?? [basename(engine.model)],
+    servedModelNames: service.servedModelNames ?? [nameOf(engine.model)],
     pingStatusWhileStarting: service.pingStatusWhileStarting ?? (runpodEndpointId === null ? 503 : 204),
     engine: {
       ...engine,
       cacheFolder: engine.cacheFolder ?? defaultCacheFolder(environment),
+      hub: {
+        endpoint: hub.endpoint,
+        token: hub.token,
+        tokenFile: hub.tokenFile ?? join(hub.home ?? defaultHubHome(environment), "token"),
+        isOffline: hub.isOffline,
+        cacheFolder: hub.cacheFolder ?? join(hub.home ?? defaultHubHome(environment), "hub"),
+      },
       imageLimits: {
         ...imageLimits,
         maxImagesPerPrompt: count,
@@ -120,8 +132,21 @@ function toConfig(
       /** Prefix of every key of the queue in Redis. */
       queueKeyPrefix: engine.caches.keyPrefix,
     },
+    telemetry: toTelemetryConfig(telemetry),
     s3: { endpoint: s3.endpoint ?? s3.endpointOfAllServices, region: s3.region },
   } as const;
+}
+
+/** The name that vLLM gives: that of the repository, with its organisation; otherwise the last part of the path. */
+function nameOf(model: string): string {
+  const reference = parseModelReference(model);
+  return reference?.kind === "hub" ? reference.repository : basename(model);
+}
+
+/** As in huggingface_hub. */
+function defaultHubHome(environment: Environment): string {
+  if (environment.XDG_CACHE_HOME) return join(environment.XDG_CACHE_HOME, "huggingface");
+  return inHome([".cache", "huggingface"], "huggingface-cache");
 }
 
 function defaultCacheFolder(environment: Environment): string {

@@ -26,9 +26,12 @@ const shippedCheckpoint = fileURLToPath(new URL("../../models/fovea-shapes", imp
 export const MAX_SEQUENCES = 4096;
 
 export const engineSettings = {
-  model: setting("MODEL", checkpointReference(), "Folder of a Hugging Face checkpoint, or s3://bucket/prefix.", {
-    default: shippedCheckpoint,
-  }),
+  model: setting(
+    "MODEL",
+    checkpointReference(),
+    "Checkpoint: a folder, org/name or hf://org/name@revision of the Hugging Face Hub, or s3://bucket/prefix.",
+    { default: shippedCheckpoint },
+  ),
   dtype: setting(
     "DTYPE",
     oneOf(dtypeNames),
@@ -113,6 +116,12 @@ export const engineSettings = {
     boolean(),
     "Compute two tokens before the service is ready, so that the first request does not wait for kernels.",
     { default: true },
+  ),
+  preload: setting(
+    "PRELOAD",
+    boolean(),
+    "Read the weights into the system's cache, several parts at once, while everything else loads. For network disks.",
+    { default: false },
   ),
   enablePrefixCaching: setting(
     "ENABLE_PREFIX_CACHING",

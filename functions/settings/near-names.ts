@@ -28,8 +28,8 @@ export function findNearNames(
 
 function isNear(found: string, ours: string): boolean {
   if (found === `FOVEA_${ours}`) return true;
-  // Other AWS names than those listed are as good as these.
-  if (ours.startsWith("AWS_") || found.startsWith("AWS_")) return false;
+  // Others have more names than those that are listed.
+  if (/^(AWS|OTEL)_/.test(ours) || /^(AWS|OTEL)_/.test(found)) return false;
   if (ours.length < MIN_LENGTH_FOR_EDITS)
     return found.length === ours.length && editDistance(found, ours) === 1 && isPermutation(found, ours);
   if (ours.length < MIN_LENGTH_FOR_TWO_EDITS) return editDistance(found, ours) === 1;

@@ -1,6 +1,8 @@
 /** Parsers of texts, numbers, choices, addresses and paths. Each says what it expects. */
+import { existsSync } from "node:fs";
 import { isAbsolute, resolve } from "node:path";
 
+import { parseModelReference } from "../../engine/contract/model-reference.ts";
 import type { Parser } from "./setting.ts";
 
 const KIBIBYTE = 1024;
@@ -97,6 +99,22 @@ export function commaSeparated(
   };
 }
 
+/** `name=value` pairs separated by commas. Values are percent-encoded. */
+export function keyValues(): Parser<Readonly<Record<string, string>>> {
+  return {
+    expected: "name=value pairs separated by commas",
+    parse(text) {
+      const pairs = text.split(",").map((pair) => /^\s*([^\s=]+)\s*=\s*(.*?)\s*$/.exec(pair));
+      try {
+        const entries = pairs.map((match) => [match![1]!, decodeURIComponent(match![2]!)] as const);
+        return Object.fromEntries(entries);
+      } catch {
+        return undefined;
+      }
+    },
+  };
+}
+
 /** Values of the Origin header of a browser, or * for any. */
 export function origins(): Parser<readonly string[]> {
   const isOrigin = (entry: string): boolean => entry === "*" || (isHttpUrl(entry) && new URL(entry).origin === entry);
@@ -148,15 +166,31 @@ export function searchPath(): Parser<readonly string[]> {
   };
 }
 
-/** A checkpoint: a folder, made absolute, or `s3://bucket/prefix`. */
+/** A checkpoint: a folder, made absolute, `s3://bucket/prefix`, or a repository of the hub if no such folder exists. */
 export function checkpointReference(): Parser<string> {
   return {
-    expected: "the folder of a checkpoint or s3://bucket/prefix",
+    expected: "the folder of a checkpoint, org/name or hf://org/name@revision of a hub, or s3://bucket/prefix",
     parse(text) {
-      if (/^s3:\/\//i.test(text)) return /^s3:\/\/[^/]+\/+[^/]/i.test(text) ? text : undefined;
-      return hasScheme(text) ? undefined : resolve(text);
+      const reference = parseModelReference(text);
+      switch (reference?.kind) {
+        case "s3":
+          return reference.prefix === "" ? undefined : text;
+        case "hub":
+          return reference.yieldsToFolder && existsSync(text) ? resolve(text) : text;
+        case "folder":
+          return resolve(text);
+        case undefined:
+          return undefined;
+      }
+      return reference satisfies undefined;
     },
   };
+}
+
+/** Whether the text is a checkpoint on S3 or, unless a folder of this name exists, on the hub. */
+export function isRemoteCheckpoint(text: string): boolean {
+  const kind = parseModelReference(text)?.kind;
+  return kind === "s3" || kind === "hub";
 }
 
 export type BatchStoreLocation =

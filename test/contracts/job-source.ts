@@ -4,12 +4,14 @@ import { afterEach, describe, expect, test } from "vitest";
 
 import { refusalResult } from "../../functions/jobs/job-result.ts";
 import type { JobSource, LeasedJob } from "../../functions/jobs/job-source.ts";
+import type { TraceContext } from "../../functions/telemetry/trace-context.ts";
 
 /** A queue of its own. */
 export interface TestQueue {
   /** Opens another worker's source of the queue, with leases of `LEASE_MS`. */
   readonly open: () => Promise<JobSource>;
-  readonly send: (body: string) => Promise<void>;
+  /** `headers` go beside the message, where the queue has such. */
+  readonly send: (body: string, headers?: TraceContext) => Promise<void>;
   /** Bodies of the dead letters. */
   readonly deadLetters: () => Promise<readonly string[]>;
 }
@@ -26,6 +28,8 @@ export interface JobSourceTraits {
    * has ended, and does not tell how often it has handed out a job.
    */
   readonly expiresWith?: "lease" | "worker";
+  /** Whether the queue carries headers beside a message. Default true. */
+  readonly hasHeaders?: boolean;
 }
 
 /** The shortest lease that all queues offer. */
@@ -36,7 +40,7 @@ const refusal = refusalResult("job", null, { code: "invalid_value", message: "Th
 export function testJobSource(
   name: string,
   createQueue: () => Promise<TestQueue>,
-  { releasesTo = "queue", expiresWith = "lease" }: JobSourceTraits = {},
+  { releasesTo = "queue", expiresWith = "lease", hasHeaders = true }: JobSourceTraits = {},
 ): void {
   describe(`job source: ${name}`, () => {
     const opened: JobSource[] = [];
@@ -71,6 +75,16 @@ export function testJobSource(
 
     afterEach(async () => {
       for (const source of opened.splice(0)) await source.close();
+    });
+
+    test.runIf(hasHeaders)("hands out the trace of the sender with the job", async () => {
+      const { queue, source } = await start();
+      const trace = { traceparent: `00-${"1a".repeat(16)}-${"2b".repeat(8)}-01`, tracestate: "vendor=1" };
+      await queue.send(JSON.stringify({ n: 1 }), trace);
+      await queue.send(JSON.stringify({ n: 2 }));
+      const traces = new Map((await take(source, 2)).map((job) => [numberOf(job), job.traceContext]));
+      expect(traces.get(1)).toEqual(trace);
+      expect(traces.get(2)).toBeNull();
     });
 
     test("hands out each job once, with its body and an id of its own", async () => {

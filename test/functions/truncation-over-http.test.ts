@@ -61,7 +61,7 @@ test("whole images go, oldest first, when max_tokens leaves no room for all", as
   expect(refused.status).toBe(400);
   expect(((await refused.json()) as Answer).error).toMatchObject({
     code: "context_length_exceeded",
-    message: expect.stringMatching(/has \d+ tokens; the model length of 256/),
+    message: expect.stringMatching(/has \d+ tokens; this model's maximum context length is 256 tokens/),
   });
   const response = await post("chat/completions", { ...fields, truncate_prompt_tokens: -1 });
   const { usage } = (await response.json()) as Answer;

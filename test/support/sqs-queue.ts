@@ -8,11 +8,13 @@ import {
   SQSClient,
 } from "@aws-sdk/client-sqs";
 
+import type { TraceContext } from "../../functions/telemetry/trace-context.ts";
+
 export interface SqsQueue {
   readonly url: string;
   /** As JOB_SOURCE takes it. */
   readonly address: string;
-  readonly send: (body: string) => Promise<void>;
+  readonly send: (body: string, headers?: TraceContext) => Promise<void>;
   /** Receives and deletes the dead letters. */
   readonly deadLetters: () => Promise<readonly string[]>;
   /** Numbers of messages that are visible, and that workers have. */
@@ -37,8 +39,11 @@ export async function createSqsQueue(endpoint: string, name: string, redrive = t
   return {
     url,
     address: url.replace(/^http:/, "sqs+http:"),
-    async send(body) {
-      await client.send(new SendMessageCommand({ QueueUrl: url, MessageBody: body }));
+    async send(body, headers = { traceparent: "" }) {
+      const given = Object.entries(headers).filter(([, value]) => value !== "");
+      const attributes = given.map(([name, value]) => [name, { DataType: "String", StringValue: value }]);
+      const MessageAttributes = Object.fromEntries(attributes);
+      await client.send(new SendMessageCommand({ QueueUrl: url, MessageBody: body, MessageAttributes }));
     },
     async deadLetters() {
       const bodies: string[] = [];

@@ -39,7 +39,7 @@ export function pagedValues({ graph }: GraphContext): PagedValues {
 export function pagedInputs(
   context: GraphContext,
   { tokenIds }: PagedValues,
-  attend: DecoderInputs["attend"],
+  mixing: Pick<DecoderInputs, "attend" | "convolve" | "recur">,
 ): DecoderInputs {
   const { graph } = context;
   return {
@@ -65,7 +65,7 @@ export function pagedInputs(
         levels: others.map((level, index) => chosenFor(`image_levels.${index}`, level, zero)),
       };
     },
-    attend,
+    ...mixing,
   };
 }
 

@@ -37,6 +37,7 @@ import {
   type RowRotation,
   type TokenPlaces,
 } from "./paged-inputs.ts";
+import { createPagedRecurrence } from "./paged-recurrence.ts";
 import { cachedTokens, tokens } from "./sizes.ts";
 
 interface PagedIndex {
@@ -54,15 +55,25 @@ interface PagedIndex {
 
 export function createReferencePagedInputs(context: GraphContext, blockSize: number): DecoderInputs {
   const values = pagedValues(context);
-  const index = createIndex(context, values, blockSize);
+  const bounds = sequenceBounds(context, values);
+  const index = createIndex(context, values, { bounds, blockSize });
   const rotate = createRowRotation(context, () => index.own.positions);
-  return pagedInputs(context, values, (attention) => attend(context, attention, { index, rotate, blockSize }));
+  return pagedInputs(context, values, {
+    attend: (attention) => attend(context, attention, { index, rotate, blockSize }),
+    ...createPagedRecurrence(context, { tokenIds: values.tokenIds, bounds, sequences: index.own.sequences }),
+  });
 }
 
-function createIndex(context: GraphContext, values: PagedValues, blockSize: number): PagedIndex {
+function createIndex(
+  context: GraphContext,
+  values: PagedValues,
+  {
+    bounds: { starts, ends },
+    blockSize,
+  }: { readonly bounds: ReturnType<typeof sequenceBounds>; readonly blockSize: number },
+): PagedIndex {
   const { graph } = context;
   const { pastLengths, blockTable } = values;
-  const { starts, ends } = sequenceBounds(context, values);
   const own = tokenPlaces(context, values, { starts, ends });
 
   // The table may have columns beyond a sequence's end.

@@ -9,3 +9,5 @@ export const numBlocks = "numBlocks";
 export const poolRows = "P";
 /** Tokens of all sequences in the cache, including those of the run. */
 export const cachedTokens = "L";
+/** Tokens of the run's longest sequence, in packed runs of recurrent layers. */
+export const longestRun = "T";

@@ -19,8 +19,9 @@ import { separate } from "../linear.ts";
 import type { CachedAttention, DecoderInputs, Rotary } from "./decoder-inputs.ts";
 import { headWidths, rotaryDimOf } from "./heads.ts";
 import { batch, cacheLength, imageTokens, length, tokens } from "./sizes.ts";
+import { createSlotRecurrence } from "./slot-recurrence.ts";
 
-interface SlotValues {
+export interface SlotValues {
   /** int64 [N]. */
   readonly tokenIds: Value;
   /** int64 [2]: B, S. */
@@ -69,6 +70,7 @@ export function createSlotInputs(context: GraphContext): DecoderInputs {
       };
     },
     attend: (attention) => attend(context, values, attention),
+    ...createSlotRecurrence(context, values),
   };
 }
 

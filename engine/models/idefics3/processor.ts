@@ -4,11 +4,9 @@
  */
 import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
-import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
-import { fieldConfig } from "../../multimodal/field-config.ts";
 import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
-import type { ItemTensor } from "../../multimodal/processed-item.ts";
+import { pictureFields } from "../../multimodal/picture-fields.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
 import { selectTokenIds } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
@@ -48,16 +46,7 @@ export const idefics3Inputs: MultiModalInputs<ProcessorContext> = {
       checkOptions: parseTileOptions,
       numImageTokens: (size, options) =>
         numTiles(tileGrid(size, parseTileOptions(options))) * visionEncoder.numImageTokens,
-      async processImages(images, options, signal) {
-        const processed = await allOrNone(images, (image, either) => pixels.process(image, options, either), signal);
-        return {
-          fields: new Map([
-            ["pixel_values", processed.map(({ tensors }) => tensors.get("pixel_values") as ItemTensor)],
-          ]),
-          imageSizes: processed.map((image) => image.imageSize),
-        };
-      },
-      fieldConfigs: () => ({ pixel_values: fieldConfig.batched() }),
+      ...pictureFields(pixels, ["pixel_values"]),
       promptUpdates(items, options) {
         const tileOptions = parseTileOptions(options);
         return [

@@ -57,17 +57,29 @@ export function llavaVisionEncoder(config: Omit<LlavaConfig, "text">, hiddenSize
     numImageTokens,
     hiddenSize,
     hasProjector: true,
-    embed(context, pixels) {
-      const projector = projectorContext(context, pictureFeatures(context, config, pixels));
-      const shape = {
-        activation: config.projectorActivation,
-        hasBias: config.projectorHasBias,
-        inFeatures: vision.hiddenSize * config.featureLayers.length,
-        outFeatures: hiddenSize,
-      };
-      return buildProjector(projector.context, shape, projector.input);
-    },
+    embed: (context, pixels) => embedPictures(context, config, pixels, hiddenSize).embedded,
   });
+}
+
+/**
+ * From pixels, [numImages, ...], to the projected features of all pictures, [numImages * numImageTokens, hiddenSize].
+ *
+ * @returns Also the context of the projector, for graphs that go on from there.
+ */
+export function embedPictures(
+  context: GraphContext,
+  config: Omit<LlavaConfig, "text">,
+  pixels: Value,
+  hiddenSize: number,
+): { readonly embedded: Value; readonly context: GraphContext } {
+  const projector = projectorContext(context, pictureFeatures(context, config, pixels));
+  const shape = {
+    activation: config.projectorActivation,
+    hasBias: config.projectorHasBias,
+    inFeatures: config.vision.hiddenSize * config.featureLayers.length,
+    outFeatures: hiddenSize,
+  };
+  return { embedded: buildProjector(projector.context, shape, projector.input), context: projector.context };
 }
 
 /** [numImages * numImageTokens, features of all feature layers]. */

@@ -13,7 +13,7 @@ const pixelMask = "pixel_attention_mask";
 
 /** @throws EngineError `unsupported_model` and `invalid_checkpoint` that name the file and what is expected of it. */
 export function readVisionInterface(
-  { inputs, imageSize, numImageTokens }: VisionEncoderDefinition,
+  { inputs, imageSize, numImageTokens, imageOptions }: VisionEncoderDefinition,
   hiddenSize: number,
   file: OnnxFile,
 ): VisionEncoderExport {
@@ -29,7 +29,8 @@ export function readVisionInterface(
   if (features.shape !== null) {
     requireShape(file, features, [...features.shape.slice(0, -1).map(() => null), hiddenSize]);
   }
-  return { form: "export", path: file.path, inputs, imageSize, numImageTokens, exportedInputs };
+  const shape = { inputs, imageSize, numImageTokens, ...(imageOptions && { imageOptions }) };
+  return { form: "export", path: file.path, ...shape, exportedInputs };
 }
 
 function readInput(file: OnnxFile, { name, elementType, shape }: VisionEncoderInput): ExportedVisionInput {

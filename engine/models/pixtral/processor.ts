@@ -1,16 +1,14 @@
 /** Pictures in prompts of Pixtral and Mistral 3: row by row of squares, with a token at the end of each row. */
-import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
-import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import { embeddingsGrid } from "../../multimodal/embeddings-grid.ts";
-import { fieldConfig } from "../../multimodal/field-config.ts";
 import type { MultiModalInputs, ProcessorOptions, UpdateItem } from "../../multimodal/multimodal-processor.ts";
-import type { ItemTensor } from "../../multimodal/processed-item.ts";
+import { pictureFields } from "../../multimodal/picture-fields.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
 import { selectTokenIds } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
+import { requiredToken } from "../required-token.ts";
 import { parsePixtralImageOptions, pixtralGrid, type PixtralImageOptions, type SquareGrid } from "./image-options.ts";
 
 /** Equals Hugging Face's PixtralProcessor. */
@@ -46,18 +44,7 @@ export const pixtralInputs: MultiModalInputs<ProcessorContext> = {
       requestOptions: new Set(["size", "resample", ...scalingOptions]),
       checkOptions: parsePixtralImageOptions,
       numImageTokens: (size, changed) => numSquares(pixtralGrid(size, parsePixtralImageOptions(changed))),
-      async processImages(images, changed, signal) {
-        const processed = await allOrNone(images, (image, either) => pixels.process(image, changed, either), signal);
-        const field = (name: string): [string, ItemTensor[]] => [
-          name,
-          processed.map(({ tensors }) => tensors.get(name) as ItemTensor),
-        ];
-        return {
-          fields: new Map([field("pixel_values"), field("image_grid_thw")]),
-          imageSizes: processed.map((image) => image.imageSize),
-        };
-      },
-      fieldConfigs: () => ({ pixel_values: fieldConfig.batched(), image_grid_thw: fieldConfig.batched() }),
+      ...pictureFields(pixels, ["pixel_values", "image_grid_thw"]),
       promptUpdates(items, changed) {
         const parsed = parsePixtralImageOptions(changed);
         return [
@@ -98,13 +85,4 @@ function encoderOptions({ preprocessorConfig, visionEncoder }: ProcessorContext)
     patch_size: patchSize,
     spatial_merge_size: visionEncoder.imageSize / patchSize,
   };
-}
-
-function requiredToken(tokenId: ProcessorContext["tokenId"], token: string): number {
-  const id = tokenId(token);
-  if (id !== null) return id;
-  throw new EngineError(
-    "invalid_checkpoint",
-    `tokenizer.json has no token ${token}, which prompts with pictures need for this model.`,
-  );
 }

@@ -1,11 +1,10 @@
 /** Pictures in Qwen2-VL's prompts: one image token per square of patches. */
 import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
-import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import { embeddingsGrid } from "../../multimodal/embeddings-grid.ts";
-import { fieldConfig } from "../../multimodal/field-config.ts";
 import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
+import { pictureFields } from "../../multimodal/picture-fields.ts";
 import type { ItemTensor } from "../../multimodal/processed-item.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
@@ -42,18 +41,7 @@ export const qwen2VlInputs: MultiModalInputs<ProcessorContext> = {
       replacedOptions: { size: ["min_pixels", "max_pixels"] },
       checkOptions: parseImageOptions,
       numImageTokens: (size, options) => numSquares(size, parseImageOptions(options)),
-      async processImages(images, options, signal) {
-        const processed = await allOrNone(images, (image, either) => pixels.process(image, options, either), signal);
-        const field = (name: string): [string, ItemTensor[]] => [
-          name,
-          processed.map(({ tensors }) => tensors.get(name) as ItemTensor),
-        ];
-        return {
-          fields: new Map([field("pixel_values"), field("image_grid_thw")]),
-          imageSizes: processed.map((image) => image.imageSize),
-        };
-      },
-      fieldConfigs: () => ({ pixel_values: fieldConfig.batched(), image_grid_thw: fieldConfig.batched() }),
+      ...pictureFields(pixels, ["pixel_values", "image_grid_thw"]),
       promptUpdates(items, options) {
         const parsed = parseImageOptions(options);
         return [

@@ -1,10 +1,12 @@
 /** POST /events: jobs as pushed events, which are answered when the job is done and its result is delivered. */
-import type { Handler } from "hono";
+import type { Context, Handler } from "hono";
 
 import type { AppDependencies } from "../../app-dependencies.ts";
 import { HttpError } from "../../http/errors.ts";
 import { readJsonObject } from "../../http/json-body.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
+import { readTraceContext } from "../../telemetry/trace-context.ts";
+import type { TraceContext } from "../../telemetry/trace-context.ts";
 import type { CheckSender } from "../push/check-sender.ts";
 import { readEvent } from "../push/read-event.ts";
 import type { PushedEvent } from "../push/read-event.ts";
@@ -30,10 +32,10 @@ export function eventsRoute(
 ): Handler<AppEnvironment> {
   const recent = new RecentAnswers();
 
-  async function run(event: PushedEvent): Promise<RecentAnswer> {
+  async function run(event: PushedEvent, traceContext: TraceContext | null): Promise<RecentAnswer> {
     const { jobId: id, message: body } = event;
     // A delivery that found no room counts for the sender as well, so the sender alone limits the number.
-    const outcome = await source.push({ id, body, numDeliveries: 1 });
+    const outcome = await source.push({ id, body, numDeliveries: 1, traceContext });
     if (outcome === null) throw again(429, "too_many_jobs", "Too many pushed jobs are waiting.", 5_000);
     if (outcome.kind === "released") {
       throw again(503, "job_released", "The job has no result yet; send it again.", outcome.delayMs);
@@ -56,12 +58,21 @@ export function eventsRoute(
     // The answer to an event may come back from a broker.
     if (event.type === resultEventType) return c.body(null, 204);
     Object.assign(c.get("logFields"), { id: event.jobId.slice(0, 200), event: event.kind });
-    const { status, text } = recent.get(event.jobId) ?? (await run(event));
+    const { status, text } = recent.get(event.jobId) ?? (await run(event, contextOf(c)));
     return c.body(text, status as 200 | 400, {
       "Content-Type": "application/json",
       ...(event.kind === "cloudevent" && status === 200 && replyAttributes(event)),
     });
   };
+}
+
+/** That of the event comes before that of the request, which may be a broker's. */
+function contextOf(c: Context<AppEnvironment>): TraceContext | null {
+  return (
+    readTraceContext((name) => c.req.header(`ce-${name}`)) ??
+    c.get("span")?.context ??
+    readTraceContext((name) => c.req.header(name))
+  );
 }
 
 /** The answer is a CloudEvent in binary mode, which Knative's brokers pass on. */

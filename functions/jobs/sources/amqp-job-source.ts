@@ -4,6 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Connection } from "rabbitmq-client";
 import type { Channel, SyncMessage } from "rabbitmq-client";
 
+import { readTraceContext } from "../../telemetry/trace-context.ts";
 import type { JobResult } from "../job-result.ts";
 import { LeaseLostError } from "../job-source.ts";
 import type { JobSource, LeasedJob } from "../job-source.ts";
@@ -81,6 +82,7 @@ export function createAmqpJobSource({ url, queue, waitMs = WAIT_MS }: AmqpJobSou
       id,
       body: textOf(message.body),
       numDeliveries: Number(headers?.["x-delivery-count"] ?? (redelivered ? 1 : 0)) + 1,
+      traceContext: readTraceContext((name) => headers?.[name]),
       lost: signal,
       async renew() {
         requireLease();

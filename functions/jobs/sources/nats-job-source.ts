@@ -3,6 +3,7 @@ import { AckPolicy, jetstream, jetstreamManager } from "@nats-io/jetstream";
 import type { JsMsg } from "@nats-io/jetstream";
 import { connect, headers } from "@nats-io/transport-node";
 
+import { readTraceContext } from "../../telemetry/trace-context.ts";
 import { LeaseLostError } from "../job-source.ts";
 import type { JobSource, LeasedJob } from "../job-source.ts";
 import { aborted, WaitingCall } from "./waiting-call.ts";
@@ -68,6 +69,7 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
         id,
         body: message.string(),
         numDeliveries: message.info.deliveryCount,
+        traceContext: readTraceContext((name) => message.headers?.get(name)),
         lost: new AbortController().signal,
         async renew() {
           message.working();

@@ -1,4 +1,5 @@
 /** Jobs that come in over HTTP: a queue in memory between the routes and the runner. */
+import type { TraceContext } from "../../telemetry/trace-context.ts";
 import type { JobResult } from "../job-result.ts";
 import type { JobSource, LeasedJob } from "../job-source.ts";
 
@@ -9,6 +10,8 @@ export interface PushedJob {
   readonly body: string;
   /** As the sender counts; at least 1. */
   readonly numDeliveries: number;
+  /** See `LeasedJob.traceContext`. */
+  readonly traceContext?: TraceContext | null;
   /** See `LeasedJob.stream`. */
   readonly stream?: (chunk: object) => Promise<void>;
   /** Called when the engine has room for the job. */
@@ -80,6 +83,7 @@ export function createPushedJobSource({ maxNumWaiting, maxWaitingBytes }: Pushed
       body: job.body,
       numDeliveries: job.numDeliveries,
       lost: lost.signal,
+      traceContext: job.traceContext ?? null,
       ...(job.stream && { stream: job.stream }),
       async renew() {},
       async complete(result) {

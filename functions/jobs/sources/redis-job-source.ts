@@ -6,6 +6,8 @@ import { randomUUID } from "node:crypto";
 import { UnrecoverableError, Worker } from "bullmq";
 import type { Job } from "bullmq";
 
+import { readTraceContext } from "../../telemetry/trace-context.ts";
+import type { TraceContext } from "../../telemetry/trace-context.ts";
 import { LeaseLostError } from "../job-source.ts";
 import type { JobSource, LeasedJob } from "../job-source.ts";
 import { aborted, WaitingCall } from "./waiting-call.ts";
@@ -54,6 +56,7 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
       id,
       body: JSON.stringify(job.data ?? null),
       numDeliveries: Math.max(1, job.attemptsStarted),
+      traceContext: contextOf(job),
       lost: new AbortController().signal,
       async renew() {
         const isRenewed = await job.extendLock(token, leaseMs).catch((error: unknown) => {
@@ -94,6 +97,16 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
       await worker?.close(true);
     },
   };
+}
+
+/** As BullMQ's own telemetry writes it: headers as JSON. */
+function contextOf({ opts }: Job<unknown>): TraceContext | null {
+  try {
+    const headers = JSON.parse(opts.telemetry?.metadata ?? "null") as Readonly<Record<string, unknown>> | null;
+    return headers && readTraceContext((name) => headers[name]);
+  } catch {
+    return null;
+  }
 }
 
 /** BullMQ's codes -2 and -6: the lock is missing, or another worker has it. */

@@ -10,6 +10,7 @@ import {
 } from "@aws-sdk/client-sqs";
 import type { Message } from "@aws-sdk/client-sqs";
 
+import { readTraceContext } from "../../telemetry/trace-context.ts";
 import { LeaseLostError } from "../job-source.ts";
 import type { JobSource, LeasedJob } from "../job-source.ts";
 
@@ -67,7 +68,7 @@ export function createSqsJobSource(options: SqsJobSourceOptions): JobSource {
   }
 
   function toJob(message: Message): LeasedJob[] {
-    const { MessageId: id, ReceiptHandle: receipt, Body: body = "", Attributes } = message;
+    const { MessageId: id, ReceiptHandle: receipt, Body: body = "", Attributes, MessageAttributes } = message;
     if (id === undefined || receipt === undefined) return [];
     const remove = async (): Promise<void> => {
       await client.send(new DeleteMessageCommand({ ...queue, ReceiptHandle: receipt }), inTime());
@@ -77,6 +78,7 @@ export function createSqsJobSource(options: SqsJobSourceOptions): JobSource {
         id,
         body,
         numDeliveries: Number(Attributes?.ApproximateReceiveCount ?? 1),
+        traceContext: readTraceContext((name) => MessageAttributes?.[name]?.StringValue),
         lost: new AbortController().signal,
         async renew() {
           try {
@@ -121,6 +123,7 @@ export function createSqsJobSource(options: SqsJobSourceOptions): JobSource {
         MaxNumberOfMessages: Math.min(maxNumJobs, MAX_MESSAGES),
         WaitTimeSeconds: waitSeconds,
         VisibilityTimeout: leaseSeconds,
+        MessageAttributeNames: ["traceparent", "tracestate"],
         MessageSystemAttributeNames: ["ApproximateReceiveCount", "MessageGroupId"],
       });
       const abortSignal = AbortSignal.any([signal, AbortSignal.timeout(waitSeconds * 1000 + CALL_TIMEOUT_MS)]);

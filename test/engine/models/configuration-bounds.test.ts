@@ -30,7 +30,18 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   MistralForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen2ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen3ForCausalLM: { fields: [...llamaText, "sliding_window"] },
+  Qwen3_5ForCausalLM: {
+    fields: [
+      ...llamaText,
+      ...["conv_kernel_dim", "num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"].map(
+        (field) => `linear_${field}`,
+      ),
+    ],
+  },
   LlavaForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
+  LlavaNextForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
+  LlavaOnevisionForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
+  InternVLForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   Mistral3ForConditionalGeneration: {
     fields: [
       ...inText([...llamaText, "sliding_window"]),

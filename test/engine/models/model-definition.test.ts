@@ -71,6 +71,38 @@ const checkpoints: readonly {
       { width: 281, height: 279 },
     ],
   },
+  {
+    name: "llava-next",
+    isOfHub: true,
+    // Tiles of 28: exactly one resolution, one more pixel, and pictures that leave a border of features.
+    sizes: [
+      { width: 56, height: 28 },
+      { width: 57, height: 28 },
+      { width: 84, height: 28 },
+      { width: 60, height: 33 },
+    ],
+  },
+  {
+    name: "llava-onevision",
+    isOfHub: true,
+    // Tiles of 30: the smallest resolution, the largest that is not scaled, and one that is.
+    sizes: [
+      { width: 30, height: 30 },
+      { width: 90, height: 30 },
+      { width: 60, height: 61 },
+      { width: 90, height: 90 },
+    ],
+  },
+  {
+    name: "internvl3",
+    isOfHub: true,
+    // Tiles of 28: one tile, two with the whole picture, and a shape with several equally good grids.
+    sizes: [
+      { width: 28, height: 28 },
+      { width: 56, height: 28 },
+      { width: 200, height: 100 },
+    ],
+  },
 ];
 
 for (const { name, isOfHub = false, sizes, isTaken } of checkpoints) {

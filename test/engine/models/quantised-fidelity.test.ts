@@ -15,10 +15,17 @@ const bounds = [
   { dtype: "int4", maxDivergence: 3, minAgreement: 0.25 },
 ] as const;
 
+// Qwen3.5's states carry rounding errors on from token to token, and its norms enlarge them here: their random weights
+// are differences from 1. Measured divergence 0.02 to 0.04 and 1.8 to 1.9, agreement from 0.72 and from 0.19 on.
+const minAgreements: Readonly<Record<string, Readonly<Record<"int8" | "int4", number>>>> = {
+  "qwen3.5": { int8: 0.65, int4: 0.15 },
+};
+
 const checkpoints = [
   "llama",
   "qwen2",
   "qwen3",
+  "qwen3.5",
   "mistral",
   "llava-default",
   "llava-full",
@@ -40,7 +47,7 @@ describe.for(checkpoints)("%s", (name) => {
       expect(meanDivergence(golden.logits, logits, vocabSize)).toBeLessThan(maxDivergence);
       const tokens = argmaxRows(logits, vocabSize);
       const numEqual = tokens.filter((token, index) => token === golden.greedyTokenIds[index]).length;
-      expect(numEqual / tokens.length).toBeGreaterThan(minAgreement);
+      expect(numEqual / tokens.length).toBeGreaterThan(minAgreements[name]?.[dtype] ?? minAgreement);
     }
   });
 

@@ -7,7 +7,7 @@ import { CreateBucketCommand, DeleteObjectCommand, GetObjectCommand, PutObjectCo
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
-import { RANGE_BYTES } from "../../../engine/weights/ranged-download.ts";
+import { RANGE_BYTES } from "../../../engine/weights/parallel-ranges.ts";
 import { resolveCheckpoint, type ResolveCheckpointOptions } from "../../../engine/weights/resolve-checkpoint.ts";
 import { startS3Server, type S3Server } from "../../support/s3-server.ts";
 import { floatTensor, writeCheckpoint, writeShardedCheckpoint } from "../../support/safetensors-writer.ts";
@@ -368,9 +368,10 @@ test("an absent bucket, missing rights and an unreachable server are configurati
 test("a local folder is used directly, or rejected with the missing file", async () => {
   await using folder = await createTemporaryFolder();
   const resolveFolder = (path: string): Promise<string> => resolveCheckpoint(path, { cacheFolder: folder.path });
-  expect(await errorOf(resolveFolder("llava-hf/llava-1.5-7b-hf"))).toMatchObject({
+  expect(await errorOf(resolveFolder("./llava-1.5-7b-hf"))).toMatchObject({
     code: "invalid_configuration",
-    message: "The model llava-hf/llava-1.5-7b-hf is neither a folder nor an s3:// reference.",
+    message:
+      "The model ./llava-1.5-7b-hf is neither a folder nor a repository org/name of the hub nor s3://bucket/prefix.",
   });
   const path = join(folder.path, "model");
   await mkdir(path);

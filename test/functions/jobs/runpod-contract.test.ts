@@ -35,7 +35,7 @@ testJobSource(
           .map(({ input }) => input),
     };
   },
-  { releasesTo: "worker", expiresWith: "worker" },
+  { hasHeaders: false, releasesTo: "worker", expiresWith: "worker" },
 );
 
 test("the source of RunPod makes no call that RunPod's SDK would not make", () => {

@@ -9,6 +9,7 @@ import { ensureChromium, ensureVulkanDriver } from "./chromium.ts";
 import { ensureCurl } from "./curl.ts";
 import { MissingProgramError } from "./missing-program.ts";
 import { ensureNatsServer } from "./nats.ts";
+import { ensurePythonClients } from "./python-clients.ts";
 import { ensureRabbitMqServer } from "./rabbitmq.ts";
 import { ensureRedisServer } from "./redis.ts";
 import { ensureMotoServer } from "./s3.ts";
@@ -21,6 +22,7 @@ const programs: Readonly<Record<string, () => Promise<string>>> = {
   MOTO_SERVER: ensureMotoServer,
   NATS_SERVER: ensureNatsServer,
   RABBITMQ_SERVER: ensureRabbitMqServer,
+  PYTHON_CLIENTS: ensurePythonClients,
   PATH: async () => [process.env.PATH, dirname(await ensureCurl())].join(delimiter),
 };
 

@@ -35,8 +35,9 @@ testJobSource(
     connections.unshift(() => channel.close());
     return {
       open: async () => createAmqpJobSource({ url: rabbit.url, queue, waitMs: 1000 }),
-      async send(body) {
-        await channel.basicPublish({ routingKey: queue, contentType: "application/json" }, Buffer.from(body));
+      async send(body, headers = { traceparent: "" }) {
+        const envelope = { routingKey: queue, contentType: "application/json", headers: { ...headers } };
+        await channel.basicPublish(envelope, Buffer.from(body));
       },
       async deadLetters() {
         const bodies: string[] = [];

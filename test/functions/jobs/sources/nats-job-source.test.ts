@@ -1,7 +1,7 @@
 /** Jobs from NATS JetStream. */
 import { randomUUID } from "node:crypto";
 import { jetstream, jetstreamManager } from "@nats-io/jetstream";
-import { connect } from "@nats-io/transport-node";
+import { connect, headers } from "@nats-io/transport-node";
 import { afterAll, beforeAll } from "vitest";
 
 import { createNatsJobSource } from "../../../../functions/jobs/sources/nats-job-source.ts";
@@ -42,8 +42,10 @@ testJobSource("NATS JetStream", async () => {
         leaseMs: LEASE_MS,
         waitMs: 1000,
       }),
-    async send(body) {
-      await client.publish(stream, body);
+    async send(body, trace = { traceparent: "" }) {
+      const given = headers();
+      for (const [name, value] of Object.entries(trace)) given.set(name, value);
+      await client.publish(stream, body, { headers: given });
     },
     async deadLetters() {
       const { state } = await manager.streams.info(dead);

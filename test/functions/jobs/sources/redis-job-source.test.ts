@@ -27,8 +27,8 @@ testJobSource("BullMQ in Redis", async () => {
   return {
     open: async () =>
       createRedisJobSource({ url: redis.url, queue: name, prefix: "bull", leaseMs: LEASE_MS, waitSeconds: 1 }),
-    async send(body) {
-      await queue.add("chat", JSON.parse(body));
+    async send(body, headers) {
+      await queue.add("chat", JSON.parse(body), { telemetry: { metadata: JSON.stringify(headers ?? {}) } });
     },
     async deadLetters() {
       return (await queue.getFailed()).map(({ data }) => JSON.stringify(data));

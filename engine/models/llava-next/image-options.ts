@@ -1,0 +1,142 @@
+/** preprocessor_config.json of LLaVA-NeXT and LLaVA-OneVision. */
+import { z } from "zod";
+
+import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
+import type { PixelTools } from "../../multimodal/pixel-program.ts";
+import {
+  always,
+  edge,
+  filter,
+  flag,
+  integer,
+  invalidOption,
+  parseProcessorOptions,
+  scalingFields,
+  scalingOf,
+  scalingShape,
+} from "../../multimodal/processor-options.ts";
+
+const clipMean: [number, number, number] = [0.48145466, 0.4578275, 0.40821073];
+const clipStd: [number, number, number] = [0.26862954, 0.26130258, 0.27577711];
+
+/** Tiles of one picture: four times those of LLaVA-OneVision's largest resolution. */
+const MOST_TILES = 144;
+/** Resolutions to choose from; LLaVA-OneVision has 36. */
+const MOST_RESOLUTIONS = 256;
+
+const square = z.strictObject({ height: edge, width: edge });
+const squareShape = 'an object such as {"height": 336, "width": 336}';
+
+const resolutions = z
+  .array(z.tuple([edge, edge]), "a list of resolutions such as [336, 672], height and width")
+  .min(1, "a list of at least one resolution")
+  .max(MOST_RESOLUTIONS, `a list of at most ${MOST_RESOLUTIONS} resolutions`);
+
+const imageOptions = z.object({
+  ...scalingFields,
+  image_mean: scalingShape.image_mean.default(clipMean),
+  image_std: scalingShape.image_std.default(clipStd),
+  do_resize: always("this model always resizes pictures to tiles").default(true),
+  resample: filter.default("bicubic"),
+  size: z
+    .union([square, z.strictObject({ shortest_edge: edge })], `${squareShape} or {"shortest_edge": 336}`)
+    .optional(),
+  default_to_square: flag.default(false),
+  // Tiles already have this size, so nothing is cut.
+  do_center_crop: flag.optional(),
+  crop_size: z.union([edge, square], `an integer or ${squareShape}`).optional(),
+  // Pads pictures of one batch to the same number of tiles. Here each picture is processed alone.
+  do_pad: flag.default(true),
+  aspect_ratio_setting: z.literal("anyres", '"anyres"').optional(),
+  image_grid_pinpoints: resolutions.optional(),
+  /** From config.json, see `anyresImageOptions`. */
+  model_grid_pinpoints: resolutions,
+  default_tile_size: edge,
+  crops_tiles: flag.default(false),
+  features_per_side: integer(1, 1024),
+  most_tiles: integer(1, MOST_TILES).optional(),
+  /** Whether several pictures of one prompt are shown as one tile each, instead of one picture in many tiles. */
+  has_single_tiles: flag.default(false),
+});
+
+/** height and width in pixels. */
+export type Resolution = readonly [height: number, width: number];
+
+/** The options that config.json determines. */
+export interface AnyresModelOptions {
+  readonly resolutions: readonly Resolution[];
+  /** If the image processor's file does not say: side of a tile in pixels, and whether tiles are cut to a size. */
+  readonly processorDefaults: { readonly tileSize: number; readonly cropsTiles: boolean };
+  /** Embeddings of a tile, per side. */
+  readonly featuresPerSide: number;
+  /** The tiles of a larger picture are scaled down to about as many embeddings as this number has; null: never. */
+  readonly mostTiles: number | null;
+}
+
+/** As the schema above reads it. */
+export function anyresImageOptions(model: AnyresModelOptions): ProcessorOptions {
+  return {
+    model_grid_pinpoints: model.resolutions,
+    default_tile_size: model.processorDefaults.tileSize,
+    crops_tiles: model.processorDefaults.cropsTiles,
+    features_per_side: model.featuresPerSide,
+    most_tiles: model.mostTiles,
+  };
+}
+
+export interface AnyresOptions {
+  /** Side of a tile, in pixels. */
+  readonly tile: number;
+  readonly resolutions: readonly Resolution[];
+  readonly featuresPerSide: number;
+  readonly mostTiles: number | null;
+  readonly hasSingleTiles: boolean;
+  readonly filter: Parameters<PixelTools["resample"]>[1]["filter"];
+  readonly mean: [number, number, number];
+  readonly scaling: ReturnType<typeof scalingOf>;
+}
+
+/** @throws EngineError like `parseProcessorOptions`. */
+export function parseAnyresOptions(json: ProcessorOptions): AnyresOptions {
+  const options = parseProcessorOptions(imageOptions, json);
+  const tile = tileOf(options);
+  const { image_grid_pinpoints: given, model_grid_pinpoints: ofModel } = options;
+  if (given !== undefined && JSON.stringify(given) !== JSON.stringify(ofModel)) {
+    throw invalidOption("image_grid_pinpoints", "differ from those of config.json");
+  }
+  for (const [index, [height, width]] of ofModel.entries()) {
+    const path = `image_grid_pinpoints[${index}]`;
+    const isWhole = height % tile === 0 && width % tile === 0;
+    if (!isWhole) throw invalidOption(path, `is ${height}x${width}; expected multiples of the tile's side, ${tile}`);
+    const numTiles = (height / tile) * (width / tile);
+    if (numTiles > MOST_TILES) throw invalidOption(path, `has ${numTiles} tiles; expected at most ${MOST_TILES}`);
+  }
+  return {
+    tile,
+    resolutions: ofModel,
+    featuresPerSide: options.features_per_side,
+    mostTiles: options.most_tiles ?? null,
+    hasSingleTiles: options.has_single_tiles,
+    filter: options.resample,
+    mean: options.image_mean,
+    scaling: scalingOf(options),
+  };
+}
+
+function tileOf(options: z.output<typeof imageOptions>): number {
+  const { size, do_center_crop, crop_size, default_tile_size: own, crops_tiles } = options;
+  const { height, width } = sidesOf(size ?? own);
+  const crop = (do_center_crop ?? crops_tiles) ? sidesOf(crop_size ?? own) : { height, width };
+  if (height !== width) throw invalidOption("size", `is ${height}x${width}; expected a square`);
+  if (crop.height !== height || crop.width !== width) {
+    throw invalidOption("crop_size", `is ${crop.height}x${crop.width}; expected that of size, ${height}x${width}`);
+  }
+  return height;
+}
+
+type Sides = number | { readonly shortest_edge: number } | { readonly height: number; readonly width: number };
+
+function sidesOf(sides: Sides): { readonly height: number; readonly width: number } {
+  if (typeof sides === "number") return { height: sides, width: sides };
+  return "height" in sides ? sides : { height: sides.shortest_edge, width: sides.shortest_edge };
+}

@@ -1,0 +1,57 @@
+/** Vision encoders of pictures in tiles of one size, one picture in a run: the frame around their graphs. */
+import { cast, reshape } from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import type { VisionEncoderInput } from "../built-model.ts";
+import type { GraphContext } from "../graph-context.ts";
+import type { VisionEncoderDefinition } from "../model-definition.ts";
+
+export interface TileEncoderOptions extends Pick<
+  VisionEncoderDefinition,
+  "hasProjector" | "imageOptions" | "largestSizes"
+> {
+  readonly numChannels: number;
+  /** Side of a tile, in pixels. */
+  readonly imageSize: number;
+  /** Number of embeddings of one tile. */
+  readonly numImageTokens: number;
+  /** Width of the decoder. */
+  readonly hiddenSize: number;
+  /** Inputs besides the tiles. */
+  readonly moreInputs?: readonly VisionEncoderInput[];
+  /**
+   * Builds the graph from pixels, float [numTiles, numChannels, imageSize, imageSize], to the picture's embeddings,
+   * [numEmbeddings, hiddenSize].
+   *
+   * @param inputs Those of `moreInputs`, in their order, each behind a dimension of 1.
+   */
+  embed(this: void, context: GraphContext, pixels: Value, inputs: readonly Value[]): Value;
+}
+
+const pixelValues = "pixel_values";
+export const tiles = "numTiles";
+export const embeddings = "numEmbeddings";
+
+/** From `pixel_values` [1, numTiles, ...] to `image_features` [1, numEmbeddings, hiddenSize]. */
+export function createTileEncoder(options: TileEncoderOptions): VisionEncoderDefinition {
+  const { numChannels, imageSize, numImageTokens, hiddenSize, moreInputs = [] } = options;
+  const tileShape = [numChannels, imageSize, imageSize];
+  return {
+    ...(options.hasProjector !== undefined && { hasProjector: options.hasProjector }),
+    ...(options.imageOptions && { imageOptions: options.imageOptions }),
+    ...(options.largestSizes && { largestSizes: options.largestSizes }),
+    inputs: [{ name: pixelValues, elementType: "float32", shape: [tiles, ...tileShape] }, ...moreInputs],
+    imageSize,
+    numImageTokens,
+    build(context) {
+      const { graph, precision } = context;
+      const input = graph.input(pixelValues, "float32", [1, tiles, ...tileShape]);
+      const inputs = moreInputs.map(({ name, elementType, shape }) => graph.input(name, elementType, [1, ...shape]));
+      const tileTarget = graph.constant("tile_shape", "int64", [4], [-1, ...tileShape]);
+      const separate = reshape(graph, "tiles", input, tileTarget, [tiles, ...tileShape]);
+      const embedded = options.embed(context, cast(graph, "pixels", separate, precision.activations), inputs);
+      const itemTarget = graph.constant("item_shape", "int64", [3], [1, -1, hiddenSize]);
+      const item = cast(graph, "projected.cast", embedded, "float32");
+      graph.output(reshape(graph, "image_features", item, itemTarget, [1, embeddings, hiddenSize]));
+    },
+  };
+}

@@ -1,0 +1,25 @@
+/** Puts squares of patches into one row each, so that a picture has fewer and wider embeddings. */
+import { reshape, transpose } from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import type { GraphContext } from "../graph-context.ts";
+
+/**
+ * @param hidden [pictures * side * side, hiddenSize], row by row of patches.
+ * @param shape `side`: patches per side of a picture, a multiple of `square`, the side of a square in patches.
+ * @returns [pictures * (side / square)^2, square * square * hiddenSize], row by row of squares, the patches of a square
+ *   row by row.
+ */
+export function shufflePixels(
+  { graph }: GraphContext,
+  hidden: Value,
+  { side, square, hiddenSize }: { readonly side: number; readonly square: number; readonly hiddenSize: number },
+): Value {
+  const squaresPerSide = side / square;
+  const gridShape = [squaresPerSide, square, squaresPerSide, square, hiddenSize];
+  const gridTarget = graph.constant("shuffle.grid_shape", "int64", [6], [-1, ...gridShape]);
+  const grid = reshape(graph, "shuffle.grid", hidden, gridTarget, ["numPictures", ...gridShape]);
+  const squares = transpose(graph, "shuffle.squares", grid, [0, 1, 3, 2, 4, 5]);
+  const squareFeatures = square * square * hiddenSize;
+  const flatTarget = graph.constant("shuffle.flat_shape", "int64", [2], [-1, squareFeatures]);
+  return reshape(graph, "shuffle.flat", squares, flatTarget, ["numEmbeddings", squareFeatures]);
+}

@@ -1,0 +1,78 @@
+/** Selects the files of a remote checkpoint that the engine needs, and the order in which they are downloaded. */
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+
+import { indexFileName, lacks, singleFileName, weightFileNames } from "./checkpoint-files.ts";
+import { parseWeightMap } from "./checkpoint.ts";
+import { belongsTo, chooseOnnxFiles, isOnnxExport, onnxFolder } from "./onnx-variants.ts";
+import type { OnnxVariant } from "./onnx-variants.ts";
+import type { RemoteFile } from "./parallel-ranges.ts";
+
+/** Other files that the engine may read. Optimiser states, other formats and pictures are not downloaded. */
+const checkpointFile = /^[A-Za-z0-9_][\w.+-]*\.(json|jinja|txt|safetensors)$|^tokenizer\.model$/;
+
+/** Lists the files directly in the checkpoint's folder (`""`) or in one of its folders, by their names in there. */
+export type ListFiles<File extends RemoteFile> = (folder: string) => Promise<readonly File[]>;
+
+/**
+ * Returns the files that a start may need, by name; of weights under several names, all.
+ *
+ * @throws EngineError `invalid_checkpoint` for a missing file, or that of `chooseOnnxFiles`.
+ */
+export async function selectRemoteFiles<File extends RemoteFile>(
+  reference: string,
+  list: ListFiles<File>,
+  variant: OnnxVariant,
+): Promise<ReadonlyMap<string, File>> {
+  const listed = await list("");
+  const files = new Map(listed.filter(({ name }) => checkpointFile.test(name)).map((file) => [file.name, file]));
+  if (!files.has("config.json")) throw lacks(reference, "config.json");
+  if (files.has(singleFileName) || files.has(indexFileName)) return files;
+  const inOnnxFolder = await list(onnxFolder);
+  const names = inOnnxFolder.map(({ name }) => name);
+  if (!isOnnxExport(names)) throw lacks(reference, weightFileNames);
+  const chosen = chooseOnnxFiles(names, variant);
+  for (const file of inOnnxFolder) {
+    if (!belongsTo(file.name, chosen)) continue;
+    const name = `${onnxFolder}/${file.name}`;
+    files.set(name, { ...file, name });
+  }
+  return files;
+}
+
+/**
+ * Calls `fetchMissing` for the index of the shards, which names them, and then for all files, weights at the end.
+ *
+ * @param folder Where `fetchMissing` puts the files.
+ * @throws EngineError `invalid_checkpoint` for a wrong index and a missing shard.
+ */
+export async function fetchInOrder<File extends RemoteFile>(
+  reference: string,
+  folder: string,
+  files: ReadonlyMap<string, File>,
+  fetchMissing: (wanted: readonly File[]) => Promise<void>,
+): Promise<void> {
+  const index = files.get(indexFileName);
+  const isSharded = index !== undefined && !files.has(singleFileName);
+  if (isSharded) await fetchMissing([index]);
+  const weightNames = isSharded ? await readShardNames(folder, reference, files) : new Set([singleFileName]);
+  const isWeight = ({ name }: File): boolean => name.endsWith(".safetensors") || name.startsWith(`${onnxFolder}/`);
+  const others = [...files.values()].filter((file) => !isWeight(file));
+  // Repositories often contain their weights twice under different names.
+  const weights = [...files.values()].filter(
+    (file) => isWeight(file) && (!file.name.endsWith(".safetensors") || weightNames.has(file.name)),
+  );
+  await fetchMissing([...others, ...weights]);
+}
+
+async function readShardNames(
+  folder: string,
+  reference: string,
+  files: ReadonlyMap<string, RemoteFile>,
+): Promise<ReadonlySet<string>> {
+  const shardNames = new Set(Object.values(parseWeightMap(await readFile(join(folder, indexFileName)))));
+  for (const shardName of shardNames) {
+    if (!files.has(shardName)) throw lacks(reference, `the shard ${shardName} that ${indexFileName} names`);
+  }
+  return shardNames;
+}

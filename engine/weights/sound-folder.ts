@@ -1,0 +1,33 @@
+/** Checks that a folder has the files of a checkpoint, without opening them. */
+import { lstat, readdir, stat } from "node:fs/promises";
+import { join, resolve } from "node:path";
+
+import { EngineError } from "../contract/errors.ts";
+import { indexFileName, lacks, singleFileName, weightFileNames } from "./checkpoint-files.ts";
+import { isOnnxExport, onnxFolder } from "./onnx-variants.ts";
+
+export async function isFolder(path: string): Promise<boolean> {
+  return (await stat(path).catch(() => null))?.isDirectory() === true;
+}
+
+/**
+ * Returns the absolute path.
+ *
+ * @param reference Name of the checkpoint for the errors.
+ * @throws EngineError `invalid_configuration` if there is no folder, `invalid_checkpoint` for a missing file.
+ */
+export async function checkFolder(path: string, reference: string): Promise<string> {
+  const folder = resolve(path);
+  if (!(await isFolder(folder))) {
+    throw new EngineError("invalid_configuration", `The model ${reference} is not a folder.`);
+  }
+  // A broken link counts as present; opening it reports the error.
+  const present = async (fileName: string): Promise<boolean> =>
+    (await lstat(join(folder, fileName)).catch(() => null)) !== null;
+  if (!(await present("config.json"))) throw lacks(reference, "config.json");
+  const hasSafetensors = (await present(singleFileName)) || (await present(indexFileName));
+  if (!hasSafetensors && !isOnnxExport(await readdir(join(folder, onnxFolder)).catch((): string[] => []))) {
+    throw lacks(reference, weightFileNames);
+  }
+  return folder;
+}

@@ -1,0 +1,166 @@
+/** Traces and metrics by OpenTelemetry's SDK, sent over OTLP. Imported only if the settings name a collector. */
+import { DiagLogLevel, diag, ROOT_CONTEXT, SpanKind, SpanStatusCode, trace, TraceFlags } from "@opentelemetry/api";
+import type { Attributes, Span, TextMapGetter } from "@opentelemetry/api";
+import { W3CTraceContextPropagator } from "@opentelemetry/core";
+import { defaultResource, resourceFromAttributes } from "@opentelemetry/resources";
+import type { Resource } from "@opentelemetry/resources";
+import { MeterProvider, PeriodicExportingMetricReader } from "@opentelemetry/sdk-metrics";
+import {
+  AlwaysOffSampler,
+  AlwaysOnSampler,
+  BatchSpanProcessor,
+  ParentBasedSampler,
+  TraceIdRatioBasedSampler,
+  TracerProvider,
+} from "@opentelemetry/sdk-trace";
+import type { Sampler } from "@opentelemetry/sdk-trace";
+
+import type { Logger } from "../logger.ts";
+import type { Metrics } from "../metrics.ts";
+import { readVersion } from "../package-version.ts";
+import type { TelemetryConfig } from "../settings/telemetry.ts";
+import { createMetricProducer } from "./metric-producer.ts";
+import type { RequestSpan, SpanAttributes, SpanStart, Stage, Telemetry } from "./telemetry.ts";
+import type { TraceContext } from "./trace-context.ts";
+
+const kinds = { server: SpanKind.SERVER, consumer: SpanKind.CONSUMER } as const;
+
+const getter: TextMapGetter<TraceContext> = {
+  keys: (carrier) => Object.keys(carrier),
+  get: (carrier, key) => carrier[key as keyof TraceContext],
+};
+
+/** One line in the log for this many failed exports at most. */
+const REPORT_INTERVAL_MS = 60_000;
+
+export async function createOpenTelemetry(
+  config: TelemetryConfig,
+  metrics: Pick<Metrics, "read">,
+  logger: Logger,
+): Promise<Telemetry> {
+  reportProblems(logger);
+  const version = readVersion();
+  const scope = { name: "fovea", version };
+  const resource = defaultResource().merge(
+    resourceFromAttributes({
+      "service.version": version,
+      ...config.resourceAttributes,
+      "service.name": config.serviceName,
+    }),
+  );
+  const tracerProvider = await createTracerProvider(config, resource);
+  const meterProvider = await createMeterProvider(config, resource, createMetricProducer(metrics, scope));
+  const tracer = tracerProvider?.getTracer(scope.name, version) ?? null;
+  const propagator = new W3CTraceContextPropagator();
+  const providers = [tracerProvider, meterProvider].filter((provider) => provider !== null);
+  return {
+    startSpan({ name, kind, parent, attributes }: SpanStart): RequestSpan {
+      const context = parent === null ? ROOT_CONTEXT : propagator.extract(ROOT_CONTEXT, parent, getter);
+      const options = { kind: kinds[kind], attributes: toAttributes(attributes) };
+      const span = tracer?.startSpan(name, options, context) ?? trace.wrapSpanContext(emptyContext);
+      const ofSpan = trace.setSpan(context, span);
+      return {
+        ...identityOf(span),
+        setName: (changed) => void span.updateName(changed),
+        setAttributes: (added) => void span.setAttributes(toAttributes(added)),
+        addStage({ name: stageName, startMs, endMs, attributes: ofStage = {}, hasFailed }: Stage) {
+          const child = tracer?.startSpan(stageName, { startTime: startMs, attributes: ofStage }, ofSpan);
+          if (hasFailed === true) child?.setStatus({ code: SpanStatusCode.ERROR });
+          child?.end(endMs);
+        },
+        end(errorType) {
+          if (errorType !== null) {
+            span.setAttribute("error.type", errorType);
+            span.setStatus({ code: SpanStatusCode.ERROR });
+          }
+          span.end();
+        },
+      };
+    },
+    async flush() {
+      // A collector that is down must hold up nothing; the SDK has reported it.
+      await Promise.allSettled(providers.map((provider) => provider.forceFlush()));
+    },
+    async close() {
+      await Promise.allSettled(providers.map((provider) => provider.shutdown()));
+      diag.disable();
+    },
+  };
+}
+
+const emptyContext = { traceId: "0".repeat(32), spanId: "0".repeat(16), traceFlags: TraceFlags.NONE };
+
+function identityOf(span: Span): Pick<RequestSpan, "traceId" | "context"> {
+  const { traceId, spanId, traceFlags, traceState } = span.spanContext();
+  const flags = traceFlags.toString(16).padStart(2, "0");
+  const tracestate = traceState?.serialize();
+  return { traceId, context: { traceparent: `00-${traceId}-${spanId}-${flags}`, ...(tracestate && { tracestate }) } };
+}
+
+async function createTracerProvider(
+  { traces, headers, timeoutMs, protocol, sampler, samplerRatio, spanDelayMs }: TelemetryConfig,
+  resource: Resource,
+): Promise<TracerProvider | null> {
+  if (traces === null) return null;
+  const { OTLPTraceExporter } =
+    protocol === "http/json"
+      ? await import("@opentelemetry/exporter-trace-otlp-http")
+      : await import("@opentelemetry/exporter-trace-otlp-proto");
+  const exporter = new OTLPTraceExporter({ url: traces, headers: { ...headers }, timeoutMillis: timeoutMs });
+  return new TracerProvider({
+    resource,
+    sampler: createSampler(sampler, samplerRatio),
+    spanProcessors: [new BatchSpanProcessor({ exporter, scheduledDelayMillis: spanDelayMs })],
+  });
+}
+
+async function createMeterProvider(
+  { metrics, metricIntervalMs, headers, timeoutMs, protocol }: TelemetryConfig,
+  resource: Resource,
+  producer: ReturnType<typeof createMetricProducer>,
+): Promise<MeterProvider | null> {
+  if (metrics === null) return null;
+  const { OTLPMetricExporter } =
+    protocol === "http/json"
+      ? await import("@opentelemetry/exporter-metrics-otlp-http")
+      : await import("@opentelemetry/exporter-metrics-otlp-proto");
+  const exporter = new OTLPMetricExporter({ url: metrics, headers: { ...headers }, timeoutMillis: timeoutMs });
+  const reader = new PeriodicExportingMetricReader({
+    exporter,
+    exportIntervalMillis: metricIntervalMs,
+    exportTimeoutMillis: Math.min(timeoutMs, metricIntervalMs),
+    metricProducers: [producer],
+  });
+  return new MeterProvider({ resource, readers: [reader] });
+}
+
+function createSampler(name: TelemetryConfig["sampler"], ratio: number): Sampler {
+  const samplers: Readonly<Record<string, () => Sampler>> = {
+    always_on: () => new AlwaysOnSampler(),
+    always_off: () => new AlwaysOffSampler(),
+    traceidratio: () => new TraceIdRatioBasedSampler(ratio),
+  };
+  const root = samplers[name.replace("parentbased_", "")]!();
+  return name.startsWith("parentbased_") ? new ParentBasedSampler({ root }) : root;
+}
+
+function toAttributes(attributes: SpanAttributes): Attributes {
+  return Object.fromEntries(
+    Object.entries(attributes).flatMap(([name, value]) =>
+      value === undefined ? [] : [[name, typeof value === "object" ? [...value] : value]],
+    ),
+  );
+}
+
+/** Errors of the SDK, such as those of a collector that does not answer, become lines of the log. */
+function reportProblems(logger: Logger): void {
+  let reportedMs = Number.NEGATIVE_INFINITY;
+  const report = (message: string, ...details: readonly unknown[]): void => {
+    if (performance.now() - reportedMs < REPORT_INTERVAL_MS) return;
+    reportedMs = performance.now();
+    logger.warn("OpenTelemetry has a problem.", { reason: [message, ...details].map(String).join(" ").slice(0, 1000) });
+  };
+  const ignore = (): void => {};
+  const sink = { error: report, warn: report, info: ignore, debug: ignore, verbose: ignore };
+  diag.setLogger(sink, { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true });
+}
