@@ -11,7 +11,7 @@ import type { Deployment, GpuName } from "./deployment.ts";
 import { toTerraform } from "./terraform.ts";
 
 /** The port that SageMaker calls, unless containers share a host. */
-export const SAGEMAKER_PORT = 8080;
+const SAGEMAKER_PORT = 8080;
 /** The platform kills a container 30 s after SIGTERM. */
 const MAX_GRACE_SECONDS = 25;
 const maxRequestSeconds = { real: 60, async: 3600 } as const;

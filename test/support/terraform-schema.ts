@@ -202,7 +202,6 @@ export const terraformModule = z.strictObject({
   resource: resources,
   output: z.record(text, z.strictObject({ value: text })),
 });
-export type TerraformModule = z.output<typeof terraformModule>;
 
 /** Every `${kind.name.field}` of the file whose resource, variable or data source the file does not have. */
 export function danglingReferences(fileText: string): string[] {
