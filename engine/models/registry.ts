@@ -5,6 +5,7 @@ import { EngineError } from "../contract/errors.ts";
 import { parseConfigObject } from "./config-field.ts";
 import { fuyuDefinition } from "./fuyu/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
+import { internVlDefinition } from "./internvl/definition.ts";
 import { llamaDefinition, mistralDefinition, qwen2Definition, qwen3Definition } from "./llama/definition.ts";
 import { llavaNextDefinition, llavaOneVisionDefinition } from "./llava-next/definition.ts";
 import { llavaDefinition } from "./llava/definition.ts";
@@ -30,6 +31,7 @@ const definitions: readonly ModelDefinition[] = [
   mistral3Definition,
   idefics3Definition,
   smolVlmDefinition,
+  internVlDefinition,
   fuyuDefinition,
   qwen2VlDefinition,
   qwen25VlDefinition,

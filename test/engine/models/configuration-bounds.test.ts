@@ -41,6 +41,7 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   LlavaForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   LlavaNextForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   LlavaOnevisionForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
+  InternVLForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   Mistral3ForConditionalGeneration: {
     fields: [
       ...inText([...llamaText, "sliding_window"]),
