@@ -1,7 +1,7 @@
 /** Batches and jobs that run beside requests. They can end for a snapshot and begin again. */
-import { LazyBatches } from "./batch/lazy-batches.ts";
-import type { BatchesDependencies } from "./batch/create-batches.ts";
 import type { Batches } from "./batch/batches.ts";
+import type { BatchesDependencies } from "./batch/create-batches.ts";
+import { LazyBatches } from "./batch/lazy-batches.ts";
 import type { JobsDependencies } from "./jobs/create-jobs.ts";
 import type { Pushes } from "./jobs/create-pushes.ts";
 import { LazyJobs } from "./jobs/lazy-jobs.ts";
