@@ -37,7 +37,12 @@ async function answers(kvLayout: "slots" | "paged", dtype: DtypeName) {
     // Penalties are the checkpoint's, as in transformers.
     const samplingParams = createSamplingParams({
       ...engine.modelInfo!.defaultSamplingParams,
-      ...{ temperature: 0, topK: 0, topP: 1, maxTokens: 32, ignoreEos: true, logprobs: 0 },
+      temperature: 0,
+      topK: 0,
+      topP: 1,
+      maxTokens: 32,
+      ignoreEos: true,
+      logprobs: 0,
     });
     const ask = async (golden: HubCase) => {
       const prompt = { kind: "chat", messages: await hubMessages(golden), addGenerationPrompt: true } as const;
