@@ -14,7 +14,7 @@ import { persimmonDefinition } from "./persimmon/definition.ts";
 import { mistral3Definition, pixtralDefinition } from "./pixtral/definition.ts";
 import { qwen25VlDefinition } from "./qwen2-5-vl/definition.ts";
 import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
-import { qwen35TextDefinition } from "./qwen3-5/definition.ts";
+import { qwen35Definition, qwen35TextDefinition } from "./qwen3-5/definition.ts";
 import { qwen3VlDefinition } from "./qwen3-vl/definition.ts";
 
 const definitions: readonly ModelDefinition[] = [
@@ -36,6 +36,7 @@ const definitions: readonly ModelDefinition[] = [
   qwen2VlDefinition,
   qwen25VlDefinition,
   qwen3VlDefinition,
+  qwen35Definition,
 ];
 
 const namesExpected = 'a list with the name of the model\'s class, such as ["LlamaForCausalLM"]';

@@ -106,6 +106,21 @@ const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, m
     { ...qwen35, architectures: ["Qwen3_5MoeForConditionalGeneration"] },
     "The architecture Qwen3_5MoeForConditionalGeneration is not supported",
   ],
+  [
+    {
+      architectures: ["Qwen3_5ForConditionalGeneration"],
+      vision_config: { model_type: "qwen3_5", out_hidden_size: 4096, deepstack_visual_indexes: [8] },
+    },
+    "config.json: vision_config.deepstack_visual_indexes = [8] is not supported: only the features of the last layer are used",
+  ],
+  [
+    { architectures: ["Qwen3_5ForConditionalGeneration"], vision_config: { model_type: "qwen3_vl" } },
+    'config.json: vision_config.model_type = "qwen3_vl" is not supported',
+  ],
+  [
+    { architectures: ["Qwen3_5ForConditionalGeneration"], text_config: { num_experts: 256 } },
+    "config.json: text_config.num_experts = 256 is not supported",
+  ],
   [{ ...qwen35, attn_output_gate: false }, "config.json: attn_output_gate = false is not supported"],
   [{ ...qwen35, hidden_act: "gelu" }, 'config.json: hidden_act = "gelu" is not supported'],
   [{ ...qwen35, layer_types: ["linear_attention", "full_attention"] }, "is not supported: there are 4 layers"],
