@@ -379,7 +379,8 @@ export class ThreadedEngine implements Engine {
     to.model.checkParams(samplingParams);
     const begun = await inputProcessor.begin(request, running.ended);
     const { reasoning } = samplingParams;
-    const reasoningStart = reasoning === null ? null : reasoningStartOf(begun.text, reasoning);
+    const reasoningStart =
+      reasoning === null ? null : reasoningStartOf({ text: begun.text, prompt: request.prompt }, reasoning);
     const { textTokenIds, ...constraints } = await to.model.outputConstraints.resolve(samplingParams, running.ended, {
       ...(request.tenant !== undefined && { tenant: request.tenant }),
       reasoningStart,

@@ -68,7 +68,7 @@ export function subtract(graph: GraphBuilder, name: string, left: Value, right: 
   return broadcastingNode(graph, { name, operator: "Sub" }, left, right);
 }
 
-/** Integer division, rounded towards zero. */
+/** Of integers, the quotient rounded towards zero. */
 export function divide(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
   return broadcastingNode(graph, { name, operator: "Div" }, left, right);
 }

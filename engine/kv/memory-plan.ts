@@ -28,7 +28,12 @@ export interface KvCachePlan {
   readonly blocks: KvCapacity | null;
 }
 
-const kvElementBytes: Readonly<Record<DecoderShape["kvElementType"], number>> = { float32: 4, float16: 2, bfloat16: 2 };
+const kvElementBytes: Readonly<Record<DecoderShape["kvElementType"], number>> = {
+  float32: 4,
+  float16: 2,
+  bfloat16: 2,
+  int8: 1,
+};
 
 /**
  * Each token of a sequence has a key and a value of `headDim` numbers for every layer and head. An export that does not

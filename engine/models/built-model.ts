@@ -6,7 +6,7 @@
 import type { DeviceName } from "../contract/config.ts";
 import type { ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 
-export type KvElementType = "float32" | "float16" | "bfloat16";
+export type KvElementType = "float32" | "float16" | "bfloat16" | "int8";
 
 /**
  * How a decoder's keys and values lie in memory: `slots` of the full length, one for each sequence, or blocks of

@@ -1,9 +1,10 @@
 /** Chooses how the KV cache of a model is divided. */
-import type { DeviceName, KvLayoutName } from "../contract/config.ts";
+import type { DeviceName, DtypeName, KvCacheDtypeName, KvLayoutName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import type { KvLayout } from "./built-model.ts";
+import type { KvPrecision } from "./graph-context.ts";
 import type { ConfiguredModel } from "./model-definition.ts";
 import { findModelDefinition } from "./registry.ts";
 
@@ -37,6 +38,39 @@ export function resolveKvLayout(
     `A block of ${size} tokens is not a multiple of ${smallest}, which the attention kernels of ${device} need for this model.`,
   );
 }
+
+export interface KvPrecisionSettings {
+  readonly device: DeviceName;
+  readonly dtype: DtypeName;
+  readonly kvCacheDtype?: KvCacheDtypeName;
+}
+
+/**
+ * Whether keys and values are stored as computed or in 8 bits, whose steps are measured later.
+ *
+ * @throws EngineError `invalid_configuration` for 8 bits where device, layout or an export lacks them.
+ */
+export function resolveKvPrecision(
+  { device, dtype, kvCacheDtype = "auto" }: KvPrecisionSettings,
+  layout: KvLayout,
+  checkpoint: Pick<Checkpoint, "onnxFileNames">,
+): KvPrecision {
+  const isExport = checkpoint.onnxFileNames !== null;
+  const isPossible = device === "cpu" && layout.kind === "slots" && !isExport;
+  if (kvCacheDtype === "auto") {
+    return isPossible && quantisedDtypes.has(dtype) ? { kind: "int8", steps: null } : { kind: "activations" };
+  }
+  if (kvCacheDtype === "model") return { kind: "activations" };
+  if (isPossible) return { kind: "int8", steps: null };
+  const where = isExport ? "a ready-made ONNX export" : device === "cpu" ? "a paged KV cache" : device;
+  throw new EngineError(
+    "invalid_configuration",
+    `The KV cache of ${where} has no 8-bit form: it is for KV slots on the cpu. Choose the KV cache dtype "model" or "auto".`,
+    { setting: "kvCacheDtype" },
+  );
+}
+
+const quantisedDtypes: ReadonlySet<DtypeName> = new Set(["int8", "int4"]);
 
 /** FlashAttention's paged kernel of ONNX Runtime 1.30 takes multiples of this many tokens. */
 function fastBlockSize(headDim: number): number {

@@ -4,6 +4,9 @@ export const length = "S";
 export const tokens = "N";
 export const imageTokens = "M";
 export const cacheLength = "maxLen";
+/** Tokens of a chunk's sequence before the chunk, and with it. */
+export const pastTokens = "pastLen";
+export const presentTokens = "presentLen";
 export const blockColumns = "C";
 export const numBlocks = "numBlocks";
 export const poolRows = "P";
