@@ -2,14 +2,14 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 
+import { EngineError } from "../../../../engine/contract/errors.ts";
 import type { ImagePart } from "../../../../engine/contract/generation-request.ts";
 import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import type { ProcessedPrompt } from "../../../../engine/input/input-processor.ts";
-import { EngineError } from "../../../../engine/contract/errors.ts";
 import { largestImageSize, parseImageOptions, squareGrid } from "../../../../engine/models/qwen2-vl/image-options.ts";
 import type { Qwen2VlImageOptions } from "../../../../engine/models/qwen2-vl/image-options.ts";
-import type { ImageSize } from "../../../../engine/multimodal/processing-info.ts";
 import type { ItemTensor } from "../../../../engine/multimodal/processed-item.ts";
+import type { ImageSize } from "../../../../engine/multimodal/processing-info.ts";
 import { hubPictureReference } from "../../../support/hub-checkpoints.ts";
 import { createHubInputs } from "../../input/golden-inputs.ts";
 import type { GoldenInputs } from "../../input/golden-inputs.ts";
