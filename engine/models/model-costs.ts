@@ -3,7 +3,7 @@ import { peakBytes } from "../graph/peak-bytes.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import type { StoredTensor } from "../weights/stored-tensor.ts";
 import { planWeights } from "../weights/weight-plan.ts";
-import { batch, cachedTokens, cacheLength, imageTokens, length, tokens } from "./decoder-graph/sizes.ts";
+import { batch, cachedTokens, cacheLength, imageKeys, imageTokens, length, tokens } from "./decoder-graph/sizes.ts";
 import { logitRows, type GraphContext } from "./graph-context.ts";
 import type { VisionEncoderDefinition } from "./model-definition.ts";
 import type { ModelGraphs } from "./model-graphs.ts";
@@ -63,6 +63,7 @@ export function runCosts(
           [cacheLength, maxModelLen],
           [cachedTokens, numSequences * maxModelLen],
           ["C * blockSize", maxModelLen],
+          [imageKeys, maxModelLen],
         ]),
       ),
     visionRunBytes: (numEmbeddings) =>

@@ -17,6 +17,7 @@ export interface DecoderDimensions {
   readonly imageWidth: number;
   readonly vocabSize: number;
   readonly takesPositions?: boolean;
+  readonly keepsImagesWhole?: boolean;
 }
 
 export interface VisionEncoderDefinition extends VisionEncoderShape {

@@ -4,6 +4,7 @@ import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
 import { parseConfigObject } from "./config-field.ts";
 import { fuyuDefinition } from "./fuyu/definition.ts";
+import { gemma3Definition, gemma3TextDefinition } from "./gemma3/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { llamaDefinition, mistralDefinition, qwen2Definition, qwen3Definition } from "./llama/definition.ts";
 import { llavaNextDefinition, llavaOneVisionDefinition } from "./llava-next/definition.ts";
@@ -21,6 +22,8 @@ const definitions: readonly ModelDefinition[] = [
   qwen2Definition,
   qwen3Definition,
   persimmonDefinition,
+  gemma3TextDefinition,
+  gemma3Definition,
   llavaDefinition,
   llavaNextDefinition,
   llavaOneVisionDefinition,

@@ -19,6 +19,7 @@ import { separate } from "../linear.ts";
 import type { CachedAttention, DecoderInputs, Rotary } from "./decoder-inputs.ts";
 import { headWidths, rotaryDimOf } from "./heads.ts";
 import { batch, cacheLength, imageTokens, length, tokens } from "./sizes.ts";
+import { attendToWholeImages, createImageRows, type ImageRows } from "./whole-image-attention.ts";
 
 interface SlotValues {
   /** int64 [N]. */
@@ -32,6 +33,10 @@ interface SlotValues {
   readonly totalSequenceLength: Value;
   /** int64 [B, S] for each kind that a layer uses: rows of the rotary tables. */
   readonly rotaryRows: Map<Rotary["rowOf"], Value>;
+  /** int64 [M, 1]: rows of image tokens; null in a graph without images. */
+  imagePositions: Value | null;
+  /** Of `imagePositions`, once a layer needs them. */
+  imageRows: ImageRows | null;
 }
 
 export function createSlotInputs(context: GraphContext): DecoderInputs {
@@ -46,6 +51,8 @@ export function createSlotInputs(context: GraphContext): DecoderInputs {
     seqlensK: graph.input("seqlens_k", "int32", [batch]),
     totalSequenceLength: graph.input("total_sequence_length", "int32", []),
     rotaryRows: new Map(),
+    imagePositions: null,
+    imageRows: null,
   };
   return {
     tokenIds: values.tokenIds,
@@ -54,6 +61,7 @@ export function createSlotInputs(context: GraphContext): DecoderInputs {
       const width = Number(embedded.shape[1]);
       const imageEmbeds = graph.input("image_embeds", "float32", [imageTokens, (1 + numLevels) * width]);
       const imagePositions = graph.input("image_positions", "int64", [imageTokens, 1]);
+      values.imagePositions = imagePositions;
       const rows = cast(graph, "image_embeds.cast", imageEmbeds, embedded.elementType);
       const place = (name: string, data: Value, updates: Value): Value =>
         scatterRows(graph, name, data, imagePositions, updates);
@@ -98,7 +106,16 @@ function attend(context: GraphContext, values: SlotValues, attention: CachedAtte
   graph.output(presentKey);
   graph.output(presentValue);
   const flatShape = graph.constant("attention.flat_shape", "int64", [2], [-1, numHeads * headDim]);
-  return reshape(graph, `${name}.flat`, output, flatShape, [tokens, numHeads * headDim]);
+  const causal = reshape(graph, `${name}.flat`, output, flatShape, [tokens, numHeads * headDim]);
+  const { imagePositions } = values;
+  if (attention.seesWholeImages !== true || imagePositions === null) return causal;
+  values.imageRows ??= createImageRows(context, { ...values, imagePositions });
+  const [query] = separate(graph, `${name}.qkv`, attention.projected, headWidths(attention));
+  return attendToWholeImages(context, attention, values.imageRows, {
+    causal,
+    query,
+    present: [presentKey, presentValue],
+  });
 }
 
 /** [B, S, features] each; or packed, with the other two null, if attention splits and rotates by itself. */
