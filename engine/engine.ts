@@ -19,7 +19,6 @@ import type { RequestOutput } from "./contract/request-output.ts";
 import { isGreedy } from "./contract/sampling-params.ts";
 import type { SamplingParams } from "./contract/sampling-params.ts";
 import { timePhase } from "./contract/start-phase.ts";
-import type { OnStartPhase } from "./contract/start-phase.ts";
 import type { ProcessedPrompt } from "./input/input-processor.ts";
 import { reasoningStartOf } from "./input/reasoning.ts";
 import type { LoadedModel } from "./load-model.ts";
@@ -65,6 +64,8 @@ export class ThreadedEngine implements Engine {
   readonly ready: Promise<void>;
   readonly #config: EngineConfig;
   readonly #closing = new AbortController();
+  /** Ends loading: the thread has failed, for example because there is no GPU. */
+  readonly #threadFailed = new AbortController();
   /** By the engine thread's ids, which are never reused, so a late output cannot reach another request. */
   readonly #running = new Map<string, RunningSequence>();
   /** Requests that only render their prompt. */
@@ -181,18 +182,19 @@ export class ThreadedEngine implements Engine {
     const ready = Promise.withResolvers<void>();
     ready.promise.catch(() => undefined);
     try {
-      const thread = this.#startThread(ready, dependencies.onPhase);
+      const thread = this.#startThread(ready, dependencies);
       // Imported late, so that the process answers health checks before tokenizers and image decoders are in memory.
       const { loadModel } = await timePhase("modules", dependencies.onPhase, () => import("./load-model.ts"));
       this.#closing.signal.throwIfAborted();
-      this.#model = await loadModel(this.#config, dependencies, this.#closing.signal);
-      this.#closing.signal.throwIfAborted();
+      const signal = AbortSignal.any([this.#closing.signal, this.#threadFailed.signal]);
+      this.#model = await loadModel(this.#config, dependencies, signal);
+      signal.throwIfAborted();
       thread.load(this.#model.workerOptions);
       // Parsed files and graphs under construction are garbage now, and this thread is idle.
       await Promise.all([ready.promise, collectGarbage()]);
       if (this.#state === "loading") this.#state = "ready";
     } catch (error) {
-      const failure = this.#closing.signal.aborted ? closedError() : toEngineError(error);
+      const failure = this.#closing.signal.aborted ? closedError() : (this.#failure ?? toEngineError(error));
       this.#fail(failure);
       await this.#thread?.close().catch(() => undefined);
       throw failure;
@@ -203,11 +205,15 @@ export class ThreadedEngine implements Engine {
    * `ready` resolves when the thread accepts requests. It rejects if the thread fails before, or if the engine is
    * closed.
    */
-  #startThread({ resolve, reject }: PromiseWithResolvers<void>, onPhase: OnStartPhase = () => {}): EngineThread {
+  #startThread(
+    { resolve, reject }: PromiseWithResolvers<void>,
+    { onPhase = () => {}, onDevice = () => {} }: Pick<EngineDependencies, "onPhase" | "onDevice">,
+  ): EngineThread {
     this.#closing.signal.addEventListener("abort", () => reject(closedError()), { once: true });
     this.#thread = new EngineThread(
       {
         onPhase,
+        onDevice,
         onReady: (stats) => {
           this.#stats = stats;
           resolve();
@@ -222,10 +228,12 @@ export class ThreadedEngine implements Engine {
           reject(error);
           const wasReady = this.#state === "ready" || this.#state === "stalled";
           this.#fail(error);
+          this.#threadFailed.abort(error);
           if (wasReady) this.#onFailed?.(error);
         },
       },
       this.#config.stepTimeoutMs ?? defaultEngineLimits.stepTimeoutMs,
+      cudaDeviceIdOf(this.#config),
     );
     return this.#thread;
   }
@@ -371,7 +379,8 @@ export class ThreadedEngine implements Engine {
     to.model.checkParams(samplingParams);
     const begun = await inputProcessor.begin(request, running.ended);
     const { reasoning } = samplingParams;
-    const reasoningStart = reasoning === null ? null : reasoningStartOf(begun.text, reasoning);
+    const reasoningStart =
+      reasoning === null ? null : reasoningStartOf({ text: begun.text, prompt: request.prompt }, reasoning);
     const { textTokenIds, ...constraints } = await to.model.outputConstraints.resolve(samplingParams, running.ended, {
       ...(request.tenant !== undefined && { tenant: request.tenant }),
       reasoningStart,
@@ -433,6 +442,10 @@ export class ThreadedEngine implements Engine {
       this.#toAbort = [];
     });
   }
+}
+
+function cudaDeviceIdOf({ device, visionDevice, deviceId }: EngineConfig): number | null {
+  return device === "cuda" || visionDevice === "cuda" ? deviceId : null;
 }
 
 /** Null if the request does not ask for the prompt. */

@@ -13,7 +13,8 @@ import { OutputConstraints } from "./input/output-constraints.ts";
 import { keepsKvOnHost, requireRoomForSequences } from "./kv/memory-plan.ts";
 import { buildModel } from "./models/build-model.ts";
 import type { BuiltModel } from "./models/built-model.ts";
-import { resolveKvLayout } from "./models/kv-layout.ts";
+import { resolveKvLayout, resolveKvPrecision } from "./models/kv-layout.ts";
+import { sampleText } from "./models/kv-steps/sample-text.ts";
 import { MultiModalCaches } from "./multimodal/caches/multimodal-caches.ts";
 import { openModel } from "./open-model.ts";
 import { machineMemoryBytes } from "./runtime/machine-memory.ts";
@@ -26,6 +27,7 @@ import type { LoadedLogitsProcessor, ProcessorRefusal } from "./sampling/custom/
 import { loadChatTemplate } from "./text/chat-template.ts";
 import type { Tokenizer } from "./text/tokenizer.ts";
 import type { WorkerOptions } from "./thread/messages.ts";
+import { preloadFiles } from "./weights/preload-files.ts";
 import { resolveCheckpoint } from "./weights/resolve-checkpoint.ts";
 
 export interface LoadedModel extends AsyncDisposable {
@@ -71,17 +73,28 @@ export async function loadModel(
   const { checkpoint, definition, pipeline } = opened;
   const numThreads = config.numThreads ?? numUsableCores();
   const kvLayout = resolveKvLayout(config, checkpoint);
+  const kvPrecision = resolveKvPrecision(config, kvLayout, checkpoint);
+  const loadingTokenizer = opened.loadTokenizer();
+  const sampleTokens = async (): Promise<number[]> =>
+    (await (await loadingTokenizer).encode(sampleText, { addSpecialTokens: true, signal })) ?? [];
+  const onWeightFiles = (paths: readonly string[]): void => {
+    // Not awaited: sessions are created meanwhile.
+    if (config.preload === true) void timePhase("preload", dependencies.onPhase, () => preloadFiles(paths, signal));
+  };
   const [model, tokenizer, generationConfig, preprocessorConfig, logitsProcessors] = await Promise.all([
     buildModel(checkpoint, {
       ...config,
       definition,
       kvLayout,
+      kvPrecision,
+      sampleTokens,
       numThreads,
       signal,
       onPhase,
+      onWeightFiles,
       ...(onProgress && { onProgress }),
     }),
-    opened.loadTokenizer(),
+    loadingTokenizer,
     checkpoint.readJson("generation_config.json"),
     opened.readPreprocessorConfig(),
     loadAllLogitsProcessors(config, classes),

@@ -10,6 +10,7 @@ import { loadTokenizer } from "./text/tokenizer.ts";
 import type { Tokenizer } from "./text/tokenizer.ts";
 import { openCheckpoint } from "./weights/checkpoint.ts";
 import type { Checkpoint } from "./weights/checkpoint.ts";
+import { withoutQuantisation } from "./weights/quantised/quantised-tensors.ts";
 
 export interface OpenedModel {
   readonly checkpoint: Checkpoint;
@@ -57,7 +58,7 @@ export async function openModel(
       readPreprocessorConfig: async () => null,
     };
   }
-  const { vocabSize } = definition.configure(checkpoint.config).decoder;
+  const { vocabSize } = definition.configure(withoutQuantisation(checkpoint.config)).decoder;
   const placeholder = { content: pipeline.imagePlaceholder, firstFreeId: vocabSize };
   return {
     checkpoint: await joinCheckpoints(checkpoint, pipeline, config.cacheFolder),

@@ -63,7 +63,7 @@ export async function compose(options: CompositionOptions): Promise<Composition>
   const { logger, servesRequests = true, startTimes = new StartTimes(), onProgress, onFailed } = options;
   const config = { ...options.config, outputFormats: await loadConfiguredFormats(options.config) };
   const { maxNumSequences, maxNumWaiting } = config.engine;
-  const service = new Service({ maxNumRequests: maxNumSequences + maxNumWaiting });
+  const service = new Service({ maxNumRequests: maxNumSequences + maxNumWaiting, holdMs: config.coldStartHoldMs });
   const bodies = new BodyIntake({
     maxBodyBytes: config.maxBodyBytes,
     idleTimeoutMs: config.bodyIdleTimeoutMs,
@@ -81,6 +81,7 @@ export async function compose(options: CompositionOptions): Promise<Composition>
     ...(config.redisUrl !== null && { createByteStore: createStoreFactory(config.redisUrl, logger) }),
     ...(onProgress && { onProgress }),
     onPhase: (phase, seconds) => startTimes.recordOfEngine(phase, seconds),
+    onDevice: (device) => logger.info("Found the GPU.", { ...device }),
     onStall: (stall) => logStall(stall, logger),
     onFailed: (error) => {
       logger.error("The engine has failed; /livez asks for a restart.", { error });

@@ -285,6 +285,7 @@ function addCurrentFigures(registry: Registry, service: Service, bodies: BodyFig
   );
   addCounter("fovea_engine_steps_total", "Steps computed by the engine.", () => stats()?.numSteps);
   addGauge("fovea_http_requests_in_flight", "Generation requests in progress.", () => service.numRequests);
+  addGauge("fovea_http_requests_held", "Requests that wait for the model to load.", () => service.numHeld);
   addGauge(
     "fovea_http_bodies_in_flight",
     "JSON request bodies that are arriving or being parsed.",

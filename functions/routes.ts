@@ -37,6 +37,7 @@ import { versionRoute } from "./api/routes/version.ts";
 import type { AppDependencies } from "./app-dependencies.ts";
 import { cancelBatchRoute, createBatchRoute, getBatchRoute, listBatchesRoute } from "./batch/routes/batches.ts";
 import { deleteFileRoute, fileContentRoute, fileRoute, listFilesRoute, uploadFileRoute } from "./batch/routes/files.ts";
+import { holdWhileStarting } from "./http/hold-requests.ts";
 import type { AppEnvironment } from "./http/request-trace.ts";
 import { eventsRoute } from "./jobs/routes/events.ts";
 import {
@@ -48,6 +49,7 @@ import {
   streamRoute,
 } from "./jobs/routes/runpod.ts";
 import type { RunpodJobs } from "./jobs/runpod-local/runpod-jobs.ts";
+import type { Service } from "./service.ts";
 
 /**
  * `key`: only with one of the keys of API_KEY, if there are any; for routes that compute, or that show what a tenant
@@ -80,16 +82,17 @@ export function createRoutes(dependencies: AppDependencies): readonly Route[] {
 function requestRoutes(dependencies: AppDependencies): readonly Route[] {
   const { service, config, events, runpodJobs } = dependencies;
   const { servedModelNames } = config;
+  const hold = holdFor(service);
   return [
-    route("POST", "/v1/chat/completions", "key", chatCompletionsRoute(dependencies)),
-    route("POST", "/v1/completions", "key", completionsRoute(dependencies)),
-    route("POST", "/v1/responses", "key", responsesRoute(dependencies)),
-    route("POST", "/v1/messages", "key", messagesRoute(dependencies), "anthropic"),
-    route("POST", "/v1/messages/count_tokens", "key", countTokensRoute(dependencies), "anthropic"),
-    route("POST", "/v1/chat/completions/render", "key", renderChatCompletionRoute(dependencies)),
-    route("POST", "/v1/completions/render", "key", renderCompletionRoute(dependencies)),
-    route("POST", "/tokenize", "key", tokenizeRoute(dependencies)),
-    route("POST", "/detokenize", "key", detokenizeRoute(dependencies)),
+    route("POST", "/v1/chat/completions", "key", hold(chatCompletionsRoute(dependencies))),
+    route("POST", "/v1/completions", "key", hold(completionsRoute(dependencies))),
+    route("POST", "/v1/responses", "key", hold(responsesRoute(dependencies))),
+    route("POST", "/v1/messages", "key", hold(messagesRoute(dependencies)), "anthropic"),
+    route("POST", "/v1/messages/count_tokens", "key", hold(countTokensRoute(dependencies)), "anthropic"),
+    route("POST", "/v1/chat/completions/render", "key", hold(renderChatCompletionRoute(dependencies))),
+    route("POST", "/v1/completions/render", "key", hold(renderCompletionRoute(dependencies))),
+    route("POST", "/tokenize", "key", hold(tokenizeRoute(dependencies))),
+    route("POST", "/detokenize", "key", hold(detokenizeRoute(dependencies))),
     route("GET", "/v1/models", "key", modelsRoute(service, servedModelNames)),
     route("GET", "/v1/models/:model{.+}", "key", modelRoute(service, servedModelNames)),
     route("POST", "/v1/files", "key", uploadFileRoute(dependencies)),
@@ -121,27 +124,29 @@ function requestRoutes(dependencies: AppDependencies): readonly Route[] {
 function platformRoutes(dependencies: AppDependencies): readonly Route[] {
   const { service } = dependencies;
   const cog = createCogRoutes(dependencies);
+  const hold = holdFor(service);
   return [
-    route("POST", "/invocations", "key", invocationsRoute(dependencies)),
+    route("POST", "/invocations", "key", hold(invocationsRoute(dependencies))),
     route("GET", "/execution-parameters", "public", executionParametersRoute(dependencies)),
     route("GET", "/health-check", "public", cog.health),
-    route("POST", "/predictions", "key", cog.create),
-    route("PUT", "/predictions/:prediction", "key", cog.put),
+    route("POST", "/predictions", "key", hold(cog.create)),
+    route("PUT", "/predictions/:prediction", "key", hold(cog.put)),
     route("POST", "/predictions/:prediction/cancel", "key", cog.cancel),
     route("GET", "/v2", "public", serverMetadataRoute()),
     route("GET", "/v2/health/live", "public", protocolLivenessRoute(service)),
     route("GET", "/v2/health/ready", "public", protocolReadinessRoute(service)),
     route("GET", "/v2/models/:model{.+}/ready", "public", modelReadinessRoute(dependencies)),
     route("GET", "/v2/models/:model{.+}", "key", modelMetadataRoute(dependencies)),
-    route("POST", "/v2/models/:model{.+}/infer", "key", inferRoute(dependencies)),
+    route("POST", "/v2/models/:model{.+}/infer", "key", hold(inferRoute(dependencies))),
   ];
 }
 
 function vertexRoutes(dependencies: AppDependencies): readonly Route[] {
   const { health, predict } = dependencies.config.vertexRoutes;
+  const hold = holdFor(dependencies.service);
   return [
     ...(health === null ? [] : [route("GET", health, "public", readinessRoute(dependencies.service))]),
-    ...(predict === null ? [] : [route("POST", predict, "key", vertexPredictRoute(dependencies))]),
+    ...(predict === null ? [] : [route("POST", predict, "key", hold(vertexPredictRoute(dependencies)))]),
   ];
 }
 
@@ -163,6 +168,11 @@ function runpodRoutes(dependencies: AppDependencies, jobs: RunpodJobs): readonly
     // /health itself is the readiness of the service.
     route("GET", "/v2/:endpoint/health", "key", runpodHealthRoute(jobs)),
   ];
+}
+
+/** For routes that need the model. */
+function holdFor(service: Service): (handler: Handler<AppEnvironment>) => Handler<AppEnvironment> {
+  return (handler) => holdWhileStarting(handler, service);
 }
 
 /** For probes and dashboards. */

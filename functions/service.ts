@@ -11,11 +11,17 @@ const FLUSH_MS = 1000;
 export interface ServiceOptions {
   /** Maximum number of requests in the engine. */
   readonly maxNumRequests: number;
+  /** How long requests wait for a model that is still loading. Default 0. */
+  readonly holdMs?: number;
 }
 
 /** Mutable; one per process. */
 export class Service {
   readonly #maxNumRequests: number;
+  readonly #holdMs: number;
+  #numHeld = 0;
+  /** Resolves when the service is not starting any more. */
+  readonly #started = Promise.withResolvers<void>();
   readonly #admissions = new Set<Admission>();
   #numBatchLines = 0;
   #engine: Engine | null = null;
@@ -24,8 +30,10 @@ export class Service {
   #notifyIdle: () => void = () => {};
   #released = Promise.withResolvers<void>();
 
-  constructor({ maxNumRequests }: ServiceOptions) {
+  constructor({ maxNumRequests, holdMs = 0 }: ServiceOptions) {
     this.#maxNumRequests = maxNumRequests;
+    this.#holdMs = holdMs;
+    this.drainSignal.addEventListener("abort", () => this.#started.resolve(), { once: true });
   }
 
   /** Null until its modules are loaded. Its model may still be loading afterwards. */
@@ -35,11 +43,14 @@ export class Service {
 
   set engine(engine: Engine) {
     this.#engine = engine;
+    const notify = (): void => this.#started.resolve();
+    engine.ready.then(notify, notify);
   }
 
   /** Call it when no engine can be created. */
   fail(): void {
     this.#hasFailed = true;
+    this.#started.resolve();
   }
 
   get state(): ServiceState {
@@ -77,6 +88,38 @@ export class Service {
   /** Requests in progress, without lines of batches. */
   get numRequests(): number {
     return this.#admissions.size - this.#numBatchLines;
+  }
+
+  /** Requests that wait for the model to load. */
+  get numHeld(): number {
+    return this.#numHeld;
+  }
+
+  /**
+   * While the model loads, resolves when it is ready, when it cannot be loaded, when the service drains, when the caller
+   * leaves, or after the time that the settings allow; otherwise at once. `admit` then says which. Throws EngineError
+   * `queue_full` if as many requests wait as can be in progress.
+   */
+  async waitForStart(requestSignal: AbortSignal): Promise<void> {
+    if (this.#holdMs === 0 || this.state !== "starting" || requestSignal.aborted) return;
+    if (this.#numHeld >= this.#maxNumRequests) {
+      throw new EngineError(
+        "queue_full",
+        `${this.#numHeld} requests wait for the model to load; the limit is ${this.#maxNumRequests}.`,
+      );
+    }
+    const ended = Promise.withResolvers<void>();
+    const timer = setTimeout(ended.resolve, this.#holdMs);
+    const onGone = (): void => ended.resolve();
+    requestSignal.addEventListener("abort", onGone, { once: true });
+    this.#numHeld += 1;
+    try {
+      await Promise.race([this.#started.promise, ended.promise]);
+    } finally {
+      this.#numHeld -= 1;
+      clearTimeout(timer);
+      requestSignal.removeEventListener("abort", onGone);
+    }
   }
 
   /** Resolves when the next request or batch line ends. */

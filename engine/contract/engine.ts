@@ -4,6 +4,7 @@ import type { S3Client } from "@aws-sdk/client-s3";
 import type { ImageSource } from "../images/image-source.ts";
 import type { ByteStore } from "../multimodal/caches/byte-store.ts";
 import type { CacheReport } from "../multimodal/caches/multimodal-caches.ts";
+import type { CudaDevice } from "../runtime/cuda-driver.ts";
 import type { GivenLogitsProcessor } from "../sampling/custom/given-classes.ts";
 import type { ProcessorRefusal } from "../sampling/custom/processor-loading.ts";
 import type { EngineCoreStats } from "../thread/messages.ts";
@@ -173,6 +174,8 @@ export interface EngineDependencies {
   readonly onProgress?: (progress: LoadProgress) => void;
   /** Receives the time of each part of the start. */
   readonly onPhase?: OnStartPhase;
+  /** Receives the GPU on which the model will run, before it is loaded. Only on CUDA. */
+  readonly onDevice?: (device: CudaDevice) => void;
   /** Called when a stall starts, again when it becomes lasting, and with null when its step has ended. */
   readonly onStall?: (stall: EngineStall | null) => void;
   /** Called at most once, when the engine thread has ended by itself after it was ready. */

@@ -2,11 +2,21 @@
 
 /**
  * `modules`: importing the engine's modules. `runtime`: loading ONNX Runtime's library, on the engine's thread beside the others. `download`: the checkpoint's
- * files. `quantise`: converting weights; next to nothing if the cache folder has them. `build`: everything else before
+ * files. `quantise`: converting weights; next to nothing if the cache folder has them. `preload`: reading the weights ahead, beside
+ * the phases that follow; only if the settings ask for it. `build`: everything else before
  * sessions are created, such as the tokenizer, the graphs and the hash of the weights. `load`: the sessions, their
  * weights and the KV cache. `first_step`: the first step of the warm-up.
  */
-export const startPhases = ["modules", "runtime", "download", "quantise", "build", "load", "first_step"] as const;
+export const startPhases = [
+  "modules",
+  "runtime",
+  "download",
+  "quantise",
+  "build",
+  "preload",
+  "load",
+  "first_step",
+] as const;
 export type StartPhase = (typeof startPhases)[number];
 
 /** Receives each phase at most once, when it has ended. */

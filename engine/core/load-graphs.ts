@@ -50,7 +50,9 @@ export function loadDecoder(options: DecoderOptions): LoadedDecoder {
     graph.form === "export"
       ? new ExportedDecoder(graph, sessionOptions, kvSlots)
       : new InPlaceDecoder(graph, sessionOptions, kvSlots);
-  return { decoder, kvManager: new SlotKvManager(kvSlots, { ...config, canTransfer: decoder.canTransfer }) };
+  const { canTransfer } = decoder;
+  const enablePrefixCaching = config.enablePrefixCaching !== false && graph.recurrent === undefined;
+  return { decoder, kvManager: new SlotKvManager(kvSlots, { enablePrefixCaching, canTransfer }) };
 }
 
 /** Null for a text model. Throws EngineError `runtime_failed` if the graph does not load. */
@@ -89,7 +91,8 @@ function loadPagedDecoder(options: DecoderOptions, graph: DecoderGraph, blockSiz
   warming.use(decoder);
   if (config.device === "cuda" && !limits.isEager) decoder.warmUp();
   warming.move();
-  return { decoder, kvManager: new BlockKvManager({ ...config, capacity }) };
+  const enablePrefixCaching = config.enablePrefixCaching !== false && graph.recurrent === undefined;
+  return { decoder, kvManager: new BlockKvManager({ ...config, capacity, enablePrefixCaching }) };
 }
 
 /** Infinity if the device cannot be asked. Loading the session then says why. */

@@ -120,12 +120,18 @@ export class ModelRunner implements Disposable {
     this.#computeSpans(spans, firstRow, results);
   }
 
-  /** A run that fails is repeated for each sequence alone, so that only those fail that cannot be computed. */
+  /**
+   * A run that fails is repeated for each sequence alone, so that only those fail that cannot be computed. A run that
+   * cannot be repeated has no images and only tokens of our own, so its failure is no sequence's fault: all of it fails.
+   */
   #computeSpans(spans: readonly TokenSpan[], firstRow: number, results: Map<Sequence, StepResult>): void {
     const { decoder } = this.#parts;
     const numRows = spans.reduce((sum, { numLogits }) => sum + numLogits, 0);
     const target = { rows: this.#logits.rowsFrom(firstRow, numRows), step: { logits: this.#logits, firstRow } };
-    if (spans.length === 1) return attempt(results, [spans[0]!.sequence], () => decoder.compute(spans, target));
+    if (spans.length === 1 || !decoder.canRepeat) {
+      const sequences = spans.map(({ sequence }) => sequence);
+      return attempt(results, sequences, () => decoder.compute(spans, target));
+    }
     try {
       decoder.compute(spans, target);
     } catch (error) {

@@ -23,6 +23,8 @@ export class DecodeBatch implements Disposable {
   readonly #logitRows: BigInt64Array;
   /** [3, numSlots]; null if the graph computes positions itself. */
   readonly #positions: BigInt64Array | null;
+  /** [numSlots]: 1 for slots that decode; null without recurrent layers. */
+  readonly #updatesState: Uint8Array | null;
   /** The rows that are bound. */
   #logits: Float32Array = new Float32Array(0);
 
@@ -35,11 +37,15 @@ export class DecodeBatch implements Disposable {
     this.#sequenceLengths = new Int32Array(numSlots);
     this.#logitRows = new BigInt64Array(numSlots);
     this.#positions = graph.takesPositions ? new BigInt64Array(3 * numSlots) : null;
+    this.#updatesState = graph.recurrent === undefined ? null : new Uint8Array(numSlots);
     run.setInput("input_ids", Tensor.fromTypedArray("int64", this.#inputIds, [numSlots, 1]));
     run.setInput("seqlens_k", Tensor.fromTypedArray("int32", this.#sequenceLengths, [numSlots]));
     run.setInput("total_sequence_length", Tensor.fromTypedArray("int32", this.#totalLength, []));
     if (this.#positions !== null) {
       run.setInput("positions", Tensor.fromTypedArray("int64", this.#positions, [3, numSlots]));
+    }
+    if (this.#updatesState !== null) {
+      run.setInput("updates_state", Tensor.fromTypedArray("bool", this.#updatesState, [numSlots]));
     }
     if (!graph.acceptsImages) return;
     run.setInput("image_embeds", Tensor.fromTypedArray("float32", new Float32Array(0), [0, graph.imageWidth]));
@@ -49,7 +55,7 @@ export class DecodeBatch implements Disposable {
   /**
    * Computes one token of each span; all belong to this range. `logits` [spans.length, vocabSize] receives the
    * predictions in the order of the spans. Every slot of the range writes a token at the position after its kept tokens; slots
-   * that do not decode write there as well, and those values are never read.
+   * that do not decode write there as well, and those values are never read. Their recurrent states stay as they are.
    */
   decode(spans: readonly TokenSpan[], kvSlots: KvSlots, logits: Float32Array): void {
     let longest = 0;
@@ -60,12 +66,14 @@ export class DecodeBatch implements Disposable {
       if (numKept > longest) longest = numKept;
     }
     this.#totalLength[0] = longest + 1;
+    this.#updatesState?.fill(0);
     for (let row = 0; row < spans.length; row++) {
       const { sequence } = spans[row]!;
       const { kvSlot, outputTokenIds } = sequence;
       const index = kvSlot! - this.#firstSlot;
       this.#inputIds[index] = BigInt(outputTokenIds[outputTokenIds.length - 1]!);
       this.#logitRows[row] = BigInt(index);
+      if (this.#updatesState !== null) this.#updatesState[index] = 1;
       if (this.#positions !== null) this.#setPosition(this.#positions, index, sequence, kvSlots);
     }
     this.#bindRows(spans.length, logits);

@@ -1,5 +1,6 @@
 /** The decoder's session bound to a part of the KV cache. The binding is kept between steps. */
 import type { KvView } from "../kv/kv-cache.ts";
+import type { StateView } from "../kv/state-cache.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";
 import type { Session } from "../runtime/session.ts";
@@ -8,6 +9,7 @@ import { Tensor } from "../runtime/tensor.ts";
 /** Mutable. Rebinds only what changed since its last run. */
 export class DecoderBinding implements Disposable {
   readonly #kvView: KvView;
+  readonly #stateView: StateView | null;
   readonly #binding: IoBinding;
   /** Owned tensors by name. A replaced tensor is disposed of. */
   readonly #inputs = new Map<string, Tensor>();
@@ -15,15 +17,17 @@ export class DecoderBinding implements Disposable {
   /** On a device, binding an input copies it, so inputs are bound again for each run. */
   readonly #copiesInputs: boolean;
 
-  /** Takes ownership of `kvView`. */
-  constructor(session: Session, { numLayers }: DecoderGraph, kvView: KvView) {
+  /** Takes ownership of the views. `stateView` is for graphs with recurrent layers. Default: none. */
+  constructor(session: Session, { numLayers }: DecoderGraph, kvView: KvView, stateView: StateView | null = null) {
     this.#kvView = kvView;
+    this.#stateView = stateView;
     this.#copiesInputs = session.deviceMemory !== null;
     this.#binding = session.createBinding();
     for (let layer = 0; layer < numLayers; layer++) {
       this.#bindInPlace(`${layer}.key`, kvView.keys[layer]!);
       this.#bindInPlace(`${layer}.value`, kvView.values[layer]!);
     }
+    for (const [name, tensor] of stateView?.tensors ?? []) this.#bindInPlace(name, tensor);
   }
 
   /** The run reads the tensor's memory when it starts. Takes ownership of the tensor. */
@@ -38,7 +42,7 @@ export class DecoderBinding implements Disposable {
     replace(this.#outputs, name, tensor);
   }
 
-  /** Blocks until outputs and KV are written; throws EngineError `runtime_failed`. */
+  /** Blocks until outputs, KV and states are written; throws EngineError `runtime_failed`. */
   run(): void {
     if (this.#copiesInputs) {
       for (const [name, tensor] of this.#inputs) this.#binding.bindInput(name, tensor);
@@ -52,6 +56,7 @@ export class DecoderBinding implements Disposable {
       for (const tensor of tensors.values()) tensor[Symbol.dispose]();
     }
     this.#kvView[Symbol.dispose]();
+    this.#stateView?.[Symbol.dispose]();
   }
 
   #bindInPlace(name: string, tensor: Tensor): void {

@@ -43,11 +43,18 @@ export interface LogitsTarget {
 export interface Decoder extends Disposable {
   /** Whether kept tokens can be moved between slots. */
   readonly canTransfer: boolean;
+  /**
+   * Whether the tokens of a failed run may be computed again. False if it may have replaced recurrent states; keys and
+   * values are only written again.
+   */
+  readonly canRepeat: boolean;
   transfer(transfer: SlotTransfer): void;
   /** Divides the work of a step into runs. Their order is that of the rows of logits. */
   planRuns(decodes: readonly Sequence[], chunks: readonly PrefillChunk[]): readonly DecoderRun[];
   /**
-   * Computes the spans of one run, and leaves the predictions in the order of the spans. Throws EngineError `runtime_failed`; the same tokens may be computed again afterwards.
+   * Computes the spans of one run, and leaves the predictions in the order of the spans.
+   *
+   * @throws EngineError `runtime_failed`. With `canRepeat`, the same tokens may be computed again afterwards.
    */
   compute(spans: readonly TokenSpan[], target: LogitsTarget): void;
 }

@@ -8,6 +8,7 @@ import type { KvCache } from "../kv/kv-cache.ts";
 import type { KvSlots } from "../kv/kv-slots.ts";
 import type { SlotRange } from "../kv/slot-ranges.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
+import { StateCache } from "../kv/state-cache.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import { Session } from "../runtime/session.ts";
 import type { SessionOptions } from "../runtime/session.ts";
@@ -30,6 +31,8 @@ export class InPlaceDecoder implements Decoder {
   readonly #session: Session;
   readonly #kvSlots: KvSlots;
   readonly #kvCache: KvCache;
+  /** Null without recurrent layers. */
+  readonly #stateCache: StateCache | null;
   readonly #prefillRuns = new BoundedCache<number, DecoderBinding>(MAX_CACHED_RUNS);
   readonly #decodeBatches = new BoundedCache<number, DecodeBatch>(MAX_CACHED_RUNS);
 
@@ -41,12 +44,18 @@ export class InPlaceDecoder implements Decoder {
     this.#kvSlots = kvSlots;
     using loaded = new DisposableStack();
     this.#session = loaded.use(Session.load(graph.path, sessionOptions));
-    this.#kvCache = createKvCache(this.#session, graph, kvSlots);
+    this.#kvCache = loaded.use(createKvCache(this.#session, graph, kvSlots));
+    const { recurrent } = graph;
+    this.#stateCache = recurrent === undefined ? null : new StateCache(this.#session, recurrent, kvSlots.numSlots);
     loaded.move();
   }
 
   get canTransfer(): boolean {
     return this.#kvCache.transfer !== null;
+  }
+
+  get canRepeat(): boolean {
+    return this.#stateCache === null;
   }
 
   transfer(transfer: SlotTransfer): void {
@@ -77,6 +86,7 @@ export class InPlaceDecoder implements Decoder {
     this.#prefillRuns[Symbol.dispose]();
     this.#decodeBatches[Symbol.dispose]();
     this.#kvCache[Symbol.dispose]();
+    this.#stateCache?.[Symbol.dispose]();
     this.#session[Symbol.dispose]();
   }
 
@@ -101,6 +111,10 @@ export class InPlaceDecoder implements Decoder {
       run.setInput("image_embeds", rows);
       run.setInput("image_positions", Tensor.fromTypedArray("int64", embeddings.positions, [numEmbeddings, 1]));
     }
+    if (this.#stateCache !== null) {
+      if (firstToken === 0) this.#stateCache.clear(kvSlot);
+      run.setInput("updates_state", Tensor.fromTypedArray("bool", Uint8Array.of(1), [1]));
+    }
     if (takesPositions) {
       const axes = spanPositions(sequence, firstToken, endToken);
       run.setInput("positions", Tensor.fromTypedArray("int64", axes, [3, tokenIds.length]));
@@ -110,6 +124,7 @@ export class InPlaceDecoder implements Decoder {
   }
 
   #createRun({ firstSlot, numSlots }: SlotRange): DecoderBinding {
-    return new DecoderBinding(this.#session, this.#graph, this.#kvCache.view(firstSlot, numSlots));
+    const stateView = this.#stateCache?.view(firstSlot, numSlots) ?? null;
+    return new DecoderBinding(this.#session, this.#graph, this.#kvCache.view(firstSlot, numSlots), stateView);
   }
 }

@@ -1,6 +1,8 @@
 /** The inputs of a packed run: the tokens of all sequences, one after the other, and their places in the cache. */
 import { isGreedy } from "../contract/sampling-params.ts";
 import { SCRATCH_BLOCK_ID } from "../kv/block-pool.ts";
+import { SCRATCH_STATE_PAIR } from "../kv/state-rows.ts";
+import type { NewestRows } from "../kv/state-rows.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import { inverseTemperature } from "../sampling/sampler.ts";
 import type { TokenSpan } from "./decoder.ts";
@@ -34,6 +36,8 @@ export function packedLayouts({ numTokens, numSequences, numColumns, numRows }: 
     cumulative_lengths: tensor("int32", [numSequences + 1]),
     past_lengths: tensor("int32", [numSequences]),
     block_table: tensor("int32", [numSequences, numColumns]),
+    state_rows: tensor("int64", [numSequences]),
+    new_state_rows: tensor("int64", [numSequences]),
     logit_rows: tensor("int64", [numRows]),
     inverse_temperature: tensor("float32", [numRows, 1]),
     positions: tensor("int64", [3, numTokens]),
@@ -84,6 +88,20 @@ export function fillPackedInputs(
   arrays.inverse_temperature.fill(1, row);
   fillPadding(arrays, shape, spans.length, token);
   for (; row < shape.numRows; row++) arrays.logit_rows[row] = BigInt(Math.min(row, shape.numTokens - 1));
+}
+
+/** Fills the rows of states that the run reads and writes. Sequences beyond the spans have the scratch pair. */
+export function fillStateRows(
+  { arrays }: StepRegion<PackedLayouts>,
+  { numSequences }: PackedShape,
+  spans: readonly TokenSpan[],
+  newestRows: NewestRows,
+): void {
+  for (let index = 0; index < numSequences; index++) {
+    const pair = spans[index]?.sequence.statePair ?? SCRATCH_STATE_PAIR;
+    arrays.state_rows[index] = BigInt(newestRows.read(pair));
+    arrays.new_state_rows[index] = BigInt(newestRows.written(pair));
+  }
 }
 
 /** Tokens of one sequence, all in the scratch block, for a run whose result is not used. */

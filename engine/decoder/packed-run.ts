@@ -1,5 +1,6 @@
 /** A paged decoder's session bound to inputs and outputs of one shape. The binding is kept for later runs of the shape. */
 import type { KvView } from "../kv/kv-cache.ts";
+import type { StateView } from "../kv/state-cache.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";
 import type { RunOptions } from "../runtime/run-options.ts";
@@ -24,6 +25,8 @@ export interface PackedRunParts {
   readonly session: Session;
   readonly graph: DecoderGraph;
   readonly kvView: KvView;
+  /** All rows; null without recurrent layers. */
+  readonly stateView: StateView | null;
   readonly inputMemory: StepMemory;
   readonly logits: RunLogits;
   /** [1, imageWidth], for runs without images; null for a text model. */
@@ -45,7 +48,7 @@ export class PackedRun implements Disposable {
 
   /** @param firstRow Index in the step of the run's first row of logits. */
   constructor(parts: PackedRunParts, shape: PackedShape, firstRow: number) {
-    const { session, graph, kvView, inputMemory, logits, emptyPool } = parts;
+    const { session, graph, kvView, stateView, inputMemory, logits, emptyPool } = parts;
     this.shape = shape;
     this.#parts = parts;
     this.inputs = this.#owned.use(inputMemory.region(packedLayouts(shape)));
@@ -55,6 +58,7 @@ export class PackedRun implements Disposable {
       this.#bindInPlace(`${layer}.key`, kvView.keys[layer]!);
       this.#bindInPlace(`${layer}.value`, kvView.values[layer]!);
     }
+    for (const [name, tensor] of stateView?.tensors ?? []) this.#bindInPlace(name, tensor);
     for (const [name, tensor] of Object.entries(this.inputs.tensors)) {
       if (session.inputNames.includes(name)) this.#binding.bindInput(name, tensor);
     }

@@ -7,8 +7,9 @@
  */
 import { invariant } from "../contract/errors.ts";
 import { allocateBlocks } from "../kv/block-cache.ts";
-import type { KvView } from "../kv/kv-cache.ts";
 import type { KvCapacity } from "../kv/kv-manager.ts";
+import { StateCache } from "../kv/state-cache.ts";
+import { NewestRows, numStateRows } from "../kv/state-rows.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import { RunOptions } from "../runtime/run-options.ts";
 import type { Session } from "../runtime/session.ts";
@@ -18,7 +19,14 @@ import type { Sequence } from "../scheduler/sequence.ts";
 import { BoundedCache } from "./bounded-cache.ts";
 import { decodeShape, paddedColumns, paddedSequences, sequenceCountsUpTo } from "./decode-buckets.ts";
 import type { Decoder, DecoderRun, LogitsTarget, TokenSpan } from "./decoder.ts";
-import { fillPackedInputs, fillScratchInputs, packedLayouts, placeEmbeddings, shapeOfSpans } from "./packed-inputs.ts";
+import {
+  fillPackedInputs,
+  fillScratchInputs,
+  fillStateRows,
+  packedLayouts,
+  placeEmbeddings,
+  shapeOfSpans,
+} from "./packed-inputs.ts";
 import type { PackedShape } from "./packed-inputs.ts";
 import { PackedRun } from "./packed-run.ts";
 import type { PackedRunParts } from "./packed-run.ts";
@@ -44,9 +52,12 @@ const eagerGraphId = "-1";
 export class PagedDecoder implements Decoder {
   /** Blocks are shared, not moved. */
   readonly canTransfer = false;
+  readonly canRepeat = true;
   readonly #graph: DecoderGraph;
   readonly #blockSize: number;
   readonly #isEager: boolean;
+  /** Null without recurrent layers. */
+  readonly #states: { readonly cache: StateCache; readonly newestRows: NewestRows } | null;
   readonly #parts: PackedRunParts;
   readonly #logits: RunLogits;
   readonly #eagerRuns = new BoundedCache<string, PackedRun>(MAX_CACHED_RUNS);
@@ -62,7 +73,12 @@ export class PagedDecoder implements Decoder {
   constructor(graph: DecoderGraph, session: Session, capacity: KvCapacity, limits: PagedDecoderLimits) {
     using owned = new DisposableStack();
     const kvView = owned.use(allocateBlocks(session, graph, capacity));
-    this.#parts = createParts(graph, session, kvView, capacity.blockSize, limits, owned);
+    const { recurrent } = graph;
+    const numRows = numStateRows(limits.maxNumSequences);
+    const cache = recurrent === undefined ? null : owned.use(new StateCache(session, recurrent, numRows));
+    const stateView = cache === null ? null : owned.use(cache.view(0, numRows));
+    this.#states = cache === null ? null : { cache, newestRows: new NewestRows(limits.maxNumSequences) };
+    this.#parts = createParts(graph, session, { kvView, stateView }, capacity.blockSize, limits, owned);
     this.#graph = graph;
     this.#blockSize = capacity.blockSize;
     this.#isEager = limits.isEager;
@@ -86,6 +102,7 @@ export class PagedDecoder implements Decoder {
   compute(spans: readonly TokenSpan[], { rows, step }: LogitsTarget): void {
     if (!this.#isEager && step?.firstRow === 0 && spans.every(isDecode)) this.#decode(spans);
     else this.#computeEagerly(spans, step?.firstRow ?? this.#logits.spareRow);
+    for (const { sequence } of spans) this.#states?.newestRows.advance(sequence.statePair!);
     if (step === null) this.#logits.read(this.#logits.spareRow, rows);
     else step.logits.defer(step.firstRow, rows.length / this.#graph.vocabSize, this.#logits.deferred(step.firstRow));
   }
@@ -114,7 +131,17 @@ export class PagedDecoder implements Decoder {
     const shape = decodeShape(shapeOfSpans(spans));
     const decode = this.#decodeRunOf(shape);
     fillPackedInputs(decode.run.inputs, shape, spans, this.#graph);
+    this.#prepareStates(decode.run, spans);
     decode.run.run(null, decode.nextGraph());
+  }
+
+  #prepareStates({ inputs, shape }: PackedRun, spans: readonly TokenSpan[]): void {
+    if (this.#states === null) return;
+    const { cache, newestRows } = this.#states;
+    for (const { sequence, firstToken } of spans) {
+      if (firstToken === 0) cache.clear(newestRows.read(sequence.statePair!));
+    }
+    fillStateRows(inputs, shape, spans, newestRows);
   }
 
   #decodeRunOf(shape: PackedShape): DecodeRun {
@@ -136,6 +163,7 @@ export class PagedDecoder implements Decoder {
     const key = [numTokens, numSequences, numColumns, numRows, firstRow].join(",");
     const run = this.#eagerRuns.getOrCreate(key, () => new PackedRun(this.#parts, shape, firstRow));
     fillPackedInputs(run.inputs, shape, spans, this.#graph);
+    this.#prepareStates(run, spans);
     const maxLength = Math.max(...spans.map(({ endToken }) => endToken));
     const maxNewTokens = Math.max(...spans.map(({ firstToken, endToken }) => endToken - firstToken));
     run.setBounds({ maxNewTokens, maxLength, minLongestLength: maxLength });
@@ -185,7 +213,7 @@ export function runOnScratchBlock(
   using owned = new DisposableStack();
   const numTokens = Math.min(limits.maxNumTokens, limits.maxLen);
   const kvView = owned.use(allocateBlocks(session, graph, { blockSize, numBlocks: 1 }));
-  const parts = createParts(graph, session, kvView, blockSize, limits, owned);
+  const parts = createParts(graph, session, { kvView, stateView: null }, blockSize, limits, owned);
   const shape = { numTokens, numSequences: 1, numColumns: Math.ceil(numTokens / blockSize), numRows: 1 };
   const run = owned.use(new PackedRun(parts, shape, 0));
   fillScratchInputs(run.inputs, shape);
@@ -197,7 +225,7 @@ export function runOnScratchBlock(
 function createParts(
   graph: DecoderGraph,
   session: Session,
-  kvView: KvView,
+  { kvView, stateView }: Pick<PackedRunParts, "kvView" | "stateView">,
   blockSize: number,
   { maxNumTokens, maxNumSequences, maxLen, isEager }: PagedDecoderLimits,
   owned: DisposableStack,
@@ -216,6 +244,7 @@ function createParts(
     session,
     graph,
     kvView,
+    stateView,
     inputMemory,
     logits,
     emptyPool: emptyPoolOf(graph, session, owned),

@@ -6,8 +6,10 @@ import { withLastSize, type Value } from "./value.ts";
 const int = (value: number): AttributeValue => ({ kind: "int", value });
 
 export interface BlockwiseWeight {
-  /** uint8 [out, blocks, blockSize * bits / 8], zero point 2^(bits - 1). */
+  /** uint8 [out, blocks, blockSize * bits / 8]. */
   readonly weight: Value;
+  /** uint8 [out * ceil(blocks * bits / 8)]; left out if all are 2^(bits - 1). */
+  readonly zeroPoints?: Value | null;
   /** float [out * blocks]. */
   readonly scales: Value;
   readonly bits: 4 | 8;
@@ -31,7 +33,7 @@ export function matMulNBits(
     readonly quantisesActivations: boolean;
   },
 ): Value {
-  const { weight, scales, bits, blockSize } = quantised;
+  const { weight, scales, zeroPoints = null, bits, blockSize } = quantised;
   const node = { name, operator: "MatMulNBits" };
   const inSize = knownSize(node, input, -1);
   const outSize = knownSize(node, weight, 0);
@@ -41,6 +43,10 @@ export function matMulNBits(
   checkElementType(node, scales, input.elementType);
   checkShape(node, weight, [outSize, numBlocks, (blockSize * bits) / 8]);
   checkShape(node, scales, [outSize * numBlocks]);
+  if (zeroPoints !== null) {
+    checkElementType(node, zeroPoints, "uint8");
+    checkShape(node, zeroPoints, [outSize * Math.ceil((numBlocks * bits) / 8)]);
+  }
   if (bias !== null) {
     checkElementType(node, bias, input.elementType);
     checkShape(node, bias, [outSize]);
@@ -48,8 +54,7 @@ export function matMulNBits(
   return graph.addNode({
     ...node,
     domain: microsoftDomain,
-    // The empty inputs are zero points (symmetric) and the group index for activation ordering.
-    inputs: bias === null ? [input, weight, scales] : [input, weight, scales, null, null, bias],
+    inputs: withoutTrailingNulls([input, weight, scales, zeroPoints, null, bias]),
     attributes: {
       K: int(inSize),
       N: int(outSize),
@@ -60,6 +65,11 @@ export function matMulNBits(
     },
     outputs: [{ name, elementType: input.elementType, shape: withLastSize(input.shape, outSize) }],
   })[0];
+}
+
+/** The fifth input, which no graph has, is the group of each weight. */
+function withoutTrailingNulls(inputs: readonly (Value | null)[]): readonly (Value | null)[] {
+  return inputs.slice(0, inputs.findLastIndex((input) => input !== null) + 1);
 }
 
 /** Dequantised rows of a block-wise quantised `[rows, columns]` table, in the byte layout of `matMulNBits`. */

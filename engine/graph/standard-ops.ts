@@ -68,7 +68,7 @@ export function subtract(graph: GraphBuilder, name: string, left: Value, right: 
   return broadcastingNode(graph, { name, operator: "Sub" }, left, right);
 }
 
-/** Integer division, rounded towards zero. */
+/** Of integers, the quotient rounded towards zero. */
 export function divide(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
   return broadcastingNode(graph, { name, operator: "Div" }, left, right);
 }
@@ -91,6 +91,15 @@ export function gatherRows(graph: GraphBuilder, name: string, data: Value, indic
   checkElementType(node, indices, "int32", "int64");
   const shape = [...indices.shape, ...data.shape.slice(1)];
   return addStandardNode(graph, node, [data, indices], { elementType: data.elementType, shape }, { axis: int(0) });
+}
+
+/** `data [N, C]` with its columns in the order of `indices [M]`. */
+export function gatherColumns(graph: GraphBuilder, name: string, data: Value, indices: Value): Value {
+  const node = { name, operator: "Gather" };
+  checkElementType(node, indices, "int32", "int64");
+  checkRank(node, data, 2);
+  const shape = [data.shape[0]!, indices.shape[0]!];
+  return addStandardNode(graph, node, [data, indices], { elementType: data.elementType, shape }, { axis: int(1) });
 }
 
 /** `data [N, ...]` with rows `indices [M, 1]` replaced by `updates [M, ...]`. */

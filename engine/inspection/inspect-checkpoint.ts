@@ -7,8 +7,8 @@ import { loadImageInputs } from "../input/multimodal-inputs.ts";
 import type { KvCapacity } from "../kv/kv-manager.ts";
 import { keepsKvOnHost, kvRoomBytes, numSequencesThatFit, planKvCache, planMemory } from "../kv/memory-plan.ts";
 import type { MemoryPlan, KvShape } from "../kv/memory-plan.ts";
-import { planBlocks } from "../kv/plan-blocks.ts";
-import { resolveKvLayout } from "../models/kv-layout.ts";
+import { blockCapacity, planBlocks } from "../kv/plan-blocks.ts";
+import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
 import type { VisionPart } from "../models/vision-parts.ts";
 import { openModel } from "../open-model.ts";
@@ -78,11 +78,13 @@ export async function inspectCheckpoint(
   });
   const opened = await openModel(folder, config);
   const { checkpoint } = opened;
+  const layout = resolveKvLayout(config, checkpoint);
   const { definition, model, dtype, visionParts, contentHash, maxModelLen, kvLayout, decoder, costs } =
     await planCheckpoint(checkpoint, {
       ...config,
       definition: opened.definition,
-      kvLayout: resolveKvLayout(config, checkpoint),
+      kvLayout: layout,
+      kvPrecision: resolveKvPrecision(config, layout, checkpoint),
       signal,
     });
   const { architecture } = definition;
@@ -172,15 +174,12 @@ function planBlocksOf(
 ): KvCapacity {
   const fewest = Math.ceil(maxModelLen / blockSize) + 1;
   const roomBytes = device === "cpu" ? kvRoomBytes({ weightBytes, machineBytes }) : 0;
-  const numFitting = Math.floor(
-    roomBytes / (planKvCache(decoder, { numSlots: 1, maxLen: 1 }).bytesPerToken * blockSize),
+  const plan = { blockSize, maxNumSequences, maxLen: maxModelLen, roomBytes, takesAllRoom: false };
+  const { reservedBytes } = planKvCache(
+    decoder,
+    { numSlots: maxNumSequences, maxLen: maxModelLen },
+    blockCapacity(blockSize, fewest),
   );
-  return planBlocks(decoder, {
-    blockSize,
-    maxNumSequences,
-    maxLen: maxModelLen,
-    roomBytes,
-    takesAllRoom: false,
-    numBlocks: numBlocks ?? (numFitting < fewest ? fewest : null),
-  });
+  const hasRoom = reservedBytes <= roomBytes;
+  return planBlocks(decoder, { ...plan, numBlocks: numBlocks ?? (hasRoom ? null : fewest) });
 }

@@ -7,6 +7,7 @@ import type { Sequence } from "../scheduler/sequence.ts";
 import { BlockHashes } from "./block-hashes.ts";
 import { BlockPool } from "./block-pool.ts";
 import type { KvCapacity, KvManager, KvPlacement } from "./kv-manager.ts";
+import { StatePairs } from "./state-rows.ts";
 
 export interface BlockKvOptions {
   readonly capacity: KvCapacity;
@@ -28,6 +29,7 @@ interface Holding {
 export class BlockKvManager implements KvManager {
   readonly capacity: KvCapacity;
   readonly #pool: BlockPool;
+  readonly #statePairs: StatePairs;
   readonly #maxNumSequences: number;
   readonly #isEnabled: boolean;
   readonly #holdings = new Map<Sequence, Holding>();
@@ -37,6 +39,7 @@ export class BlockKvManager implements KvManager {
   constructor({ capacity, maxNumSequences, enablePrefixCaching = true }: BlockKvOptions) {
     this.capacity = capacity;
     this.#pool = new BlockPool(capacity.numBlocks);
+    this.#statePairs = new StatePairs(maxNumSequences);
     this.#maxNumSequences = maxNumSequences;
     this.#isEnabled = enablePrefixCaching;
   }
@@ -106,6 +109,8 @@ export class BlockKvManager implements KvManager {
     this.#stopAwaiting(holding);
     this.#holdings.delete(sequence);
     for (const blockId of sequence.blockTable.splice(0).reverse()) this.#pool.release(blockId);
+    if (sequence.statePair !== null) this.#statePairs.release(sequence.statePair);
+    sequence.statePair = null;
   }
 
   /** The blocks of the prefix; null if the sequence should wait for a running one. */
@@ -126,6 +131,7 @@ export class BlockKvManager implements KvManager {
     invariant(!this.#holdings.has(sequence), `request ${sequence.requestId} is placed twice`);
     for (const blockId of cached) this.#pool.hold(blockId);
     sequence.blockTable.push(...cached);
+    sequence.statePair = this.#statePairs.take();
     const holding = { hashes, numCompleteBlocks: cached.length, awaited: this.#hashesToCome(sequence, hashes, cached) };
     for (const hash of holding.awaited) this.#awaited.set(hash, (this.#awaited.get(hash) ?? 0) + 1);
     this.#holdings.set(sequence, holding);

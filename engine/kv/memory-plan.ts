@@ -7,15 +7,19 @@ import { EngineError } from "../contract/errors.ts";
 import type { DecoderExport, DecoderGraph, DecoderShape } from "../models/built-model.ts";
 import type { ModelCosts, WeightBytes } from "../models/model-costs.ts";
 import type { KvCapacity } from "./kv-manager.ts";
+import { stateBytes } from "./state-cache.ts";
+import { numStateRows } from "./state-rows.ts";
 
-export type KvShape = Pick<DecoderShape, "numLayers" | "numKvHeads" | "headDim" | "kvElementType"> & {
+export type KvShape = Pick<DecoderShape, "numLayers" | "numKvHeads" | "headDim" | "kvElementType" | "recurrent"> & {
   /** Default: in place. */
   readonly form?: (DecoderGraph | DecoderExport)["form"];
 };
 
 export interface KvCachePlan {
   readonly bytesPerToken: number;
-  /** For one sequence of the maximum length. */
+  /** Recurrent states of one sequence, of any length; 0 for a decoder without them. */
+  readonly stateBytesPerSequence: number;
+  /** For one sequence of the maximum length, with its states. */
   readonly bytesPerSequence: number;
   /** For all sequences. On the host, only touched pages are committed. */
   readonly reservedBytes: number;
@@ -23,25 +27,33 @@ export interface KvCachePlan {
   readonly blocks: KvCapacity | null;
 }
 
-const kvElementBytes: Readonly<Record<DecoderShape["kvElementType"], number>> = { float32: 4, float16: 2, bfloat16: 2 };
+const kvElementBytes: Readonly<Record<DecoderShape["kvElementType"], number>> = {
+  float32: 4,
+  float16: 2,
+  bfloat16: 2,
+  int8: 1,
+};
 
 /**
  * Each token of a sequence has a key and a value of `headDim` numbers for every layer and head. An export that does not
- * run in place additionally writes those of one sequence into memory of their own.
+ * run in place additionally writes those of one sequence into memory of their own. Recurrent layers have states for
+ * each sequence, with blocks one before and one after a run.
  */
 export function planKvCache(
-  { form, numLayers, numKvHeads, headDim, kvElementType }: KvShape,
+  { form, numLayers, numKvHeads, headDim, kvElementType, recurrent }: KvShape,
   { numSlots, maxLen }: { readonly numSlots: number; readonly maxLen: number },
   blocks: KvCapacity | null = null,
 ): KvCachePlan {
   const bytesPerToken = 2 * numLayers * numKvHeads * headDim * kvElementBytes[kvElementType];
-  const bytesPerSequence = bytesPerToken * maxLen;
+  const rowBytes = recurrent === undefined ? 0 : stateBytes(recurrent);
+  const stateBytesPerSequence = blocks === null ? rowBytes : 2 * rowBytes;
+  const bytesPerSequence = bytesPerToken * maxLen + stateBytesPerSequence;
   const numSpareSlots = form === "export" ? 1 : 0;
   const reservedBytes =
     blocks === null
       ? bytesPerSequence * (numSlots + numSpareSlots)
-      : bytesPerToken * blocks.blockSize * blocks.numBlocks;
-  return { bytesPerToken, bytesPerSequence, reservedBytes, blocks };
+      : bytesPerToken * blocks.blockSize * blocks.numBlocks + rowBytes * numStateRows(numSlots);
+  return { bytesPerToken, stateBytesPerSequence, bytesPerSequence, reservedBytes, blocks };
 }
 
 /**
@@ -206,16 +218,17 @@ export function requireRoomForSequences(
  * @throws EngineError `invalid_configuration` with both numbers and the size that would fit.
  */
 export function requireRoomForKv(
-  { bytesPerToken, bytesPerSequence, reservedBytes }: KvCachePlan,
+  { bytesPerToken, stateBytesPerSequence, bytesPerSequence, reservedBytes }: KvCachePlan,
   { numSlots, maxLen }: { readonly numSlots: number; readonly maxLen: number },
   machineBytes: number,
 ): void {
   if (reservedBytes <= machineBytes) return;
   const numFitting = Math.floor(machineBytes / bytesPerSequence);
+  const tokensIn = (bytes: number): number => Math.max(0, Math.floor((bytes - stateBytesPerSequence) / bytesPerToken));
   const advice =
     numFitting > 0
-      ? `${numFitting} sequences of that length would fit, or ${numSlots} of ${Math.floor(machineBytes / numSlots / bytesPerToken)} tokens.`
-      : `One sequence of ${Math.floor(machineBytes / bytesPerToken)} tokens would fit.`;
+      ? `${numFitting} sequences of that length would fit, or ${numSlots} of ${tokensIn(machineBytes / numSlots)} tokens.`
+      : `One sequence of ${tokensIn(machineBytes)} tokens would fit.`;
   throw new EngineError(
     "invalid_configuration",
     `The KV cache of ${numSlots} sequences of ${maxLen} tokens does not fit into memory. ` +

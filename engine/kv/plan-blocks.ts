@@ -3,6 +3,8 @@ import { EngineError } from "../contract/errors.ts";
 import type { KvCapacity } from "./kv-manager.ts";
 import { planKvCache } from "./memory-plan.ts";
 import type { KvShape } from "./memory-plan.ts";
+import { stateBytes } from "./state-cache.ts";
+import { numStateRows } from "./state-rows.ts";
 
 export interface BlockPlanOptions {
   /** Tokens of one block. */
@@ -10,7 +12,7 @@ export interface BlockPlanOptions {
   readonly maxNumSequences: number;
   /** Tokens of the longest sequence. */
   readonly maxLen: number;
-  /** Memory for keys and values, in bytes. */
+  /** Memory for keys, values and recurrent states, in bytes. */
   readonly roomBytes: number;
   /** Whether the cache takes all of `roomBytes`, or only as much as all sequences need at full length. */
   readonly takesAllRoom: boolean;
@@ -31,7 +33,8 @@ export function planBlocks(decoder: KvShape, options: BlockPlanOptions): KvCapac
   const { blockSize, maxNumSequences, maxLen, roomBytes, takesAllRoom } = options;
   const { bytesPerToken } = planKvCache(decoder, { numSlots: 1, maxLen });
   const blocksPerSequence = Math.ceil(maxLen / blockSize);
-  const numFitting = Math.floor(Math.max(roomBytes, 0) / (bytesPerToken * blockSize));
+  const allStateBytes = decoder.recurrent ? stateBytes(decoder.recurrent) * numStateRows(maxNumSequences) : 0;
+  const numFitting = Math.floor(Math.max(roomBytes - allStateBytes, 0) / (bytesPerToken * blockSize));
   const numWanted = takesAllRoom ? numFitting : maxNumSequences * blocksPerSequence + NUM_SCRATCH_BLOCKS;
   const numBlocks = options.numBlocks ?? Math.min(numFitting, numWanted);
   const capacity = blockCapacity(blockSize, numBlocks);

@@ -6,7 +6,7 @@
 import type { DeviceName } from "../contract/config.ts";
 import type { ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 
-export type KvElementType = "float32" | "float16" | "bfloat16";
+export type KvElementType = "float32" | "float16" | "bfloat16" | "int8";
 
 /**
  * How a decoder's keys and values lie in memory: `slots` of the full length, one for each sequence, or blocks of
@@ -16,8 +16,25 @@ export type KvLayout = { readonly kind: "slots" } | { readonly kind: "paged"; re
 
 type FloatType = "float32" | "float16";
 
+/**
+ * Layers whose memory of a sequence is a state of constant size: a matrix for each head, and the last inputs of a
+ * causal convolution.
+ */
+export interface RecurrentShape {
+  readonly numLayers: number;
+  /** Channels of the convolution. */
+  readonly numChannels: number;
+  /** Tokens that the convolution sees, the current one included. */
+  readonly kernelSize: number;
+  readonly numHeads: number;
+  /** Rows and columns of a head's matrix. */
+  readonly keyDim: number;
+  readonly valueDim: number;
+}
+
 /** Properties of every decoder, in either form. */
 export interface DecoderShape {
+  /** Layers with keys and values. */
   readonly numLayers: number;
   readonly numKvHeads: number;
   readonly headDim: number;
@@ -31,6 +48,8 @@ export interface DecoderShape {
   readonly takesPositions: boolean;
   /** Whether a run must have all tokens of an image that it begins, because they see each other. Default false. */
   readonly keepsImagesWhole?: boolean;
+  /** Left out if every layer has keys and values. */
+  readonly recurrent?: RecurrentShape;
 }
 
 /**
@@ -45,9 +64,12 @@ export interface DecoderShape {
  * - `positions` int64 [3, N] (only where `takesPositions`): temporal, height and width of each token's position
  * - `logit_rows` int64 [R]: rows of the flat [N] tokens whose logits are computed (R may be 0)
  * - `past.{layer}.key`, `past.{layer}.value` [B, numKvHeads, maxLen, headDim]
+ * - only with recurrent layers: `updates_state` bool [B], false for a slot whose state stays as it is; and for each of
+ *   these layers `past.{layer}.convolution` [B, kernelSize - 1, numChannels], `past.{layer}.state` float32 [B, numHeads,
+ *   keyDim, valueDim], zeros before a sequence's first token
  *
- * Outputs: `logits` float32 [R, vocabSize]; `present.{layer}.key`, `present.{layer}.value`, which must be bound to the
- * memory of the past. B > 1 requires S = 1; S > 1 with B = 1 continues at any length (chunked prefill).
+ * Outputs: `logits` float32 [R, vocabSize]; `present.{layer}.key`, `present.{layer}.value` and so on, which must be bound
+ * to the memory of the past. B > 1 requires S = 1; S > 1 with B = 1 continues at any length (chunked prefill).
  *
  * With a paged KV cache its inputs are (B sequences, whose N tokens are packed one sequence after the other; a sequence
  * may have none, the run has at least one):
@@ -64,6 +86,9 @@ export interface DecoderShape {
  * - `positions` int64 [3, N] (only where `takesPositions`)
  * - `logit_rows` int64 [R] (R at least 1), `inverse_temperature` float32 [R, 1]
  * - `past.{layer}.key`, `past.{layer}.value` [numBlocks, blockSize, numKvHeads, headDim]
+ * - only with recurrent layers: `state_rows` and `new_state_rows` int64 [B], the rows of each sequence's states before
+ *   and after the run; and for each of these layers `past.{layer}.convolution`, `past.{layer}.state` like those of
+ *   slots, with any number of rows instead of slots
  *
  * Its outputs are the same, with three more for rows that are drawn without reading all their logits:
  * - `candidate_logits` float32 [R, numCandidates]: the largest logits of each row, largest first

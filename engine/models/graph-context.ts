@@ -16,7 +16,17 @@ export interface Precision {
   readonly head: WeightFormat;
   /** Format of the vision tower's and the projector's linear layers. */
   readonly vision: WeightFormat;
+  /** Whether layers whose integers the checkpoint stores are computed with these integers. Default false. */
+  readonly keepsIntegers?: true;
 }
+
+/**
+ * How keys and values are stored: in the activations' type, or as int8 with a step for each channel. `steps` is row-major
+ * [numLayers, 2 (keys, values), numKvHeads * headDim]; null before they are measured.
+ */
+export type KvPrecision =
+  | { readonly kind: "activations" }
+  | { readonly kind: "int8"; readonly steps: Float32Array | null };
 
 /** Number of rows whose logits are computed, in graphs with logits. */
 export const logitRows = "R";
@@ -31,6 +41,7 @@ export interface GraphContext {
   readonly device: DeviceName;
   /** How the decoder's KV cache lies in memory; nothing else depends on it. */
   readonly kvLayout: KvLayout;
+  readonly kvPrecision: KvPrecision;
   /** Filled by `linear.ts`: zero points of quantised activations, shared by all layers over the same tokens. */
   readonly zeroPointsByTokens: Map<Dimension, Value>;
   /** Sizes that may be 0 at run time. */
@@ -40,12 +51,13 @@ export interface GraphContext {
 export function createGraphContext(
   name: string,
   from: Pick<GraphContext, "weights" | "precision" | "device" | "kvLayout"> &
-    Partial<Pick<GraphContext, "projectorPrecision">>,
+    Partial<Pick<GraphContext, "projectorPrecision" | "kvPrecision">>,
 ): GraphContext {
   const graph = new GraphBuilder(name);
   return {
     graph,
     projectorPrecision: from.precision,
+    kvPrecision: { kind: "activations" },
     ...from,
     zeroPointsByTokens: new Map(),
     emptySizes: new Set([logitRows]),

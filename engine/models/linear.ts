@@ -7,6 +7,7 @@ import {
   add,
   cast,
   expand,
+  gatherColumns,
   gemm,
   multiply,
   reduceMaxLast,
@@ -17,6 +18,7 @@ import {
 import type { Value } from "../graph/value.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { GraphContext } from "./graph-context.ts";
+import { linearForm, sameForm, type LinearForm } from "./kept-format.ts";
 
 // Processors multiply unsigned activations by signed weights fastest.
 const INT8_ZERO_POINT = 128;
@@ -31,7 +33,11 @@ export interface LinearLayer {
   readonly storedShape?: readonly number[];
 }
 
-/** float [tokens, outFeatures], named `outputName`. */
+/**
+ * float [tokens, outFeatures], named `outputName`.
+ *
+ * @param format Of a layer whose integers the checkpoint does not provide; see `Precision.keepsIntegers`.
+ */
 export function linear(
   context: GraphContext,
   input: Value,
@@ -39,7 +45,8 @@ export function linear(
   format: WeightFormat,
   outputName: string = layer.name,
 ): Value {
-  return project(context, { outputName, weightName: layer.name }, input, [layer], format);
+  const form = linearForm(context, layer.name, format);
+  return project(context, { outputName, weightName: layer.name }, input, [layer], form);
 }
 
 export type JointProjection =
@@ -50,7 +57,7 @@ export type JointProjection =
 
 /**
  * Several linear layers over one input. Weights that are converted anyway become one matrix, which takes fewer nodes.
- * Weights that can stay in the checkpoint are multiplied one by one.
+ * Weights that can stay in the checkpoint are multiplied one by one, and so are those that it quantises differently.
  */
 export function jointLinear(
   context: GraphContext,
@@ -59,10 +66,12 @@ export function jointLinear(
   layers: readonly LinearLayer[],
   format: WeightFormat,
 ): JointProjection {
-  if (format.kind === "plain") {
+  const [form, ...others] = layers.map((layer) => linearForm(context, layer.name, format));
+  invariant(form !== undefined, `${name} has layers`);
+  if (form.format.kind === "plain" || !others.every((other) => sameForm(form, other))) {
     return { kind: "separate", values: layers.map((layer) => linear(context, input, layer, format)) };
   }
-  return { kind: "packed", value: project(context, { outputName: name, weightName: name }, input, layers, format) };
+  return { kind: "packed", value: project(context, { outputName: name, weightName: name }, input, layers, form) };
 }
 
 /** The parts of a joint projection one by one; `widths` are the features of each. */
@@ -79,38 +88,41 @@ export function separate<const Widths extends readonly number[]>(
 function project(
   context: GraphContext,
   { outputName, weightName }: { readonly outputName: string; readonly weightName: string },
-  input: Value,
+  unordered: Value,
   layers: readonly LinearLayer[],
-  format: WeightFormat,
+  { format, inputOrder }: LinearForm,
 ): Value {
   const { graph, weights, precision, device } = context;
   const outFeatures = layers.reduce((sum, layer) => sum + layer.outFeatures, 0);
   const { inFeatures, hasBias, storedShape } = layers[0]!;
-  const { weight, scales } = weights.prepared({
+  const { weight, scales, zeroPoints } = weights.prepared({
     name: `${weightName}.weight`,
     sources: layers.map((layer) => `${layer.name}.weight`),
     shape: storedShape ?? [outFeatures, inFeatures],
     format,
   });
-  const isFused = format.kind === "blockwise" && device === "cuda";
+  const isFused = (format.kind === "blockwise" || format.kind === "stored-blocks") && device === "cuda";
   // The fused kernels take no bias. ONNX Runtime would make one of an addition of [outFeatures], but not of [1, ...].
   const biasShape = isFused ? [1, outFeatures] : [outFeatures];
   const bias = hasBias ? packedBias(context, weightName, layers, biasShape) : null;
 
-  if (isFused) checkFusedLayout(weightName, format, inFeatures, outFeatures);
+  if (isFused && format.kind === "blockwise") checkFusedLayout(weightName, format, inFeatures, outFeatures);
+  const input = inputOrder === null ? unordered : inOrder(context, `${weightName}.ordered`, unordered, inputOrder);
 
   switch (format.kind) {
     case "plain": {
       const weightValue = graph.externalTensor(`${weightName}.weight`, weight, [outFeatures, inFeatures]);
       return gemm(graph, outputName, input, weightValue, bias);
     }
-    case "blockwise": {
+    case "blockwise":
+    case "stored-blocks": {
       invariant(scales !== null, "block-wise weights have scales");
       const storedScales = graph.externalTensor(`${weightName}.scales`, scales);
       const quantised = {
         weight: graph.externalTensor(`${weightName}.weight`, weight),
         // ONNX Runtime converts them once, when it loads the graph.
         scales: cast(graph, `${weightName}.scales.cast`, storedScales, precision.activations),
+        zeroPoints: zeroPoints && graph.externalTensor(`${weightName}.zero_points`, zeroPoints),
         bits: format.bits,
         blockSize: format.blockSize,
       };
@@ -121,7 +133,8 @@ function project(
       const product = matMulNBits(graph, productName, { input, quantised, bias: null, quantisesActivations: false });
       return bias === null ? product : add(graph, outputName, product, bias);
     }
-    case "per-channel-int8": {
+    case "per-channel-int8":
+    case "stored-channels": {
       invariant(scales !== null, "int8 weights have scales");
       const productName = bias === null ? outputName : `${outputName}.unbiased`;
       const product = int8Product(context, productName, input, {
@@ -132,6 +145,12 @@ function project(
     }
   }
   return format satisfies never;
+}
+
+/** The input's features in the order of a weight whose inputs were sorted by group (act-order). */
+function inOrder({ graph }: GraphContext, name: string, input: Value, inputOrder: Int32Array): Value {
+  const indices = graph.constant(`${name}.inputs`, "int32", [inputOrder.length], [...inputOrder]);
+  return gatherColumns(graph, name, input, indices);
 }
 
 // The CUDA provider's fused kernels multiply float16 activations by integer weights in symmetric blocks of 32, and

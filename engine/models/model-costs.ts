@@ -2,8 +2,19 @@
 import { peakBytes } from "../graph/peak-bytes.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import type { StoredTensor } from "../weights/stored-tensor.ts";
-import { planWeights } from "../weights/weight-plan.ts";
-import { batch, cachedTokens, cacheLength, imageKeys, imageTokens, length, tokens } from "./decoder-graph/sizes.ts";
+import { planWeights, type PlannedWeight } from "../weights/weight-plan.ts";
+import {
+  batch,
+  cachedTokens,
+  cacheLength,
+  imageKeys,
+  imageTokens,
+  length,
+  longestRun,
+  pastTokens,
+  presentTokens,
+  tokens,
+} from "./decoder-graph/sizes.ts";
 import { logitRows, type GraphContext } from "./graph-context.ts";
 import type { VisionEncoderDefinition } from "./model-definition.ts";
 import type { ModelGraphs } from "./model-graphs.ts";
@@ -58,9 +69,12 @@ export function runCosts(
           [batch, numSequences],
           [length, numTokens],
           [tokens, kvLayout.kind === "slots" ? numSequences * numTokens : numTokens],
+          [longestRun, Math.ceil(numTokens / numSequences)],
           [imageTokens, model.imageTokenId === null ? 0 : numTokens],
           [logitRows, numSequences],
           [cacheLength, maxModelLen],
+          [pastTokens, maxModelLen - numTokens],
+          [presentTokens, maxModelLen],
           [cachedTokens, numSequences * maxModelLen],
           ["C * blockSize", maxModelLen],
           [imageKeys, maxModelLen],
@@ -105,8 +119,12 @@ function preparedBytes(
 ): number {
   let bytes = 0;
   for (const planned of planWeights(tensors, [...requests.values()], 0).weights) {
-    if (planned.kind === "made") bytes += planned.weight.byteLength + (planned.scales?.byteLength ?? 0);
+    if (planned.kind === "made") bytes += madeBytes(planned);
     else if (!counted.has(planned.source)) bytes += planned.source.byteLength;
   }
   return bytes;
+}
+
+function madeBytes({ weight, scales, zeroPoints }: Extract<PlannedWeight, { kind: "made" }>): number {
+  return weight.byteLength + (scales?.byteLength ?? 0) + (zeroPoints?.byteLength ?? 0);
 }

@@ -5,11 +5,12 @@ import type {
   PixelProcessor,
   ProcessorOptions,
 } from "../multimodal/multimodal-processor.ts";
-import type { VisionEncoderShape } from "./built-model.ts";
+import type { RecurrentShape, VisionEncoderShape } from "./built-model.ts";
 import type { GraphContext } from "./graph-context.ts";
 
 /** Sizes of a decoder that its runner needs; see `DecoderGraph`. */
 export interface DecoderDimensions {
+  /** Layers with keys and values. */
   readonly numLayers: number;
   readonly numKvHeads: number;
   readonly headDim: number;
@@ -18,6 +19,8 @@ export interface DecoderDimensions {
   readonly vocabSize: number;
   readonly takesPositions?: boolean;
   readonly keepsImagesWhole?: boolean;
+  /** Left out if every layer has keys and values. */
+  readonly recurrent?: RecurrentShape;
 }
 
 export interface VisionEncoderDefinition extends VisionEncoderShape {

@@ -1,10 +1,11 @@
 /** Combines a checkpoint's configuration with the settings and provides its graphs, before any weight is prepared. */
 import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
-import type { KvLayout } from "./built-model.ts";
-import { createGraphContext, type GraphContext, type Precision } from "./graph-context.ts";
+import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
+import type { KvElementType, KvLayout } from "./built-model.ts";
+import { createGraphContext, type GraphContext, type KvPrecision, type Precision } from "./graph-context.ts";
 import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
-import { precisionOf, resolveDtype, type ResolvedDtype } from "./precision.ts";
+import { keepsIntegers, precisionOf, resolveDtype, type ResolvedDtype } from "./precision.ts";
 import { findModelDefinition } from "./registry.ts";
 import { refuseVisionParts, resolveVisionParts } from "./vision-parts.ts";
 import type { VisionParts, VisionPartSettings } from "./vision-parts.ts";
@@ -19,6 +20,8 @@ export interface GraphOptions extends VisionPartSettings {
   readonly maxModelLen: number | null;
   /** Default: slots. */
   readonly kvLayout?: KvLayout;
+  /** Default: the activations' type. */
+  readonly kvPrecision?: KvPrecision;
   /** Default: that of the architecture. */
   readonly definition?: ModelDefinition;
 }
@@ -32,6 +35,7 @@ export interface ModelGraphs {
   readonly visionParts: VisionParts | null;
   readonly maxModelLen: number;
   readonly kvLayout: KvLayout;
+  readonly kvElementType: KvElementType;
   buildDecoder(this: void, weights: WeightSource): GraphContext;
   /** Null for a model that does not accept images. */
   buildVisionEncoder(this: void, weights: WeightSource): GraphContext | null;
@@ -45,13 +49,15 @@ const slots: KvLayout = { kind: "slots" };
  *   dtype or KV layout that the device lacks or a length above the checkpoint's. Building throws the errors of tensors.
  */
 export function configureGraphs(config: unknown, options: GraphOptions): ModelGraphs {
-  const { device, maxModelLen, kvLayout = slots } = options;
+  const { device, maxModelLen, kvLayout = slots, kvPrecision = { kind: "activations" } } = options;
   checkKvLayout(kvLayout, device);
   const dtype = resolveDtype({ dtype: options.dtype, device, config });
-  const precision = precisionOf(dtype, device);
+  const isKept = keepsIntegers({ dtype: options.dtype, config });
+  const precision: Precision = { ...precisionOf(dtype, device), ...(isKept && { keepsIntegers: true }) };
   const { definition = findModelDefinition(config) } = options;
-  const model = definition.configure(config);
-  const visionParts = visionPartsOf(model, options, dtype);
+  const model = definition.configure(withoutQuantisation(config));
+  if (model.decoder.recurrent !== undefined) checkRecurrentDevice(definition.architecture, device);
+  const visionParts = visionPartsOf(model, options, dtype, isKept);
   const length = checkedLength(maxModelLen, model.maxPositionEmbeddings);
   return {
     definition,
@@ -61,8 +67,9 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
     visionParts,
     maxModelLen: length,
     kvLayout,
+    kvElementType: kvPrecision.kind === "int8" ? "int8" : precision.activations,
     buildDecoder(weights) {
-      const context = createGraphContext("decoder", { weights, precision, device, kvLayout });
+      const context = createGraphContext("decoder", { weights, precision, device, kvLayout, kvPrecision });
       model.buildDecoder(context, length);
       return context;
     },
@@ -82,17 +89,31 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
   };
 }
 
+/** The recurrent layers of other devices are not held against transformers yet. */
+function checkRecurrentDevice(architecture: string, device: DeviceName): void {
+  if (device === "cpu") return;
+  throw new EngineError(
+    "invalid_configuration",
+    `${architecture} has layers with a recurrent state, which only the device cpu computes; the device is ${device}.`,
+  );
+}
+
 function visionPartsOf(
   { visionEncoder }: ConfiguredModel,
   options: GraphOptions,
   dtype: ResolvedDtype,
+  isKept: boolean,
 ): VisionParts | null {
   if (visionEncoder === null) {
     refuseVisionParts(options, "This model has no vision part.");
     return null;
   }
   const { device, deviceId = 0 } = options;
-  return resolveVisionParts(options, { dtype, device, deviceId }, visionEncoder.hasProjector ?? false);
+  return resolveVisionParts(
+    options,
+    { dtype, device, deviceId, keepsIntegers: isKept },
+    visionEncoder.hasProjector ?? false,
+  );
 }
 
 function checkedLength(maxModelLen: number | null, maxPositionEmbeddings: number): number {

@@ -4,6 +4,7 @@ import { z } from "zod";
 import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
+import { readQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import type { Precision } from "./graph-context.ts";
 
 export type ResolvedDtype = Exclude<DtypeName, "auto">;
@@ -13,6 +14,15 @@ export interface PrecisionOptions {
   readonly device: DeviceName;
   /** The content of config.json, which names the type of the checkpoint's tensors. */
   readonly config: unknown;
+}
+
+/**
+ * Whether the setting keeps integers that the checkpoint stores. A type of floats asks for floats; all others leave
+ * quantised layers as they are, and apply to the rest.
+ */
+export function keepsIntegers({ dtype, config }: Pick<PrecisionOptions, "dtype" | "config">): boolean {
+  const asksForFloats = dtype === "float32" || dtype === "float16" || dtype === "bfloat16";
+  return !asksForFloats && readQuantisation(config)?.keepsIntegers === true;
 }
 
 /** @throws EngineError `invalid_configuration` for a dtype that the device does not support. */
@@ -39,7 +49,8 @@ function automaticDtype(device: DeviceName, config: unknown): ResolvedDtype {
     case "cpu":
       return "float32";
     case "cuda":
-      return storesBfloat16(config) ? "bfloat16" : "float16";
+      // The kernels for stored integers are fast with float16 activations only.
+      return storesBfloat16(config) && readQuantisation(config)?.keepsIntegers !== true ? "bfloat16" : "float16";
     case "webgpu":
       return "float16";
   }

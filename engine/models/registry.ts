@@ -6,6 +6,7 @@ import { parseConfigObject } from "./config-field.ts";
 import { fuyuDefinition } from "./fuyu/definition.ts";
 import { gemma3Definition, gemma3TextDefinition } from "./gemma3/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
+import { internVlDefinition } from "./internvl/definition.ts";
 import { llamaDefinition, mistralDefinition, qwen2Definition, qwen3Definition } from "./llama/definition.ts";
 import { llavaNextDefinition, llavaOneVisionDefinition } from "./llava-next/definition.ts";
 import { llavaDefinition } from "./llava/definition.ts";
@@ -14,6 +15,7 @@ import { persimmonDefinition } from "./persimmon/definition.ts";
 import { mistral3Definition, pixtralDefinition } from "./pixtral/definition.ts";
 import { qwen25VlDefinition } from "./qwen2-5-vl/definition.ts";
 import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
+import { qwen35Definition, qwen35TextDefinition } from "./qwen3-5/definition.ts";
 import { qwen3VlDefinition } from "./qwen3-vl/definition.ts";
 
 const definitions: readonly ModelDefinition[] = [
@@ -21,6 +23,7 @@ const definitions: readonly ModelDefinition[] = [
   mistralDefinition,
   qwen2Definition,
   qwen3Definition,
+  qwen35TextDefinition,
   persimmonDefinition,
   gemma3TextDefinition,
   gemma3Definition,
@@ -31,10 +34,12 @@ const definitions: readonly ModelDefinition[] = [
   mistral3Definition,
   idefics3Definition,
   smolVlmDefinition,
+  internVlDefinition,
   fuyuDefinition,
   qwen2VlDefinition,
   qwen25VlDefinition,
   qwen3VlDefinition,
+  qwen35Definition,
 ];
 
 const namesExpected = 'a list with the name of the model\'s class, such as ["LlamaForCausalLM"]';

@@ -32,6 +32,8 @@ export interface VisionParts {
 
 interface Decoder extends VisionPart {
   readonly deviceId: number;
+  /** Whether it computes with integers that the checkpoint stores. Default false. */
+  readonly keepsIntegers?: boolean;
 }
 
 /**
@@ -103,7 +105,16 @@ function partOf(
     );
   }
   const precision = precisionOf(dtype, device);
-  return { dtype, device, precision: dtype === "int8" ? { ...precision, vision: precision.linear } : precision };
+  const isKept = decoder.keepsIntegers === true && (wanted === null || wanted === "auto" || wanted === "int8");
+  return {
+    dtype,
+    device,
+    precision: {
+      ...precision,
+      ...(dtype === "int8" && { vision: precision.linear }),
+      ...(isKept && { keepsIntegers: true }),
+    },
+  };
 }
 
 /** The vision part of a quantised model stays exact. */

@@ -5,11 +5,12 @@
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { PreparedWeight, WeightRequest } from "../weights/prepared-weights.ts";
 import { bytesPerElement } from "../weights/safetensors.ts";
-import type { ElementType, StoredTensor } from "../weights/stored-tensor.ts";
+import type { ElementType, QuantisedMatrix, StoredTensor } from "../weights/stored-tensor.ts";
+import { preparedLayout } from "../weights/weight-plan.ts";
 
 export interface WeightSource {
   /** The weight in the requested form. A name is requested in the same form everywhere. */
-  prepared(request: WeightRequest): { readonly weight: StoredTensor; readonly scales: StoredTensor | null };
+  prepared(request: WeightRequest): PreparedTensors;
   /**
    * A tensor of floats as stored in the checkpoint; null if kernels cannot read its bytes in place.
    *
@@ -18,7 +19,11 @@ export interface WeightSource {
   stored(name: string, shape: readonly number[]): StoredTensor | null;
   /** Whether the checkpoint has the tensor. */
   has(name: string): boolean;
+  /** How the checkpoint quantises the matrix; null if it does not. */
+  quantised(name: string): QuantisedMatrix | null;
 }
+
+export type PreparedTensors = Pick<PreparedWeight, "weight" | "scales" | "zeroPoints">;
 
 /** The first prefix under which the checkpoint has the tensor; if none, the first of all, for the error. */
 export function findPrefix(weights: WeightSource, prefixes: readonly string[], tensor: string): string {
@@ -36,7 +41,7 @@ export class WeightCollector implements WeightSource {
     this.#tensors = tensors;
   }
 
-  prepared(request: WeightRequest): { weight: StoredTensor; scales: StoredTensor | null } {
+  prepared(request: WeightRequest): PreparedTensors {
     for (const source of request.sources) requireTensor(this.#tensors, source);
     this.requests.set(request.name, request);
     return imaginedWeights.prepared(request);
@@ -51,19 +56,25 @@ export class WeightCollector implements WeightSource {
   has(name: string): boolean {
     return this.#tensors.has(name);
   }
+
+  quantised(name: string): QuantisedMatrix | null {
+    return this.#tensors.get(name)?.quantised ?? null;
+  }
 }
 
 /** Has every tensor in the requested shape; none of them is stored anywhere. */
 export const imaginedWeights: WeightSource = {
   prepared(request) {
-    const { weight, scales } = preparedShapes(request);
+    const { weight, scales, zeroPoints } = preparedLayout(request);
     return {
       weight: placeholder(request.name, weight.elementType, weight.shape),
-      scales: scales === null ? null : placeholder(`${request.name}.scales`, "float32", scales),
+      scales: scales && placeholder(`${request.name}.scales`, "float32", scales),
+      zeroPoints: zeroPoints && placeholder(`${request.name}.zero_points`, "uint8", zeroPoints),
     };
   },
   stored: (name, shape) => placeholder(name, "float32", shape),
   has: () => true,
+  quantised: () => null,
 };
 
 export function createPreparedSource(
@@ -78,25 +89,8 @@ export function createPreparedSource(
     },
     stored: (name, shape) => storedTensor(tensors, name, shape),
     has: (name) => tensors.has(name),
+    quantised: (name) => tensors.get(name)?.quantised ?? null,
   };
-}
-
-function preparedShapes({ shape, format }: WeightRequest): {
-  weight: { elementType: ElementType; shape: readonly number[] };
-  scales: readonly number[] | null;
-} {
-  switch (format.kind) {
-    case "plain":
-      return { weight: { elementType: format.elementType, shape }, scales: null };
-    case "blockwise": {
-      const numBlocks = Math.ceil(shape[1]! / format.blockSize);
-      const packed = [shape[0]!, numBlocks, (format.blockSize * format.bits) / 8];
-      return { weight: { elementType: "uint8", shape: packed }, scales: [shape[0]! * numBlocks] };
-    }
-    case "per-channel-int8":
-      return { weight: { elementType: "int8", shape: [shape[1]!, shape[0]!] }, scales: [shape[0]!] };
-  }
-  return format satisfies never;
 }
 
 function placeholder(name: string, elementType: ElementType, shape: readonly number[]): StoredTensor {

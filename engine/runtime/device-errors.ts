@@ -6,7 +6,7 @@ export const onnxRuntimeVersion = "1.30.0";
 export const CUDA_MAJOR_VERSION = 13;
 
 /** The first driver with CUDA 13.0. */
-const oldestDriver = "580";
+export const oldestDriver = "580";
 
 const installing = "docs/gpu.md has the commands.";
 
@@ -87,12 +87,13 @@ const startFailures: readonly StartFailure[] = [
  * The error for a CUDA provider that does not start.
  *
  * @param cause The error of ONNX Runtime; returned unchanged if no installation could fix its reason.
+ * @param source Who reported it.
  */
-export function explainCudaStart(cause: EngineError, deviceId: number): EngineError {
+export function explainCudaStart(cause: EngineError, deviceId: number, source = "ONNX Runtime"): EngineError {
   for (const { pattern, explain } of startFailures) {
     const match = pattern.exec(cause.message);
     if (match === null) continue;
-    return new EngineError("invalid_configuration", `${explain(match, deviceId)} ONNX Runtime: ${cause.message}`, {
+    return new EngineError("invalid_configuration", `${explain(match, deviceId)} ${source}: ${cause.message}`, {
       cause,
     });
   }

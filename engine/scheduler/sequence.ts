@@ -54,6 +54,8 @@ export class Sequence {
    * live list of the KV manager.
    */
   readonly blockTable: number[] = [];
+  /** In the paged layout: its pair of rows of recurrent states; null while waiting and after the end. */
+  statePair: number | null = null;
   finishReason: FinishReason | null = null;
   /**
    * The encoder cache holds references for `images[firstHeldImage]` up to, but not including, `images[endHeldImage]`.

@@ -5,6 +5,7 @@ import type { MessagePort } from "node:worker_threads";
 import { EngineError } from "../contract/errors.ts";
 import type { OnStartPhase } from "../contract/start-phase.ts";
 import { moduleUrl } from "../module-url.ts";
+import type { CudaDevice } from "../runtime/cuda-driver.ts";
 import type {
   EncoderOutput,
   EngineCoreStats,
@@ -19,6 +20,8 @@ import type { StepStall } from "./step-watchdog.ts";
 
 export interface EngineThreadListener {
   readonly onPhase: OnStartPhase;
+  /** The thread has found its GPU. Only on CUDA. */
+  onDevice(device: CudaDevice): void;
   /** The thread accepts requests from now on. */
   onReady(stats: EngineCoreStats): void;
   onOutputs(message: Extract<FromEngineThread, { kind: "outputs" }>): void;
@@ -51,12 +54,13 @@ export class EngineThread {
    * Starts the thread, which loads its modules and waits for `load`.
    *
    * @param stepTimeoutMs A step that takes longer is reported as a stall.
+   * @param cudaDeviceId See `EngineThreadData`.
    */
-  constructor(listener: EngineThreadListener, stepTimeoutMs: number) {
+  constructor(listener: EngineThreadListener, stepTimeoutMs: number, cudaDeviceId: number | null = null) {
     const { port1, port2 } = new MessageChannel();
     this.#options = port1;
     const progress = new StepProgress();
-    const workerData: EngineThreadData = { optionsPort: port2, progress: progress.buffer };
+    const workerData: EngineThreadData = { optionsPort: port2, progress: progress.buffer, cudaDeviceId };
     this.#worker = new Worker(moduleUrl("./worker", import.meta.url), {
       name: engineThreadName,
       workerData,
@@ -81,6 +85,8 @@ export class EngineThread {
       switch (message.kind) {
         case "phase":
           return listener.onPhase(message.phase, message.seconds);
+        case "device":
+          return listener.onDevice(message.device);
         case "ready":
           this.#watchdog.start();
           return listener.onReady(message.stats);

@@ -9,6 +9,7 @@ import type { EngineRequest } from "../core/engine-request.ts";
 import type { KvCapacity } from "../kv/kv-manager.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
+import type { CudaDevice } from "../runtime/cuda-driver.ts";
 
 /** Worker data of the engine thread. */
 export interface EngineThreadData {
@@ -16,6 +17,8 @@ export interface EngineThreadData {
   readonly optionsPort: MessagePort;
   /** The memory of the thread's `StepProgress`. */
   readonly progress: SharedArrayBuffer;
+  /** The number of the GPU to look for before the model arrives; null if it computes on none of CUDA's. */
+  readonly cudaDeviceId: number | null;
 }
 
 /** The model and settings that the engine thread loads. */
@@ -85,6 +88,7 @@ export interface EncoderOutput {
 export type FromEngineThread =
   /** A phase of the start has ended. */
   | { readonly kind: "phase"; readonly phase: StartPhase; readonly seconds: number }
+  | { readonly kind: "device"; readonly device: CudaDevice }
   | { readonly kind: "ready"; readonly stats: EngineCoreStats }
   | { readonly kind: "outputs"; readonly outputs: readonly EngineCoreOutput[]; readonly stats: EngineCoreStats }
   | { readonly kind: "encoded"; readonly images: readonly EncoderOutput[] }

@@ -8,6 +8,9 @@ import type { OnStartPhase } from "../contract/start-phase.ts";
 import { createEngineCore } from "../core/create-engine-core.ts";
 import type { EngineCore } from "../core/engine-core.ts";
 import { collectGarbage } from "../runtime/collect-garbage.ts";
+import { inspectCudaDriver } from "../runtime/cuda-driver.ts";
+import { requireCudaLibraries } from "../runtime/execution-provider.ts";
+import { nativeFolder } from "../runtime/ort-api.ts";
 import { ortEnvironment } from "../runtime/ort-environment.ts";
 import { releaseFreedMemory, releaseIdleMemory } from "../runtime/release-memory.ts";
 import { Inbox } from "./inbox.ts";
@@ -18,7 +21,7 @@ import { StepProgress } from "./step-progress.ts";
 const REST_AFTER_MS = 100;
 
 /** Ends on a close message or after a failure that it has reported, and frees the model's memory in both cases. */
-async function serve(port: MessagePort, { optionsPort, progress }: EngineThreadData): Promise<void> {
+async function serve(port: MessagePort, { optionsPort, progress, cudaDeviceId }: EngineThreadData): Promise<void> {
   const inbox = new Inbox(port);
   const post = (message: FromEngineThread): void => port.postMessage(message);
   try {
@@ -27,6 +30,11 @@ async function serve(port: MessagePort, { optionsPort, progress }: EngineThreadD
     ortEnvironment();
     const onPhase: OnStartPhase = (phase, seconds) => post({ kind: "phase", phase, seconds });
     onPhase("runtime", (performance.now() - start) / 1000);
+    // While the checkpoint is downloaded, so that a machine that cannot serve says so at once.
+    if (cudaDeviceId !== null) {
+      requireCudaLibraries(nativeFolder());
+      post({ kind: "device", device: inspectCudaDriver(cudaDeviceId) });
+    }
     const options = await receiveOptions(optionsPort);
     if (options === null) return;
     using core = await createEngineCore(options, () => inbox.take(), new StepProgress(progress), onPhase);

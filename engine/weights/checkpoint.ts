@@ -8,6 +8,7 @@ import { describeError } from "../excerpt.ts";
 import { indexFileName, singleFileName } from "./checkpoint-files.ts";
 import { hashFile } from "./file-hash.ts";
 import { isOnnxExport, onnxFolder } from "./onnx-variants.ts";
+import { locateQuantised } from "./quantised/quantised-tensors.ts";
 import { readRegularFile } from "./regular-file.ts";
 import { readSafetensorsHeader } from "./safetensors.ts";
 import type { StoredTensor } from "./stored-tensor.ts";
@@ -17,7 +18,7 @@ export interface Checkpoint {
   readonly folder: string;
   /** `config.json`, parsed but not validated. */
   readonly config: unknown;
-  /** Empty for a ready-made export. */
+  /** Quantised matrices are shown as `{module}.weight`. Empty for a ready-made export. */
   readonly tensors: ReadonlyMap<string, StoredTensor>;
   /** Names of the files in `onnx/` for a ready-made export without safetensors, otherwise null. */
   readonly onnxFileNames: readonly string[] | null;
@@ -60,7 +61,9 @@ export async function openCheckpoint(folder: string, { cacheFolder }: OpenCheckp
   const hasExport = isOnnxExport(inOnnxFolder);
   const single = await readSingleFile(join(absoluteFolder, singleFileName), indexBytes !== null || hasExport);
   const isExport = single === null && indexBytes === null;
-  const tensors = single ?? (isExport ? new Map<string, StoredTensor>() : await readShards(absoluteFolder, indexBytes));
+  const stored = single ?? (isExport ? new Map<string, StoredTensor>() : await readShards(absoluteFolder, indexBytes));
+  // The files of an export contain everything, whatever its configuration says of the weights that they come from.
+  const tensors = isExport ? stored : await locateQuantised(config, stored);
 
   return {
     folder: absoluteFolder,

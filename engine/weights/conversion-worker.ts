@@ -1,6 +1,7 @@
 /** Thread entry: converts a few rows of a tensor at a time and writes them to their planned place. */
-import { closeSync, openSync, readSync, writeSync } from "node:fs";
+import { closeSync, openSync, writeSync } from "node:fs";
 
+import { invariant } from "../contract/errors.ts";
 import {
   isFloat,
   LARGEST_FLOAT16,
@@ -10,7 +11,10 @@ import {
   type FloatElementType,
 } from "./float-conversion.ts";
 import type { WeightFormat } from "./prepared-weights.ts";
+import { dequantizeRows } from "./quantised/dequantize-rows.ts";
+import { packBlocks, readGroupedRows } from "./quantised/grouped-rows.ts";
 import { quantizeBlockwise, quantizePerChannel } from "./quantize.ts";
+import { readFilePart, TensorFault } from "./read-file-part.ts";
 import { bytesPerElement } from "./safetensors.ts";
 import type { StoredTensor } from "./stored-tensor.ts";
 
@@ -25,6 +29,8 @@ export interface ConversionTask {
   /** Byte offset of the whole weight, and the row that `firstRow` becomes after concatenation. */
   readonly weightOffset: number;
   readonly scalesOffset: number;
+  /** Null for a format without zero points. */
+  readonly zeroPointsOffset: number | null;
   readonly targetRow: number;
   readonly totalRows: number;
 }
@@ -33,19 +39,64 @@ export interface ConversionTask {
 export type ConversionFault = string | null;
 
 export function convertRows(task: ConversionTask): ConversionFault {
-  const { source, firstRow, numRows, columns, format } = task;
-  if (!isFloat(source.elementType)) return `is stored as ${source.elementType}`;
-  const rowBytes = columns * bytesPerElement[source.elementType];
-  const bytes = readBytes(source.file, source.byteOffset + firstRow * rowBytes, numRows * rowBytes);
-  if (bytes === null) return "could not be read to its end";
-  const values = toFloat32(bytes, source.elementType);
   const target = openSync(task.targetFile, "r+");
   try {
-    return writeConverted(target, task, values, format);
+    const { format } = task;
+    return format.kind === "stored-blocks" || format.kind === "stored-channels"
+      ? writeStored(target, task, format)
+      : writeConverted(target, task, readFloats(task), format);
+  } catch (error) {
+    if (error instanceof TensorFault) return error.message;
+    throw error;
   } finally {
     closeSync(target);
   }
 }
+
+/** @throws TensorFault for a tensor that ends early, and for values that its format does not allow. */
+function readFloats({ source, firstRow, numRows, columns }: ConversionTask): Float32Array<ArrayBuffer> {
+  if (source.quantised !== undefined) return dequantizeRows(source.quantised, columns, { firstRow, numRows });
+  if (!isFloat(source.elementType)) throw new TensorFault(`is stored as ${source.elementType}`);
+  const rowBytes = columns * bytesPerElement[source.elementType];
+  const bytes = readFilePart(source.file, source.byteOffset + firstRow * rowBytes, numRows * rowBytes);
+  return toFloat32(bytes, source.elementType);
+}
+
+type StoredFormat = Extract<WeightFormat, { kind: "stored-blocks" | "stored-channels" }>;
+
+/** The checkpoint's own codes in the layout of a kernel. */
+function writeStored(
+  target: number,
+  { source, firstRow, numRows, columns, weightOffset, scalesOffset, zeroPointsOffset, ...task }: ConversionTask,
+  format: StoredFormat,
+): ConversionFault {
+  const { targetRow, totalRows } = task;
+  const { quantised: matrix } = source;
+  invariant(matrix?.kind === "grouped", `${source.name} has integers in groups`);
+  const rows = readGroupedRows(matrix, columns, { firstRow, numRows });
+  if (hasNonFinite(rows.scales)) return "has a scale that is not finite";
+  if (format.kind === "stored-channels") {
+    const weight = new Int8Array(rows.codes.length);
+    for (let row = 0; row < numRows; row++) {
+      for (let column = 0; column < columns; column++) {
+        weight[column * numRows + row] = rows.codes[row * columns + column]! - INT8_ZERO_POINT;
+      }
+    }
+    writeTransposed(target, { weightOffset, targetRow, totalRows, numRows, columns }, weight);
+    writeBytes(target, scalesOffset + targetRow * rows.scales.BYTES_PER_ELEMENT, rows.scales);
+    return null;
+  }
+  const { weight, scales, zeroPoints } = packBlocks(rows, matrix, format.blockSize);
+  writeBytes(target, weightOffset + (targetRow * weight.byteLength) / numRows, weight);
+  writeBytes(target, scalesOffset + (targetRow * scales.byteLength) / numRows, scales);
+  if (zeroPointsOffset !== null) {
+    writeBytes(target, zeroPointsOffset + (targetRow * zeroPoints.byteLength) / numRows, zeroPoints);
+  }
+  return null;
+}
+
+/** Codes of 8 bits are from 0 to 255 in groups, and from -128 to 127 in channels. */
+const INT8_ZERO_POINT = 128;
 
 type ConvertedFloats = Float32Array<ArrayBuffer> | Float16Array<ArrayBuffer> | Uint16Array<ArrayBuffer>;
 
@@ -53,7 +104,7 @@ function writeConverted(
   target: number,
   { numRows, columns, weightOffset, scalesOffset, targetRow, totalRows }: ConversionTask,
   values: Float32Array<ArrayBuffer>,
-  format: WeightFormat,
+  format: Exclude<WeightFormat, StoredFormat>,
 ): ConversionFault {
   switch (format.kind) {
     case "plain": {
@@ -74,11 +125,7 @@ function writeConverted(
     case "per-channel-int8": {
       if (hasNonFinite(values)) return "has a value that is not finite, which cannot be quantised";
       const { weight, scales } = quantizePerChannel(values, numRows, columns);
-      // Rows have become columns: each column of the source is a part of one row in [columns, totalRows].
-      for (let column = 0; column < columns; column++) {
-        const strip = weight.subarray(column * numRows, (column + 1) * numRows);
-        writeBytes(target, weightOffset + column * totalRows + targetRow, strip);
-      }
+      writeTransposed(target, { weightOffset, targetRow, totalRows, numRows, columns }, weight);
       writeBytes(target, scalesOffset + targetRow * scales.BYTES_PER_ELEMENT, scales);
       return null;
     }
@@ -87,19 +134,21 @@ function writeConverted(
   }
 }
 
-function readBytes(file: string, position: number, length: number): Uint8Array<ArrayBuffer> | null {
-  const bytes = new Uint8Array(length);
-  const source = openSync(file, "r");
-  try {
-    let numRead = 0;
-    while (numRead < length) {
-      const count = readSync(source, bytes, numRead, length - numRead, position + numRead);
-      if (count === 0) return null;
-      numRead += count;
-    }
-    return bytes;
-  } finally {
-    closeSync(source);
+/** Rows have become columns: each column of the source is a part of one row in [columns, totalRows]. */
+function writeTransposed(
+  target: number,
+  {
+    weightOffset,
+    targetRow,
+    totalRows,
+    numRows,
+    columns,
+  }: Pick<ConversionTask, "weightOffset" | "targetRow" | "totalRows" | "numRows" | "columns">,
+  weight: Uint8Array | Int8Array,
+): void {
+  for (let column = 0; column < columns; column++) {
+    const strip = weight.subarray(column * numRows, (column + 1) * numRows);
+    writeBytes(target, weightOffset + column * totalRows + targetRow, strip);
   }
 }
 

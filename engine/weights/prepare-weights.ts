@@ -10,7 +10,7 @@ import type { Checkpoint } from "./checkpoint.ts";
 import { convertRows, type ConversionFault, type ConversionTask } from "./conversion-worker.ts";
 import type { PreparedWeight, WeightRequest } from "./prepared-weights.ts";
 import type { WeightProgress } from "./progress.ts";
-import { bytesPerElement } from "./safetensors.ts";
+import { ROW_ALIGNMENT } from "./quantised/grouped-rows.ts";
 import type { StoredTensor } from "./stored-tensor.ts";
 import { countElements, planWeights, type PlannedTensor, type PlannedWeight, type WeightPlan } from "./weight-plan.ts";
 
@@ -27,6 +27,12 @@ const ELEMENTS_PER_TASK = 1024 * 1024;
 
 /** Minimum strip width of the transposed form: shorter strips cost more in calls than in bytes. */
 const MIN_ROWS_PER_TRANSPOSED_TASK = 256;
+
+/**
+ * Minimum number of rows of a quantised source: in some formats they are columns of the file, and narrow strips of
+ * them cost more in calls than in bytes.
+ */
+const MIN_ROWS_PER_QUANTISED_TASK = 1024;
 
 /** With less to read, starting threads would take longer than the work. */
 const INLINE_BYTES = 4 * 1024 * 1024;
@@ -62,9 +68,12 @@ export async function prepareWeights(
   return new Map(
     plan.weights.map((planned): [string, PreparedWeight] => {
       const { request } = planned;
-      if (planned.kind === "in-place") return [request.name, { request, weight: planned.source, scales: null }];
+      if (planned.kind === "in-place") {
+        return [request.name, { request, weight: planned.source, scales: null, zeroPoints: null }];
+      }
       const scales = planned.scales && stored(`${request.name}.scales`, planned.scales);
-      return [request.name, { request, weight: stored(request.name, planned.weight), scales }];
+      const zeroPoints = planned.zeroPoints && stored(`${request.name}.zero_points`, planned.zeroPoints);
+      return [request.name, { request, weight: stored(request.name, planned.weight), scales, zeroPoints }];
     }),
   );
 }
@@ -110,14 +119,20 @@ async function isWhole(file: string, header: Buffer, fileBytes: number): Promise
 }
 
 function createTasks(made: readonly MadeWeight[], targetFile: string): readonly ConversionTask[] {
-  return made.flatMap(({ request, sources, weight, scales }) => {
+  return made.flatMap(({ request, sources, weight, scales, zeroPoints }) => {
     const { format, shape } = request;
+    const isQuantised = sources.some((source) => source.quantised !== undefined);
     // A plain weight of any rank is treated as a column of elements, because its conversion does not depend on rows.
-    const columns = format.kind === "plain" ? 1 : (shape[1] ?? 1);
+    const columns = format.kind === "plain" && !isQuantised ? 1 : (shape[1] ?? 1);
     if (countElements(shape) === 0) return [];
     const totalRows = countElements(shape) / columns;
-    const minRows = format.kind === "per-channel-int8" ? MIN_ROWS_PER_TRANSPOSED_TASK : 1;
-    const rowsPerTask = Math.max(minRows, Math.floor(ELEMENTS_PER_TASK / columns));
+    const minRows = isQuantised
+      ? MIN_ROWS_PER_QUANTISED_TASK
+      : format.kind === "per-channel-int8"
+        ? MIN_ROWS_PER_TRANSPOSED_TASK
+        : 1;
+    const alignment = isQuantised ? ROW_ALIGNMENT : 1;
+    const rowsPerTask = Math.ceil(Math.max(minRows, Math.floor(ELEMENTS_PER_TASK / columns)) / alignment) * alignment;
 
     const tasks: ConversionTask[] = [];
     let sourceRow = 0;
@@ -133,6 +148,7 @@ function createTasks(made: readonly MadeWeight[], targetFile: string): readonly 
           targetFile,
           weightOffset: weight.byteOffset,
           scalesOffset: scales?.byteOffset ?? 0,
+          zeroPointsOffset: zeroPoints?.byteOffset ?? null,
           targetRow: sourceRow + firstRow,
           totalRows,
         });
@@ -191,5 +207,5 @@ async function startThreads(numThreads: number): Promise<Converter> {
 }
 
 function sourceBytes({ source, numRows, columns }: ConversionTask): number {
-  return numRows * columns * bytesPerElement[source.elementType];
+  return Math.round((source.byteLength * numRows * columns) / countElements(source.shape));
 }

@@ -10,7 +10,19 @@ export type WeightFormat =
    */
   | { readonly kind: "blockwise"; readonly bits: 4 | 8; readonly blockSize: number }
   /** W8A8: `weight` int8 [in, out] (transposed for `MatMulInteger`), symmetric, `scales` float32 [out]. */
-  | { readonly kind: "per-channel-int8" };
+  | { readonly kind: "per-channel-int8" }
+  /**
+   * The layout of `blockwise` with the codes that the checkpoint has, and `zeroPoints` uint8
+   * [out * ceil(blocks * bits / 8)] if there are any.
+   */
+  | {
+      readonly kind: "stored-blocks";
+      readonly bits: 4 | 8;
+      readonly blockSize: number;
+      readonly hasZeroPoints: boolean;
+    }
+  /** The layout of `per-channel-int8` with the codes that the checkpoint has. */
+  | { readonly kind: "stored-channels" };
 
 export interface WeightRequest {
   /** Name of the initializer in the graph. */
@@ -30,4 +42,6 @@ export interface PreparedWeight {
   readonly weight: StoredTensor;
   /** Null for `plain`. */
   readonly scales: StoredTensor | null;
+  /** Null unless the format has zero points of its own. */
+  readonly zeroPoints: StoredTensor | null;
 }

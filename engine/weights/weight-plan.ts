@@ -25,6 +25,7 @@ export type PlannedWeight =
       readonly sources: readonly StoredTensor[];
       readonly weight: PlannedTensor;
       readonly scales: PlannedTensor | null;
+      readonly zeroPoints: PlannedTensor | null;
     };
 
 export interface WeightPlan {
@@ -55,37 +56,61 @@ export function planWeights(
     if (source !== undefined && sources.length === 1 && liesReady(source, request.format)) {
       return { kind: "in-place", request, source };
     }
-    const { weightType, weightShape, scalesShape } = preparedLayout(request);
-    const weight = place(weightType, weightShape);
-    return { kind: "made", request, sources, weight, scales: scalesShape && place("float32", scalesShape) };
+    const { weight, scales, zeroPoints } = preparedLayout(request);
+    return {
+      kind: "made",
+      request,
+      sources,
+      weight: place(weight.elementType, weight.shape),
+      scales: scales && place("float32", scales),
+      zeroPoints: zeroPoints && place("uint8", zeroPoints),
+    };
   });
   return { weights, fileBytes };
 }
 
-function liesReady({ elementType, byteOffset }: StoredTensor, format: WeightFormat): boolean {
+function liesReady({ elementType, byteOffset, quantised }: StoredTensor, format: WeightFormat): boolean {
+  if (quantised !== undefined) return false;
   // Old writers did not pad the header, but kernels must not read floats from unaligned addresses.
   const isAligned = byteOffset % bytesPerElement[elementType] === 0;
   return format.kind === "plain" && format.elementType === elementType && isAligned;
 }
 
-function preparedLayout({ name, shape, format }: WeightRequest): {
-  readonly weightType: ElementType;
-  readonly weightShape: readonly number[];
-  readonly scalesShape: readonly number[] | null;
-} {
-  if (format.kind === "plain") return { weightType: format.elementType, weightShape: shape, scalesShape: null };
+export interface PreparedLayout {
+  readonly weight: { readonly elementType: ElementType; readonly shape: readonly number[] };
+  /** Shape of float32 scales; null without any. */
+  readonly scales: readonly number[] | null;
+  /** Shape of uint8 zero points; null without any. */
+  readonly zeroPoints: readonly number[] | null;
+}
+
+/** Types and shapes of a request's tensors. */
+export function preparedLayout({ name, shape, format }: WeightRequest): PreparedLayout {
+  if (format.kind === "plain") {
+    return { weight: { elementType: format.elementType, shape }, scales: null, zeroPoints: null };
+  }
   invariant(shape.length === 2, `${name} is a matrix, because only matrices are quantised`);
   const [outputSize, inputSize] = shape as readonly [number, number];
   switch (format.kind) {
-    case "blockwise": {
+    case "blockwise":
+    case "stored-blocks": {
       const { bits, blockSize } = format;
       invariant(blockSize >= 16 && Number.isInteger(Math.log2(blockSize)), `block size ${blockSize} is a power of two`);
       const numBlocks = Math.ceil(inputSize / blockSize);
-      const weightShape = [outputSize, numBlocks, (blockSize * bits) / 8];
-      return { weightType: "uint8", weightShape, scalesShape: [outputSize * numBlocks] };
+      const hasZeroPoints = format.kind === "stored-blocks" && format.hasZeroPoints;
+      return {
+        weight: { elementType: "uint8", shape: [outputSize, numBlocks, (blockSize * bits) / 8] },
+        scales: [outputSize * numBlocks],
+        zeroPoints: hasZeroPoints ? [outputSize * Math.ceil((numBlocks * bits) / 8)] : null,
+      };
     }
     case "per-channel-int8":
-      return { weightType: "int8", weightShape: [inputSize, outputSize], scalesShape: [outputSize] };
+    case "stored-channels":
+      return {
+        weight: { elementType: "int8", shape: [inputSize, outputSize] },
+        scales: [outputSize],
+        zeroPoints: null,
+      };
     default:
       return format satisfies never;
   }
@@ -103,7 +128,7 @@ function findSources(
         "invalid_checkpoint",
         `The checkpoint has no tensor ${source}, which config.json requires.`,
       );
-    if (!isFloat(tensor.elementType)) {
+    if (!isFloat(tensor.elementType) && tensor.quantised === undefined) {
       throw new EngineError(
         "invalid_checkpoint",
         `Tensor ${source} is stored as ${tensor.elementType}; expected float32, float16 or bfloat16.`,

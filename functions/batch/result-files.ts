@@ -128,7 +128,11 @@ async function* startingWith(first: Uint8Array, rest: AsyncGenerator<Uint8Array>
  * The first result of each line, which is added to `found`. A second result comes from two workers, one of which had
  * lost its lock. Damaged lines are skipped.
  */
-export async function* distinctResults(log: ResultLog, expected: ExpectedLines | null, found: FoundLines) {
+export async function* distinctResults(
+  log: Pick<ResultLog, "read">,
+  expected: ExpectedLines | null,
+  found: FoundLines,
+) {
   for await (const { text } of readLines(log.read(), MAX_RESULT_BYTES)) {
     const result = parseResult(text);
     if (result === null || (expected !== null && !isExpected(result, expected))) continue;

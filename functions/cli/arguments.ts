@@ -25,7 +25,7 @@ export interface Arguments {
   readonly json: boolean;
   /** For `check`: start the engine and fill it. */
   readonly run: boolean;
-  /** For `batch`, where it is not null: paths, or `-`. */
+  /** For `batch`, where it is not null: paths, `s3://bucket/key`, or `-`. */
   readonly files: { readonly input: string; readonly output: string } | null;
   /** For `render`, where it is not null. */
   readonly rendering: Rendering | null;
@@ -50,7 +50,7 @@ const optionsOf: Readonly<Record<Command, Readonly<Record<string, string | null>
   serve: {},
   worker: {},
   check: { json: null, run: null },
-  batch: { input: "a file, or -", output: "a file, or -" },
+  batch: { input: "a file, s3://bucket/key, or -", output: "a file, s3://bucket/key, or -" },
   render: { platform: "its name", deployment: "a file, or -", output: null },
 };
 

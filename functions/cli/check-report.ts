@@ -81,6 +81,9 @@ function memoryLines({
     ...(isLimited ? [["", "", `no room for more; MAX_NUM_SEQS=${engine.maxNumSequences}`] as const] : []),
     ["  per sequence", bytes(kvCache.bytesPerSequence)],
     ["  per token", bytes(kvCache.bytesPerToken)],
+    ...(kvCache.stateBytesPerSequence === 0
+      ? []
+      : [["  recurrent states", bytes(kvCache.stateBytesPerSequence), "per sequence of any length"] as const]),
     ["decoder, one step", bytes(step.decoderBytes), `estimate; MAX_NUM_BATCHED_TOKENS=${maxNumBatchedTokens}`],
     ...(worstImage === null
       ? []
@@ -184,12 +187,13 @@ function verdictLines({ config: { engine }, inspection, fit, isRunWanted, measur
 }
 
 function adviceFor({ memory, machineBytes, maxNumSequences, maxModelLen }: ModelInspection): string {
-  const { bytesPerSequence, bytesPerToken, reservedBytes } = memory.kvCache;
+  const { bytesPerSequence, stateBytesPerSequence, bytesPerToken, reservedBytes } = memory.kvCache;
   const roomBytes = machineBytes - (memory.totalBytes - reservedBytes);
   if (roomBytes < bytesPerToken)
     return "It does not fit even without the KV cache: use a smaller DTYPE or a larger machine.";
   const numSequences = Math.floor(roomBytes / bytesPerSequence);
-  const numTokens = Math.min(maxModelLen, Math.floor(roomBytes / bytesPerToken / maxNumSequences));
+  const bytesOfTokens = roomBytes / maxNumSequences - stateBytesPerSequence;
+  const numTokens = Math.min(maxModelLen, Math.floor(bytesOfTokens / bytesPerToken));
   const choices = [
     ...(numSequences > 0 ? [`MAX_NUM_SEQS=${numSequences}`] : []),
     ...(numTokens > 0 ? [`MAX_MODEL_LEN=${numTokens}`] : []),

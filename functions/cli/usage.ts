@@ -22,7 +22,7 @@ export function formatHelp(settings: readonly SettingDescription[], platforms: r
     "  worker  compute the jobs of the queue JOB_SOURCE; the port serves health and metrics only",
     "  check   show the model and the memory that it needs, without serving it",
     "          exit code: 0 it fits, 1 it does not fit or does not load, 2 invalid setting or logits processor",
-    "  batch   answer a file in OpenAI's Batch format; - is standard input or output; resumes an existing results file",
+    "  batch   answer a file in OpenAI's Batch format; a file may be s3://bucket/key or - for standard input or output; resumes existing results",
     "          exit code: 0 every line has a result, 1 the batch stopped early, 2 invalid setting or file",
     "  render  write the files that a platform needs for a deployment, to standard output or into a folder",
     `          platforms: ${platforms.join(", ")}`,

@@ -56,6 +56,7 @@ export async function createJobs(openSource: OpenJobSource, dependencies: JobsDe
   };
   const source = await openSource({
     leaseMs: jobs.leaseMs,
+    maxNumDeliveries: jobs.maxDeliveries,
     awsRegion: config.s3.region,
     listModels: () => toModelList(service, config.servedModelNames),
     logger,

@@ -6,25 +6,19 @@ import type { PreparedLine } from "../batch/answer-line.ts";
 import { LINE_ROOM_BYTES } from "../batch/batch-line.ts";
 import type { BatchLine } from "../batch/batch-line.ts";
 import { readLines } from "../batch/numbered-lines.ts";
-import { noLines } from "../batch/result-file.ts";
-import { distinctResults } from "../batch/result-files.ts";
-import type { ResultLog } from "../batch/result-log.ts";
 import { runBatch } from "../batch/run-batch.ts";
-import { createSegmentedResultLogs } from "../batch/segmented-result-logs.ts";
+import type { BatchSummary } from "../batch/run-batch.ts";
+import { openS3Results, s3Timeouts } from "../batch/s3-results.ts";
+import type { S3Results } from "../batch/s3-results.ts";
 import type { WorkWindow } from "../batch/work-window.ts";
 import { HttpError } from "../http/errors.ts";
 import type { Logger } from "../logger.ts";
-import { createS3ObjectStore, createS3Objects } from "../storage/s3-object-store.ts";
+import { createS3Objects } from "../storage/s3-object-store.ts";
 import type { FileJob } from "./job-message.ts";
 import { answerResult } from "./job-result.ts";
 import type { JobResult } from "./job-result.ts";
 import { describeTarget } from "./targets.ts";
 import type { S3Location } from "./targets.ts";
-
-/** With a kill, answers of this last interval are computed again. */
-const FLUSH_MS = 5_000;
-const logOptions = { flushMs: FLUSH_MS, retryMs: { first: 500, most: 10_000 }, maxNumAttempts: 20 };
-const timeouts = { callMs: 30_000, bodyMs: 120_000 };
 
 export interface FileJobOptions {
   readonly client: S3Client;
@@ -45,54 +39,51 @@ export async function runFileJob(
   signal: AbortSignal,
   { client, prepareLine, window, maxBodyBytes, logger }: FileJobOptions,
 ): Promise<JobResult | null> {
-  const objects = createS3Objects(client, timeouts);
-  const input = await objects.read(locate(job.input));
+  const input = await createS3Objects(client, s3Timeouts).read(locate(job.input));
   if (input === null) {
     const place = describeTarget(job.input);
     throw new HttpError(400, "input_not_found", `input: there is no object ${place}.`, { parameter: "input" });
   }
-  const { bucket, key } = job.output;
-  const store = createS3ObjectStore({ client, bucket, prefix: `${key}.parts`, timeouts });
-  const logs = createSegmentedResultLogs({ store, ...logOptions, logger });
-  const name = createHash("sha256").update(jobId).digest("hex").slice(0, 32);
-  const log = await logs.open(name, signal);
+  const results = await openS3Results({
+    client,
+    location: locate(job.output),
+    name: createHash("sha256").update(jobId).digest("hex").slice(0, 32),
+    // Another job may have written it.
+    keepsObject: false,
+    logger,
+    signal,
+  });
   try {
-    const isComplete = await answerLines(readLines(input.chunks, maxBodyBytes + LINE_ROOM_BYTES), log, {
-      prepareLine,
-      window,
-      signal,
-    });
-    if (!isComplete) return null;
-    await log.flush();
-    const counts = await writeOutput(log, (lines) => objects.write(locate(job.output), lines));
-    await logs.delete(name);
+    const lines = readLines(input.chunks, maxBodyBytes + LINE_ROOM_BYTES);
+    const summary = await answerLines(lines, results, { prepareLine, window, signal });
+    if (!summary.isComplete) return null;
+    const counts = await results.finish(summary);
     const body = { object: "fovea.job.file", output: describeTarget(job.output), request_counts: counts };
     return answerResult(jobId, job.customId ?? jobId, { statusCode: 200, requestId: jobId, body });
   } finally {
-    await log.close();
+    await results.close();
   }
 }
 
 async function answerLines(
   lines: ReturnType<typeof readLines>,
-  log: ResultLog,
+  results: S3Results,
   { prepareLine, window, signal }: Pick<FileJobOptions, "prepareLine" | "window"> & { readonly signal: AbortSignal },
-): Promise<boolean> {
+): Promise<BatchSummary> {
   const stopping = new AbortController();
   const stop = (): void => stopping.abort();
   signal.addEventListener("abort", stop, { once: true });
   if (signal.aborted) stop();
   try {
-    const { isComplete } = await runBatch({
+    return await runBatch({
       lines,
-      done: log.done,
-      results: { append: (line) => log.append(line), close: async () => {} },
+      done: results.done,
+      results,
       prepare: (line) => abortable(prepareLine(line), signal),
       window,
       stopping,
       onProgress() {},
     });
-    return isComplete;
   } finally {
     signal.removeEventListener("abort", stop);
   }
@@ -106,19 +97,6 @@ function abortable({ numSequences, answer }: PreparedLine, signal: AbortSignal):
       return signal.aborted ? { kind: "given up" } : answered;
     },
   };
-}
-
-async function writeOutput(
-  log: ResultLog,
-  write: (lines: AsyncIterable<Uint8Array>) => Promise<number>,
-): Promise<{ readonly total: number; readonly completed: number; readonly failed: number }> {
-  const found = noLines();
-  async function* lines(): AsyncGenerator<Uint8Array> {
-    for await (const { text } of distinctResults(log, null, found)) yield Buffer.from(`${text}\n`);
-  }
-  await write(lines());
-  const total = found.customIds.size + found.badLines.size;
-  return { total, completed: found.numSucceeded, failed: total - found.numSucceeded };
 }
 
 function locate({ bucket, key }: S3Location) {

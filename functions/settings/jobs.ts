@@ -18,7 +18,7 @@ export const jobSettings = {
   source: setting(
     "JOB_SOURCE",
     serviceAddress(),
-    "Queue to take jobs from: sqs://host/account/queue, redis://host:port/0?queue=name (BullMQ), amqp://host/vhost?queue=name (RabbitMQ), nats://host:port/stream/consumer, or runpod for the queue of the RunPod endpoint that this process is a worker of. Default: none.",
+    "Queue to take jobs from: sqs://host/account/queue, redis://host:port/0?queue=name (BullMQ), amqp://host/vhost?queue=name (RabbitMQ), nats://host:port/stream/consumer, pubsub://project/subscription, or runpod for the queue of the RunPod endpoint that this process is a worker of. Default: none.",
   ),
   results: setting(
     "JOB_RESULTS",

@@ -17,6 +17,9 @@ import {
 
 export type LogLevel = "debug" | "info" | "warn" | "error";
 
+/** A request is held before its body is read, and must have arrived after 300 s (`defaultTimeouts.request`). */
+const MAX_HOLD_SECONDS = 240;
+
 /** vLLM's names. */
 const schedulingPolicies = ["fcfs", "priority"] as const;
 
@@ -103,6 +106,12 @@ export const serviceSettings = {
     seconds(0, 86_400),
     "How long running requests may take after SIGTERM. Then they are ended.",
     { default: 25 },
+  ),
+  coldStartHoldMs: setting(
+    "COLD_START_HOLD_SECONDS",
+    seconds(0, MAX_HOLD_SECONDS),
+    "How long requests wait for a model that is still loading, before they are answered with 503; 0 answers at once.",
+    { default: 0 },
   ),
   /** Null if it depends on `runpodEndpointId`. */
   pingStatusWhileStarting: setting(

@@ -13,8 +13,11 @@ export interface SpanStart {
   readonly attributes: SpanAttributes;
 }
 
-/** A part of a request: one of the engine's, or `parse`, the body from its first byte to its checked fields. */
-export type Stage = Omit<RequestStage, "name"> & { readonly name: RequestStage["name"] | "parse" };
+/**
+ * A part of a request: one of the engine's; `hold`, the wait for the model to load; or `parse`, the body from its first
+ * byte to its checked fields.
+ */
+export type Stage = Omit<RequestStage, "name"> & { readonly name: RequestStage["name"] | "hold" | "parse" };
 
 /** One request or job. */
 export interface RequestSpan {

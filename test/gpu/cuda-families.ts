@@ -28,6 +28,8 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/mistral3/v4", sizes: grouped },
   { name: "../hub/llava-next/v4", sizes: grouped },
   { name: "../hub/llava-onevision/v4", sizes: grouped },
+  { name: "../hub/internvl3/v4", sizes: grouped },
+  { name: "../hub/internvl3.5-38b/v4", sizes: grouped },
   { name: "../hub/qwen3-vl/v4", sizes: { intermediate_size: 128, vocab_size: 512, num_hidden_layers: 3 } },
   { name: "fuyu", sizes: wide },
 ];

@@ -52,6 +52,7 @@ const noWeights: WeightSource = {
   },
   stored: () => null,
   has: () => false,
+  quantised: () => null,
 };
 
 /** The graph of one layer: `query`, `key`, `value` and what `DecoderGraph` lists in, `attended` and the caches out. */

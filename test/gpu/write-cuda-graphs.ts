@@ -26,13 +26,18 @@ function overZeros(tensor: StoredTensor): StoredTensor {
 
 const weights: WeightSource = {
   has: () => true,
+  quantised: () => null,
   stored(name, shape) {
     const tensor = imaginedWeights.stored(name, shape);
     return tensor && overZeros(tensor);
   },
   prepared(request) {
-    const { weight, scales } = imaginedWeights.prepared(request);
-    return { weight: overZeros(weight), scales: scales && overZeros(scales) };
+    const { weight, scales, zeroPoints } = imaginedWeights.prepared(request);
+    return {
+      weight: overZeros(weight),
+      scales: scales && overZeros(scales),
+      zeroPoints: zeroPoints && overZeros(zeroPoints),
+    };
   },
 };
 

@@ -3,6 +3,7 @@ import { spawn } from "node:child_process";
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 
+import { endWithRun } from "./end-with-run.ts";
 import { testDataHome } from "./test-data-home.ts";
 
 const main = new URL("../../functions/cli/main.js", import.meta.url).pathname;
@@ -28,6 +29,7 @@ export function startCli(
     env: { PATH: process.env.PATH, HOME: process.env.HOME, XDG_DATA_HOME: testDataHome, ...environment },
     stdio: ["pipe", "pipe", "pipe"],
   });
+  endWithRun(child);
   child.stdin.end(input);
   let stdout = "";
   let stderr = "";

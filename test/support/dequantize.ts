@@ -2,7 +2,11 @@
 
 /** Row-major [rows, columns]; reads codes as documented for `MatMulNBits`. */
 export function dequantizeBlockwise(
-  { weight, scales }: { weight: ArrayLike<number>; scales: ArrayLike<number> },
+  {
+    weight,
+    scales,
+    zeroPoints,
+  }: { weight: ArrayLike<number>; scales: ArrayLike<number>; zeroPoints?: ArrayLike<number> | null },
   rows: number,
   columns: number,
   { bits, blockSize }: { bits: 4 | 8; blockSize: number },
@@ -13,8 +17,21 @@ export function dequantizeBlockwise(
     const position = (row * numBlocks * blockSize + column) * (bits / 8);
     const byte = weight[Math.floor(position)]!;
     const code = bits === 8 ? byte : column % 2 === 0 ? byte & 15 : byte >> 4;
-    return (code - 2 ** (bits - 1)) * scales[row * numBlocks + Math.floor(column / blockSize)]!;
+    const block = Math.floor(column / blockSize);
+    const zeroPoint = zeroPoints == null ? 2 ** (bits - 1) : zeroPointOf(zeroPoints, row, block, { numBlocks, bits });
+    return (code - zeroPoint) * scales[row * numBlocks + block]!;
   });
+}
+
+function zeroPointOf(
+  zeroPoints: ArrayLike<number>,
+  row: number,
+  block: number,
+  { numBlocks, bits }: { numBlocks: number; bits: 4 | 8 },
+): number {
+  if (bits === 8) return zeroPoints[row * numBlocks + block]!;
+  const byte = zeroPoints[row * Math.ceil(numBlocks / 2) + (block >> 1)]!;
+  return block % 2 === 0 ? byte & 15 : byte >> 4;
 }
 
 /** Normally distributed, the same on every run. */

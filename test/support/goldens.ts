@@ -46,6 +46,7 @@ export const goldenCheckpoints = [
   "llama",
   "qwen2",
   "qwen3",
+  "qwen3.5",
   "mistral",
   "fovea-shapes",
 ] as const;

@@ -9,6 +9,8 @@ import { createTemporaryFolder } from "./temporary-folder.ts";
 export interface RabbitMqServer extends AsyncDisposable {
   /** With the credentials of its administrator. */
   readonly url: string;
+  /** A crash and another start with the same port and durable queues. */
+  restart(): Promise<void>;
 }
 
 export async function startRabbitMqServer(): Promise<RabbitMqServer> {
@@ -45,15 +47,15 @@ export async function startRabbitMqServer(): Promise<RabbitMqServer> {
     environment,
     readyText: "epmd running",
   });
-  const server = await startServerProcess({
-    name: "rabbitmq-server",
-    program,
-    args: [],
-    environment,
-    readyText: "Server startup complete",
-  });
+  const readyText = "Server startup complete";
+  const start = () => startServerProcess({ name: "rabbitmq-server", program, args: [], environment, readyText });
+  let server = await start();
   return {
     url: `amqp://guest:guest@127.0.0.1:${port}/%2f`,
+    async restart() {
+      await server.kill();
+      server = await start();
+    },
     async [Symbol.asyncDispose]() {
       await server.kill();
       await mapper.kill();

@@ -11,6 +11,8 @@ export interface RedisServer {
   readonly port: number;
   /** Ends the process at once, like a crash; its values are lost. Idempotent. */
   kill(): Promise<void>;
+  /** A crash and another start with the same port and folder. Without `--appendonly yes` its values are lost. */
+  restart(): Promise<void>;
   /** The process stays, with its connections open, and does not answer until `resume`. */
   pause(): void;
   resume(): void;
@@ -30,19 +32,21 @@ export async function startRedisServer({ port, settings = [] }: RedisServerOptio
   const client = join(dirname(program), "redis-cli");
   const usedPort = port ?? (await freePort());
   const folder = await createTemporaryFolder();
-  const args = ["--port", String(usedPort), "--bind", "127.0.0.1", "--dir", folder.path, "--save", ""];
-  const server = await startServerProcess({
-    name: "redis-server",
-    program,
-    args: [...args, "--appendonly", "no", ...settings],
-    readyText: "Ready to accept connections",
-  });
+  const address = ["--port", String(usedPort), "--bind", "127.0.0.1", "--dir", folder.path, "--save", ""];
+  const args = [...address, "--appendonly", "no", ...settings];
+  const readyText = "Ready to accept connections";
+  const start = () => startServerProcess({ name: "redis-server", program, args, readyText });
+  let server = await start();
   return {
     url: `redis://127.0.0.1:${usedPort}`,
     port: usedPort,
     async kill() {
       await server.kill();
       await folder[Symbol.asyncDispose]();
+    },
+    async restart() {
+      await server.kill();
+      server = await start();
     },
     pause: () => void server.child.kill("SIGSTOP"),
     resume: () => void server.child.kill("SIGCONT"),

@@ -1,9 +1,8 @@
 /** Starts a real S3 server (moto) on a free port. */
-import { spawn, type ChildProcess } from "node:child_process";
-import { once } from "node:events";
 import { S3Client, type S3ClientConfig } from "@aws-sdk/client-s3";
 
 import { ensureMotoServer } from "./programs/s3.ts";
+import { startServerProcess } from "./server-process.ts";
 
 export interface S3Server {
   readonly endpoint: string;
@@ -15,7 +14,8 @@ export interface S3Server {
   stop(): Promise<void>;
 }
 
-const startTimeoutMs = 30_000;
+/** Its last part is the port that the system chose. */
+const readyText = /Running on (http:\/\/[\d.]+:\d+)/;
 
 export interface S3ServerOptions {
   /**
@@ -31,10 +31,9 @@ export async function startS3Server({ numCallsBeforeAuth = null }: S3ServerOptio
   if (numCallsBeforeAuth !== null) {
     Object.assign(environment, { INITIAL_NO_AUTH_ACTION_COUNT: String(numCallsBeforeAuth) });
   }
-  const child = spawn(program, ["-H", "127.0.0.1", "-p", "0"], { env: environment, stdio: ["ignore", "pipe", "pipe"] });
-  const endWithUs = (): void => void child.kill("SIGKILL");
-  process.once("exit", endWithUs);
-  const endpoint = await waitForEndpoint(child);
+  const args = ["-H", "127.0.0.1", "-p", "0"];
+  const server = await startServerProcess({ name: "The S3 server", program, args, environment, readyText });
+  const endpoint = readyText.exec(server.output)![1]!;
 
   const createClient = (options: S3ClientConfig = {}): S3Client =>
     new S3Client({
@@ -51,37 +50,7 @@ export async function startS3Server({ numCallsBeforeAuth = null }: S3ServerOptio
     createClient,
     async stop() {
       client.destroy();
-      process.off("exit", endWithUs);
-      if (child.exitCode !== null || child.signalCode !== null) return;
-      const exited = once(child, "exit");
-      child.kill("SIGTERM");
-      await exited;
+      await server.kill();
     },
   };
-}
-
-function waitForEndpoint(child: ChildProcess): Promise<string> {
-  return new Promise((resolve, reject) => {
-    let output = "";
-    const fail = (reason: string): void => {
-      clearTimeout(timer);
-      child.kill("SIGKILL");
-      reject(new Error(`The S3 server did not start (${reason}): ${output.slice(-2000)}`));
-    };
-    const timer = setTimeout(() => fail(`nothing after ${startTimeoutMs} ms`), startTimeoutMs);
-    const read = (chunk: Buffer): void => {
-      output += chunk.toString();
-      const match = /Running on (http:\/\/[\d.]+:\d+)/.exec(output);
-      if (match === null) return;
-      clearTimeout(timer);
-      // The rest is its access log, which is drained so that the pipe never fills.
-      output = "";
-      for (const stream of [child.stdout, child.stderr]) stream?.off("data", read).resume();
-      resolve(match[1]!);
-    };
-    child.stdout?.on("data", read);
-    child.stderr?.on("data", read);
-    child.once("error", (error) => fail(error.message));
-    child.once("exit", (code) => fail(`exit code ${code}`));
-  });
 }

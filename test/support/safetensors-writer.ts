@@ -2,7 +2,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
-export type SafetensorsDtype = "F32" | "F16" | "BF16" | "I8" | "U8" | "I32" | "I64";
+export type SafetensorsDtype = "F32" | "F16" | "BF16" | "F8_E4M3" | "I8" | "U8" | "I32" | "I64";
 
 export interface SafetensorsTensor {
   readonly name: string;

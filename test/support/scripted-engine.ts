@@ -12,6 +12,8 @@ export interface ScriptedEngine extends Engine {
   readonly requests: GenerationRequest[];
   readonly numAborted: number;
   readonly numRunning: number;
+  /** Settles `ready` of an engine that was created as loading. */
+  endLoading(error?: EngineError): void;
 }
 
 /** Waits until the request is aborted. */
@@ -21,15 +23,24 @@ export const hang = Symbol("hang");
 export type Script = readonly (string | Partial<RequestOutput> | Error | typeof hang | Promise<unknown>)[];
 
 /** The last output of a script without an error gets `finishReason` "stop" unless it has one. */
-export function createScriptedEngine(scriptOf: (request: GenerationRequest) => Script): ScriptedEngine {
+export function createScriptedEngine(
+  scriptOf: (request: GenerationRequest) => Script,
+  isLoading = false,
+): ScriptedEngine {
+  const loading = Promise.withResolvers<void>();
+  if (!isLoading) loading.resolve();
   const requests: GenerationRequest[] = [];
   let numAborted = 0;
   let numRunning = 0;
   return {
-    state: "ready",
+    state: isLoading ? "loading" : "ready",
     stall: null,
     failure: null,
-    ready: Promise.resolve(),
+    ready: loading.promise,
+    endLoading(error) {
+      if (error === undefined) loading.resolve();
+      else loading.reject(error);
+    },
     modelInfo: {
       architecture: "Scripted",
       maxModelLen: 512,

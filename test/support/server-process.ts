@@ -1,9 +1,11 @@
-/** Servers of the tests as child processes that end with the test. */
+/** Servers of the tests as child processes that end with the process that started them, however that ends. */
 import { spawn } from "node:child_process";
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { createServer } from "node:net";
 import type { AddressInfo } from "node:net";
+
+import { endWithRun } from "./end-with-run.ts";
 
 export interface ServerProgram {
   /** For errors. */
@@ -12,11 +14,13 @@ export interface ServerProgram {
   readonly args: readonly string[];
   readonly environment?: NodeJS.ProcessEnv;
   /** Printed when the server accepts connections. */
-  readonly readyText: string;
+  readonly readyText: string | RegExp;
 }
 
 export interface ServerProcess {
   readonly child: ChildProcess;
+  /** Printed until the server was ready. */
+  readonly output: string;
   /** Ends the process at once, like a crash. Idempotent. */
   kill(): Promise<void>;
 }
@@ -25,8 +29,9 @@ const startTimeoutMs = 60_000;
 
 export async function startServerProcess(server: ServerProgram): Promise<ServerProcess> {
   const { program, args, environment = process.env } = server;
-  // A group of its own, because a server may start others.
+  // A group of its own, because a server may start others. Ctrl-C does not reach it.
   const child = spawn(program, args, { env: environment, stdio: ["ignore", "pipe", "pipe"], detached: true });
+  endWithRun(child, { hasGroup: true });
   const killGroup = (): void => {
     try {
       if (child.pid !== undefined) process.kill(-child.pid, "SIGKILL");
@@ -34,12 +39,11 @@ export async function startServerProcess(server: ServerProgram): Promise<ServerP
       // It has ended.
     }
   };
-  process.once("exit", killGroup);
-  await untilReady(server, child, killGroup);
+  const output = await untilReady(server, child, killGroup);
   return {
     child,
+    output,
     async kill() {
-      process.off("exit", killGroup);
       const exited = child.exitCode === null && child.signalCode === null ? once(child, "exit") : null;
       killGroup();
       await exited;
@@ -47,7 +51,7 @@ export async function startServerProcess(server: ServerProgram): Promise<ServerP
   };
 }
 
-function untilReady({ name, readyText }: ServerProgram, child: ChildProcess, kill: () => void): Promise<void> {
+function untilReady({ name, readyText }: ServerProgram, child: ChildProcess, kill: () => void): Promise<string> {
   return new Promise((resolve, reject) => {
     let output = "";
     const fail = (reason: string): void => {
@@ -58,11 +62,11 @@ function untilReady({ name, readyText }: ServerProgram, child: ChildProcess, kil
     const timer = setTimeout(() => fail(`nothing after ${startTimeoutMs} ms`), startTimeoutMs);
     const read = (chunk: Buffer): void => {
       output += chunk.toString();
-      if (!output.includes(readyText)) return;
+      if (typeof readyText === "string" ? !output.includes(readyText) : !readyText.test(output)) return;
       clearTimeout(timer);
       // The rest is its log, which is drained so that the pipe never fills.
       for (const stream of [child.stdout, child.stderr]) stream?.off("data", read).resume();
-      resolve();
+      resolve(output);
     };
     child.stdout?.on("data", read);
     child.stderr?.on("data", read);

@@ -21,6 +21,10 @@ export interface TestAppOptions {
   readonly maxNumBodies?: number;
   readonly bodyIdleTimeoutMs?: number;
   readonly keepAliveMs?: number;
+  /** See `ServiceOptions`. */
+  readonly holdMs?: number;
+  /** The engine is loading until `engine.endLoading()`. */
+  readonly isLoading?: boolean;
 }
 
 export interface TestApp {
@@ -43,12 +47,14 @@ export function createTestApp({
   maxNumBodies,
   bodyIdleTimeoutMs = 60_000,
   keepAliveMs,
+  holdMs = 0,
+  isLoading = false,
 }: TestAppOptions = {}): TestApp {
   const engine = createScriptedEngine((request) => {
     if (typeof script !== "function") return script;
     return script(request.prompt.kind === "text" ? request.prompt.text : request.requestId);
-  });
-  const service = new Service({ maxNumRequests });
+  }, isLoading);
+  const service = new Service({ maxNumRequests, holdMs });
   service.engine = engine;
   const { maxBodyBytes = 100_000 } = config;
   const bodies = new BodyIntake({

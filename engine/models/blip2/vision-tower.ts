@@ -1,13 +1,13 @@
 /** BLIP-2's vision model: a ViT with a class token, one matrix for query, key and value, and a norm at the end. */
 import { multiHeadAttention } from "../../graph/contrib-ops.ts";
-import { add, concat, expand, reshape, shapeOf, split } from "../../graph/standard-ops.ts";
+import { add, reshape, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
-import { parameter, type GraphContext } from "../graph-context.ts";
+import type { GraphContext } from "../graph-context.ts";
 import { linear, type LinearLayer } from "../linear.ts";
+import { embedWithClassToken } from "../vision-transformer/class-token.ts";
 import { numPatches, type VisionConfig } from "../vision-transformer/config.ts";
 import { flattenPictures, layerNorm } from "../vision-transformer/encoder-layers.ts";
-import { embedPatches } from "../vision-transformer/patch-embedding.ts";
 
 /**
  * @param pixels float [numImages, channels, imageSize, imageSize].
@@ -16,7 +16,12 @@ import { embedPatches } from "../vision-transformer/patch-embedding.ts";
  */
 export function buildBlip2Vision(context: GraphContext, config: VisionConfig, prefix: string, pixels: Value): Value {
   const { graph } = context;
-  const tokens = embedPicture(context, config, prefix, pixels);
+  const names = {
+    convolution: { name: `${prefix}embeddings.patch_embedding`, hasBias: true },
+    classToken: `${prefix}embeddings.class_embedding`,
+    positions: `${prefix}embeddings.position_embedding`,
+  };
+  const tokens = embedWithClassToken(context, config, names, pixels);
   let hidden = flattenPictures(context, "vision.embedded", tokens);
   const shape = [pixels.shape[0]!, numPatches(config) + 1, config.hiddenSize] as const;
   const target = graph.constant("vision.batch_shape", "int64", [3], [-1, shape[1], shape[2]]);
@@ -27,24 +32,6 @@ export function buildBlip2Vision(context: GraphContext, config: VisionConfig, pr
   }
   const normalised = layerNorm(context, config, `${prefix}post_layernorm`, hidden);
   return reshape(graph, "vision.states", normalised, target, shape);
-}
-
-function embedPicture(context: GraphContext, config: VisionConfig, prefix: string, pixels: Value): Value {
-  const { graph } = context;
-  const { hiddenSize } = config;
-  const images = pixels.shape[0]!;
-  const patches = embedPatches(context, config, { name: `${prefix}embeddings.patch_embedding`, hasBias: true }, pixels);
-  const classEmbedding = parameter(context, `${prefix}embeddings.class_embedding`, [1, 1, hiddenSize]);
-  const oneByOne = graph.constant("vision.one_by_one", "int64", [2], [1, 1]);
-  const classTarget = concat(graph, "class.shape", [shapeOf(graph, "num_images", pixels, 1), oneByOne], 0);
-  const classTokens = expand(graph, "class.tokens", classEmbedding, classTarget, [images, 1, hiddenSize]);
-  const withClass = concat(graph, "patches.with_class", [classTokens, patches], 1);
-  const positions = parameter(context, `${prefix}embeddings.position_embedding`, [
-    1,
-    numPatches(config) + 1,
-    hiddenSize,
-  ]);
-  return add(graph, "vision.tokens", withClass, positions);
 }
 
 function encoderLayer(

@@ -1,8 +1,8 @@
 /** The CLIP vision tower: a class token before the patches, and a norm before the first layer. */
-import { add, concat, expand, shapeOf } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { unsupportedField } from "../config-field.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
+import { withClassToken } from "../vision-transformer/class-token.ts";
 import { numPatches, parseVisionConfig, type VisionConfig } from "../vision-transformer/config.ts";
 import { buildEncoderLayers, flattenPictures, layerNorm } from "../vision-transformer/encoder-layers.ts";
 import { embedPatches } from "../vision-transformer/patch-embedding.ts";
@@ -43,7 +43,6 @@ export const clipTower: VisionTower = {
 function embedPicture(context: GraphContext, config: VisionConfig, prefix: string, pixels: Value): Value {
   const { graph, weights, precision } = context;
   const { hiddenSize } = config;
-  const [images] = pixels.shape;
   const convolution = { name: `${prefix}embeddings.patch_embedding`, hasBias: false };
   const patches = embedPatches(context, config, convolution, pixels);
 
@@ -55,10 +54,7 @@ function embedPicture(context: GraphContext, config: VisionConfig, prefix: strin
     format: { kind: "plain", elementType: precision.activations },
   });
   const classEmbedding = graph.externalTensor(className, classWeight, [1, 1, hiddenSize]);
-  const oneByOne = graph.constant("vision.one_by_one", "int64", [2], [1, 1]);
-  const classTarget = concat(graph, "class.shape", [shapeOf(graph, "num_images", pixels, 1), oneByOne], 0);
-  const classTokens = expand(graph, "class.tokens", classEmbedding, classTarget, [images!, 1, hiddenSize]);
-  const withClass = concat(graph, "patches.with_class", [classTokens, patches], 1);
   const positionName = `${prefix}embeddings.position_embedding.weight`;
-  return add(graph, "embedded", withClass, parameter(context, positionName, [numPatches(config) + 1, hiddenSize]));
+  const positions = parameter(context, positionName, [numPatches(config) + 1, hiddenSize]);
+  return withClassToken(context, patches, { classToken: classEmbedding, positions, pixels });
 }

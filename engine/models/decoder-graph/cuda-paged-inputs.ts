@@ -1,5 +1,5 @@
 /** Decoding over a paged KV cache on CUDA: one PagedAttention node per layer, which finds tokens and blocks itself. */
-import { EngineError } from "../../contract/errors.ts";
+import { EngineError, invariant } from "../../contract/errors.ts";
 import { pagedAttention, rotatesInside } from "../../graph/paged-attention-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -28,7 +28,7 @@ export function createCudaPagedInputs(context: GraphContext, blockSize: number):
     () => (positions ??= tokenPlaces(context, values, sequenceBounds(context, values)).positions),
   );
 
-  return pagedInputs(context, values, (attention) => {
+  const attend = (attention: CachedAttention): Value => {
     const { name, layer, rotary, numHeads, numKvHeads, headDim, localWindowSize, scale } = attention;
     if (attention.seesWholeImages === true) {
       throw new EngineError(
@@ -55,7 +55,13 @@ export function createCudaPagedInputs(context: GraphContext, blockSize: number):
     graph.output(presentKey);
     graph.output(presentValue);
     return output;
-  });
+  };
+  return pagedInputs(context, values, { attend, convolve: withoutRecurrence, recur: withoutRecurrence });
+}
+
+/** `configureGraphs` has refused the model before. */
+function withoutRecurrence(): Value {
+  invariant(false, "recurrent layers have no paged form on cuda");
 }
 
 function runOf({ cumulativeLengths, pastLengths, blockTable }: PagedValues): Omit<PagedValues, "tokenIds" | "isImage"> {

@@ -19,6 +19,10 @@ export interface DecoderInputs {
   withImages(this: void, embedded: Value, numLevels: number): TokensWithImages;
   /** [N, numHeads * headDim], before the output projection; the layer's cache becomes inputs and outputs of the graph. */
   attend(this: void, attention: CachedAttention): Value;
+  /** A causal convolution of each channel over a sequence's tokens, and SiLU: [N, channels]. */
+  convolve(this: void, convolution: CachedConvolution): Value;
+  /** The gated delta rule over a sequence's tokens: float32 [N, numValueHeads * valueDim]. */
+  recur(this: void, recurrence: CachedRecurrence): Value;
 }
 
 export interface TokensWithImages {
@@ -45,6 +49,36 @@ export interface CachedAttention {
    * then has whole images; see `DecoderShape.keepsImagesWhole`. Default false.
    */
   readonly seesWholeImages?: boolean;
+}
+
+/** Its state is inputs and outputs of the graph; see `DecoderGraph`. */
+export interface CachedConvolution {
+  readonly name: string;
+  /** Index among the recurrent layers. */
+  readonly layer: number;
+  /** [N, channels]. */
+  readonly input: Value;
+  /** [channels, 1, kernelSize]. */
+  readonly kernel: Value;
+}
+
+/** Its state is inputs and outputs of the graph; see `DecoderGraph` and `gatedDeltaRule`. */
+export interface CachedRecurrence {
+  readonly name: string;
+  /** Index among the recurrent layers. */
+  readonly layer: number;
+  /** float32 [N, numKeyHeads * keyDim], scaled and normalised. */
+  readonly query: Value;
+  readonly key: Value;
+  /** float32 [N, numValueHeads * valueDim]. */
+  readonly value: Value;
+  /** float32 [N, numValueHeads] each. */
+  readonly decay: Value;
+  readonly beta: Value;
+  readonly numKeyHeads: number;
+  readonly numValueHeads: number;
+  readonly keyDim: number;
+  readonly valueDim: number;
 }
 
 export interface Rotary {

@@ -42,7 +42,7 @@ export function pagedValues({ graph }: GraphContext): PagedValues {
 export function pagedInputs(
   context: GraphContext,
   values: PagedValues,
-  attend: DecoderInputs["attend"],
+  mixing: Pick<DecoderInputs, "attend" | "convolve" | "recur">,
 ): DecoderInputs {
   const { graph } = context;
   return {
@@ -69,7 +69,7 @@ export function pagedInputs(
         levels: others.map((level, index) => chosenFor(`image_levels.${index}`, level, zero)),
       };
     },
-    attend,
+    ...mixing,
   };
 }
 

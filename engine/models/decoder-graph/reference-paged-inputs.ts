@@ -47,6 +47,7 @@ import {
   type RowRotation,
   type TokenPlaces,
 } from "./paged-inputs.ts";
+import { createPagedRecurrence } from "./paged-recurrence.ts";
 import { cachedTokens, imageTokens, tokens } from "./sizes.ts";
 import { numLaterImageTokens, withOneMore } from "./whole-images.ts";
 
@@ -67,13 +68,17 @@ interface PagedIndex {
 
 export function createReferencePagedInputs(context: GraphContext, blockSize: number): DecoderInputs {
   const values = pagedValues(context);
-  const index = createIndex(context, values, blockSize);
+  const bounds = sequenceBounds(context, values);
+  const index = createIndex(context, values, { bounds, blockSize });
   const rotate = createRowRotation(context, () => index.own.positions);
-  return pagedInputs(context, values, (attention) => {
-    if (attention.seesWholeImages === true && values.isImage !== null) {
-      index.until ??= endOfImages(context, index.own, values.isImage);
-    }
-    return attend(context, attention, { index, rotate, blockSize });
+  return pagedInputs(context, values, {
+    attend(attention) {
+      if (attention.seesWholeImages === true && values.isImage !== null) {
+        index.until ??= endOfImages(context, index.own, values.isImage);
+      }
+      return attend(context, attention, { index, rotate, blockSize });
+    },
+    ...createPagedRecurrence(context, { tokenIds: values.tokenIds, bounds, sequences: index.own.sequences }),
   });
 }
 
@@ -96,10 +101,16 @@ function endOfImages(context: GraphContext, { sequences, positions }: TokenPlace
   return add(graph, "tokens.until", positions, later);
 }
 
-function createIndex(context: GraphContext, values: PagedValues, blockSize: number): PagedIndex {
+function createIndex(
+  context: GraphContext,
+  values: PagedValues,
+  {
+    bounds: { starts, ends },
+    blockSize,
+  }: { readonly bounds: ReturnType<typeof sequenceBounds>; readonly blockSize: number },
+): PagedIndex {
   const { graph } = context;
   const { pastLengths, blockTable } = values;
-  const { starts, ends } = sequenceBounds(context, values);
   const own = tokenPlaces(context, values, { starts, ends });
 
   // The table may have columns beyond a sequence's end.

@@ -174,7 +174,12 @@ function outputProjection(config: DecoderConfig, name: string): LinearLayer {
 }
 
 /** `down(silu(gate(input)) * up(input))`. */
-function gatedPerceptron(context: GraphContext, config: DecoderConfig, name: string, input: Value): Value {
+export function gatedPerceptron(
+  context: GraphContext,
+  config: Pick<DecoderConfig, "hiddenSize" | "intermediateSize" | "hasMlpBias">,
+  name: string,
+  input: Value,
+): Value {
   const { graph, precision } = context;
   const { hiddenSize, intermediateSize, hasMlpBias: hasBias } = config;
   const layers = ["gate_proj", "up_proj"].map((part) => ({

@@ -17,6 +17,12 @@ export function readDecoderInterface(
   embedTokens: OnnxFile | null,
 ): DecoderExport {
   const { numLayers, numKvHeads, headDim, hiddenSize, vocabSize, takesPositions = false } = dimensions;
+  if (dimensions.recurrent !== undefined) {
+    throw new EngineError(
+      "unsupported_model",
+      `${decoder.name}: an export with recurrent layers is not supported; use the checkpoint's safetensors files.`,
+    );
+  }
   requireLayers(decoder, numLayers);
   const past = pastNames(numLayers, "past_key_values");
   const inputsName = embedTokens === null ? "input_ids" : "inputs_embeds";

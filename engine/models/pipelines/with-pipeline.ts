@@ -55,6 +55,7 @@ function ownWeights(weights: WeightSource): WeightSource {
       weights.prepared({ ...request, name: prefixed(request.name), sources: request.sources.map(prefixed) }),
     stored: (name, shape) => weights.stored(prefixed(name), shape),
     has: (name) => weights.has(prefixed(name)),
+    quantised: (name) => weights.quantised(prefixed(name)),
   };
 }
 

@@ -1,5 +1,4 @@
 /** Pictures in prompts of Pixtral and Mistral 3: row by row of squares, with a token at the end of each row. */
-import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import { embeddingsGrid } from "../../multimodal/embeddings-grid.ts";
@@ -9,6 +8,7 @@ import type { ImageSize } from "../../multimodal/processing-info.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
 import { selectTokenIds } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
+import { requiredToken } from "../required-token.ts";
 import { parsePixtralImageOptions, pixtralGrid, type PixtralImageOptions, type SquareGrid } from "./image-options.ts";
 
 /** Equals Hugging Face's PixtralProcessor. */
@@ -85,13 +85,4 @@ function encoderOptions({ preprocessorConfig, visionEncoder }: ProcessorContext)
     patch_size: patchSize,
     spatial_merge_size: visionEncoder.imageSize / patchSize,
   };
-}
-
-function requiredToken(tokenId: ProcessorContext["tokenId"], token: string): number {
-  const id = tokenId(token);
-  if (id !== null) return id;
-  throw new EngineError(
-    "invalid_checkpoint",
-    `tokenizer.json has no token ${token}, which prompts with pictures need for this model.`,
-  );
 }

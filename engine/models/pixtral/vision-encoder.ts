@@ -7,9 +7,10 @@ import { linear } from "../linear.ts";
 import { buildProjector, projectorPrefixes, towerPrefixes } from "../llava/definition.ts";
 import type { VisionEncoderDefinition } from "../model-definition.ts";
 import { patches } from "../qwen2-vl/patch-rotary.ts";
+import { rmsNorm } from "../rms-norm.ts";
 import { findPrefix } from "../weight-source.ts";
 import type { PixtralConfig } from "./config.ts";
-import { buildVisionTower, rmsNorm } from "./vision-tower.ts";
+import { buildVisionTower } from "./vision-tower.ts";
 
 const pixelValues = "pixel_values";
 const imageGrid = "image_grid_thw";

@@ -1,12 +1,12 @@
 /** Pixtral's vision tower: patches rotated by their row and column, RMS norms, gated perceptrons, no biases. */
-import { simplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
 import { add, multiply } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
-import { parameter, type GraphContext } from "../graph-context.ts";
+import type { GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate, type LinearLayer } from "../linear.ts";
 import { attendPatches } from "../qwen2-vl/patch-attention.ts";
 import { createPatchRotary, type PatchRotary } from "../qwen2-vl/patch-rotary.ts";
+import { rmsNorm } from "../rms-norm.ts";
 import type { PixtralVisionConfig } from "./config.ts";
 
 const RMS_NORM_EPSILON = 1e-5;
@@ -115,15 +115,4 @@ function gatedPerceptron(
   const gated = multiply(graph, `${name}.gated`, applyActivation(graph, `${name}.activation`, gate, activation), up);
   const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: embedDim, hasBias: false };
   return linear(context, gated, down, precision.vision);
-}
-
-/** @param input float [numPatches, size]. */
-export function rmsNorm(
-  context: GraphContext,
-  name: string,
-  input: Value,
-  { size, epsilon }: { readonly size: number; readonly epsilon: number },
-): Value {
-  const weight = parameter(context, `${name}.weight`, [size]);
-  return simplifiedLayerNormalization(context.graph, name, { input, weight, epsilon });
 }

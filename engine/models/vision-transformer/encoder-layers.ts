@@ -1,29 +1,57 @@
 /** The layers of a vision transformer: pre-norm, with attention between all tokens of a picture. */
 import { multiHeadAttention } from "../../graph/contrib-ops.ts";
-import { add, layerNormalization, reshape } from "../../graph/standard-ops.ts";
+import { add, layerNormalization, multiply, reshape } from "../../graph/standard-ops.ts";
 import type { Dimension, Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { linear, type LinearLayer } from "../linear.ts";
+import { rmsNorm } from "../rms-norm.ts";
 import type { VisionConfig } from "./config.ts";
+
+/** How a checkpoint names the parts of a layer, and which it has. */
+export interface LayerForm {
+  readonly firstNorm: string;
+  readonly attention: string;
+  /** The projection after attention, below `attention`. */
+  readonly output: string;
+  readonly secondNorm: string;
+  readonly hasQkvBias: boolean;
+  /** Norms of whole rows of queries and keys, below `attention`. */
+  readonly queryAndKeyNorms?: { readonly query: string; readonly key: string; readonly epsilon: number };
+  /** Learned factors [hiddenSize] of the results of attention and of the perceptron. */
+  readonly scales?: { readonly attention: string; readonly perceptron: string };
+  /** Default: layer norms, which have a bias. */
+  readonly norms?: "layer" | "rms";
+}
+
+const clipLayers: LayerForm = {
+  firstNorm: "layer_norm1",
+  attention: "self_attn",
+  output: "out_proj",
+  secondNorm: "layer_norm2",
+  hasQkvBias: true,
+};
+
+export interface EncoderInputs {
+  /** [tokens of all pictures, hiddenSize]. */
+  readonly embedded: Value;
+  /** The shape that `embedded` represents: [numImages, numTokens, hiddenSize]. */
+  readonly shape: PictureShape;
+  /** The wanted hidden states: 0 is `embedded`, n the output of the n-th layer. Later layers are not computed. */
+  readonly layers: readonly number[];
+  /** Default: that of CLIP and SigLIP. */
+  readonly form?: LayerForm;
+}
 
 /**
  * @param prefix Prefix of the layers' tensors, e.g. "vision_tower.encoder.layers."
- * @param embedded [tokens of all pictures, hiddenSize].
- * @param shape The shape that `embedded` represents: [numImages, numTokens, hiddenSize].
- * @param layers The wanted hidden states: 0 is `embedded`, n the output of the n-th layer. Later layers are not
- * computed.
  * @returns For each of `layers`, [numImages, numTokens, hiddenSize].
  */
 export function buildEncoderLayers(
   context: GraphContext,
   config: VisionConfig,
   prefix: string,
-  {
-    embedded,
-    shape,
-    layers,
-  }: { readonly embedded: Value; readonly shape: PictureShape; readonly layers: readonly number[] },
+  { embedded, shape, layers, form = clipLayers }: EncoderInputs,
 ): Value[] {
   const { graph } = context;
   const batchShape = graph.constant("vision.batch_shape", "int64", [3], [-1, shape[1], shape[2]]);
@@ -36,7 +64,7 @@ export function buildEncoderLayers(
   };
   keep(0);
   for (let layer = 0; layer < Math.max(...layers); layer++) {
-    hidden = encoderLayer(context, config, `${prefix}${layer}`, hidden, { batchShape, shape });
+    hidden = encoderLayer(context, config, `${prefix}${layer}`, hidden, { batchShape, shape, form });
     keep(layer + 1);
   }
   return layers.map((layer) => wanted.get(layer)!);
@@ -62,32 +90,46 @@ function encoderLayer(
   config: VisionConfig,
   name: string,
   hidden: Value,
-  { batchShape, shape }: { readonly batchShape: Value; readonly shape: PictureShape },
+  { batchShape, shape, form }: { readonly batchShape: Value; readonly shape: PictureShape; readonly form: LayerForm },
 ): Value {
   const { graph, precision } = context;
   const { hiddenSize, intermediateSize, numHeads } = config;
-  const layer = (part: string, inFeatures: number, outFeatures: number): LinearLayer => ({
+  const layer = (part: string, inFeatures: number, outFeatures: number, hasBias = true): LinearLayer => ({
     name: `${name}.${part}`,
     inFeatures,
     outFeatures,
-    hasBias: true,
+    hasBias,
   });
+  const norm = (part: string, input: Value): Value =>
+    form.norms === "rms"
+      ? rmsNorm(context, `${name}.${part}`, input, { size: hiddenSize, epsilon: config.layerNormEpsilon })
+      : layerNorm(context, config, `${name}.${part}`, input);
+  const scaled = (part: string | undefined, value: Value): Value =>
+    part === undefined
+      ? value
+      : multiply(graph, `${name}.${part}.scaled`, value, parameter(context, `${name}.${part}`, [hiddenSize]));
 
-  const attentionInput = layerNorm(context, config, `${name}.layer_norm1`, hidden);
-  const projected = (part: "q" | "k" | "v"): Value => {
-    const projection = layer(`self_attn.${part}_proj`, hiddenSize, hiddenSize);
+  const attention = `${name}.${form.attention}`;
+  const attentionInput = norm(form.firstNorm, hidden);
+  const projected = (part: "q" | "k" | "v", normName?: string): Value => {
+    const projection = layer(`${form.attention}.${part}_proj`, hiddenSize, hiddenSize, form.hasQkvBias);
     const flat = linear(context, attentionInput, projection, precision.vision);
-    return reshape(graph, `${name}.self_attn.${part}`, flat, batchShape, shape);
+    const epsilon = form.queryAndKeyNorms?.epsilon ?? 0;
+    const normalised =
+      normName === undefined ? flat : rmsNorm(context, `${attention}.${normName}`, flat, { size: hiddenSize, epsilon });
+    return reshape(graph, `${attention}.${part}`, normalised, batchShape, shape);
   };
-  const [query, key, value] = [projected("q"), projected("k"), projected("v")];
-  const attended = multiHeadAttention(graph, `${name}.self_attn`, { query, key, value, numHeads });
-  const flat = flattenPictures(context, `${name}.self_attn.flat`, attended);
-  const attention = linear(context, flat, layer("self_attn.out_proj", hiddenSize, hiddenSize), precision.vision);
-  const middle = add(graph, `${name}.after_attention`, hidden, attention);
+  const query = projected("q", form.queryAndKeyNorms?.query);
+  const key = projected("k", form.queryAndKeyNorms?.key);
+  const attended = multiHeadAttention(graph, attention, { query, key, value: projected("v"), numHeads });
+  const flat = flattenPictures(context, `${attention}.flat`, attended);
+  const output = layer(`${form.attention}.${form.output}`, hiddenSize, hiddenSize);
+  const added = scaled(form.scales?.attention, linear(context, flat, output, precision.vision));
+  const middle = add(graph, `${name}.after_attention`, hidden, added);
 
-  const perceptronInput = layerNorm(context, config, `${name}.layer_norm2`, middle);
+  const perceptronInput = norm(form.secondNorm, middle);
   const up = linear(context, perceptronInput, layer("mlp.fc1", hiddenSize, intermediateSize), precision.vision);
   const activated = applyActivation(graph, `${name}.mlp.activation`, up, config.activation);
   const down = linear(context, activated, layer("mlp.fc2", intermediateSize, hiddenSize), precision.vision);
-  return add(graph, `${name}.after_mlp`, middle, down);
+  return add(graph, `${name}.after_mlp`, middle, scaled(form.scales?.perceptron, down));
 }

@@ -7,6 +7,8 @@ import type { RunpodWorkerSettings } from "./runpod-api.ts";
 
 export interface JobSourceSettings {
   readonly leaseMs: number;
+  /** Deliveries after which a job is rejected. */
+  readonly maxNumDeliveries: number;
   /** Region of the AWS settings; null if the SDK finds it itself. */
   readonly awsRegion: string | null;
   /** The answer to `GET /v1/models`, for queues whose jobs may ask for it. */
@@ -31,6 +33,9 @@ const kinds: Readonly<Record<string, (address: URL, runpod: RunpodSettings) => O
   amqps: openAmqp,
   nats: openNats,
   "nats+tls": openNats,
+  pubsub: ({ host, pathname }) => openPubSub(`${host}${pathname}`, null),
+  /** For emulators: without TLS and credentials. */
+  "pubsub+http": ({ host, pathname }) => openPubSub(pathname.slice(1), `http://${host}`),
   runpod(_, { pingMs, ...settings }) {
     const worker = toRunpodWorker(settings);
     return async ({ listModels, logger }) => {
@@ -103,6 +108,19 @@ function openNats({ host, pathname, protocol, searchParams, username, password }
     const { createNatsJobSource } = await import("./nats-job-source.ts");
     const tls = protocol === "nats+tls:";
     return createNatsJobSource({ server: host, user, tls, stream, consumer, deadLetterSubject, leaseMs });
+  };
+}
+
+function openPubSub(path: string, emulatorUrl: string | null): OpenJobSource {
+  const [project, subscription, ...rest] = path.split("/");
+  if (!project || !subscription || rest.length > 0) {
+    const form =
+      emulatorUrl === null ? "pubsub://project/subscription" : "pubsub+http://host:port/project/subscription";
+    throw new ConfigError([`JOB_SOURCE names no project and subscription: write ${form}.`]);
+  }
+  return async ({ leaseMs, maxNumDeliveries, logger }) => {
+    const { createPubSubJobSource } = await import("./pubsub-job-source.ts");
+    return createPubSubJobSource({ project, subscription, emulatorUrl, leaseMs, maxNumDeliveries, logger });
   };
 }
 

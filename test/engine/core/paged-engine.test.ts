@@ -24,7 +24,9 @@ const shapes: readonly Partial<SamplingParams>[] = [
   { temperature: 0, promptLogprobs: 1 },
 ];
 
-describe.for(["llama", "mistral", "llava-default"] as const)("%s", (name) => {
+describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (name) => {
+  /** Blocks have no recurrent states. */
+  const reusesPrefixes = name !== "qwen3.5";
   let cache: TemporaryFolder;
   let golden: GoldenModel;
 
@@ -81,7 +83,7 @@ describe.for(["llama", "mistral", "llava-default"] as const)("%s", (name) => {
     const numShared = Math.floor((promptTokenIds.length - 1) / blockSize) * blockSize;
     for (let index = 1; index < 6; index++) {
       expect(engine.tokensOf(`${index}`)).toEqual(engine.tokensOf("0"));
-      expect(engine.generations.get(`${index}`)!.outputs[0]!.numCachedTokens).toBe(numShared);
+      expect(engine.generations.get(`${index}`)!.outputs[0]!.numCachedTokens).toBe(reusesPrefixes ? numShared : 0);
     }
   });
 
@@ -139,7 +141,7 @@ describe.for(["llama", "mistral", "llava-default"] as const)("%s", (name) => {
       { numRuns: 25, seed: 11 },
     );
     expect(numPreemptions).toBeGreaterThan(0);
-    expect(numHits).toBeGreaterThan(0);
+    expect(numHits > 0).toBe(reusesPrefixes);
   });
 });
 

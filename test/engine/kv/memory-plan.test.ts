@@ -37,6 +37,7 @@ test("a token of LLaVA-1.5-7B takes half a MiB of KV in float16, a sequence 2 Gi
   // 2 (key and value) * 32 layers * 32 heads * 128 numbers * 2 bytes = 524,288.
   expect(planKvCache(llava7b, { numSlots: 8, maxLen: 4096 })).toEqual({
     bytesPerToken: 524_288,
+    stateBytesPerSequence: 0,
     bytesPerSequence: 2 * gibibyte,
     reservedBytes: 16 * gibibyte,
     blocks: null,
@@ -47,9 +48,28 @@ test("a token of SmolLM2-135M takes 45 KiB of KV in float32, a sequence 90 MiB",
   // 2 * 30 layers * 3 heads * 64 numbers * 4 bytes = 46,080; of 2048 tokens 94,371,840.
   expect(planKvCache(smolLm2135m, { numSlots: 32, maxLen: 2048 })).toEqual({
     bytesPerToken: 46_080,
+    stateBytesPerSequence: 0,
     bytesPerSequence: 90 * mebibyte,
     reservedBytes: 2880 * mebibyte,
     blocks: null,
+  });
+});
+
+test("recurrent states add the same bytes to a sequence of any length, and twice as many with blocks", () => {
+  const recurrent = { numLayers: 18, numChannels: 6144, kernelSize: 4, numHeads: 16, keyDim: 128, valueDim: 128 };
+  const hybrid = { ...smolLm2135m, recurrent };
+  // 18 layers * (16 * 128 * 128 + 3 * 6144 numbers) * 4 bytes.
+  const stateBytes = 20_201_472;
+  expect(planKvCache(hybrid, { numSlots: 8, maxLen: 2048 })).toMatchObject({
+    stateBytesPerSequence: stateBytes,
+    bytesPerSequence: 90 * mebibyte + stateBytes,
+    reservedBytes: 8 * (90 * mebibyte + stateBytes),
+  });
+  const blocks = { blockSize: 16, numBlocks: 129, numTokens: 2048 };
+  // A pair for each sequence, and one for padding.
+  expect(planKvCache(hybrid, { numSlots: 8, maxLen: 2048 }, blocks)).toMatchObject({
+    stateBytesPerSequence: 2 * stateBytes,
+    reservedBytes: 46_080 * 16 * 129 + 18 * stateBytes,
   });
 });
 

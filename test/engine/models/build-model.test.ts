@@ -169,3 +169,11 @@ test("the same checkpoint is built once, and another precision has another conte
   const quantised = await buildFrom(checkpointFolder, { cacheFolder: folder.path, dtype: "int8" });
   expect(quantised.contentHash).not.toBe(first.contentHash);
 });
+
+test.for(["cuda", "webgpu"] as const)("recurrent layers are refused on %s before anything is built", async (device) => {
+  await using cache = await createTemporaryFolder();
+  const { checkpointFolder } = await loadGoldens("qwen3.5");
+  await expect(buildFrom(checkpointFolder, { cacheFolder: cache.path, dtype: "auto", device })).rejects.toThrow(
+    `Qwen3_5ForCausalLM has layers with a recurrent state, which only the device cpu computes; the device is ${device}.`,
+  );
+});

@@ -17,6 +17,7 @@ const llama = { architectures: ["LlamaForCausalLM"], hidden_size: 64, num_attent
 const mistral = { ...llama, architectures: ["MistralForCausalLM"], num_key_value_heads: 4 };
 const qwen2 = { ...llama, architectures: ["Qwen2ForCausalLM"], num_key_value_heads: 4 };
 const qwen3 = { ...qwen2, architectures: ["Qwen3ForCausalLM"] };
+const qwen35 = { architectures: ["Qwen3_5ForCausalLM"], model_type: "qwen3_5_text", num_hidden_layers: 4 };
 const llava = {
   architectures: ["LlavaForConditionalGeneration"],
   text_config: { hidden_size: 64, num_attention_heads: 4 },
@@ -120,6 +121,53 @@ const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, m
   [
     { architectures: ["Gemma3ForConditionalGeneration"], text_config: { model_type: "gemma2" } },
     'config.json: text_config.model_type = "gemma2" is not supported',
+  ],
+  [{ ...qwen35, num_experts: 128 }, "config.json: num_experts = 128 is not supported"],
+  [
+    { ...qwen35, architectures: ["Qwen3_5MoeForConditionalGeneration"] },
+    "The architecture Qwen3_5MoeForConditionalGeneration is not supported",
+  ],
+  [
+    {
+      architectures: ["Qwen3_5ForConditionalGeneration"],
+      vision_config: { model_type: "qwen3_5", out_hidden_size: 4096, deepstack_visual_indexes: [8] },
+    },
+    "config.json: vision_config.deepstack_visual_indexes = [8] is not supported: only the features of the last layer are used",
+  ],
+  [
+    { architectures: ["Qwen3_5ForConditionalGeneration"], vision_config: { model_type: "qwen3_vl" } },
+    'config.json: vision_config.model_type = "qwen3_vl" is not supported',
+  ],
+  [
+    { architectures: ["Qwen3_5ForConditionalGeneration"], text_config: { num_experts: 256 } },
+    "config.json: text_config.num_experts = 256 is not supported",
+  ],
+  [{ ...qwen35, attn_output_gate: false }, "config.json: attn_output_gate = false is not supported"],
+  [{ ...qwen35, hidden_act: "gelu" }, 'config.json: hidden_act = "gelu" is not supported'],
+  [{ ...qwen35, layer_types: ["linear_attention", "full_attention"] }, "is not supported: there are 4 layers"],
+  [
+    { ...qwen35, layer_types: Array.from({ length: 4 }, () => "sliding_attention") },
+    "is not supported: supported are linear_attention and full_attention",
+  ],
+  [
+    { ...qwen35, full_attention_interval: 8 },
+    'config.json: layer_types = "(every 8th full)" is not supported: no layer has full_attention',
+  ],
+  [
+    { ...qwen35, linear_num_value_heads: 24 },
+    "config.json: linear_num_value_heads = 24 is not supported: it is not a multiple of the 16 key heads",
+  ],
+  [
+    { ...qwen35, rope_parameters: { mrope_section: [24, 20, 20] } },
+    "config.json: rope_parameters.mrope_section = [24,20,20] is not supported: their sum must be half of the 64 rotated dimensions of a head",
+  ],
+  [
+    { ...qwen35, rope_parameters: { mrope_interleaved: false } },
+    "config.json: rope_parameters.mrope_interleaved = false is not supported",
+  ],
+  [
+    { ...qwen35, partial_rotary_factor: 0.1 },
+    "config.json: rope_parameters.partial_rotary_factor = 0.1 is not supported: 25 of 256 dimensions is not a multiple of 8",
   ],
   [{ ...qwen3, head_dim: 20 }, "config.json: head_dim = 20 is not supported"],
   [{ ...qwen3, mlp_bias: true }, "config.json: mlp_bias = true is not supported"],

@@ -1,5 +1,6 @@
 /** Runs a built model's graphs directly, without an engine: KV slots bound in place, runs of any shape. */
 import type { DeviceName } from "../../../engine/contract/config.ts";
+import { StateCache } from "../../../engine/kv/state-cache.ts";
 import type { BuiltModel } from "../../../engine/models/built-model.ts";
 import type { IoBinding } from "../../../engine/runtime/io-binding.ts";
 import { Session } from "../../../engine/runtime/session.ts";
@@ -39,6 +40,7 @@ export class DirectDecoder implements Disposable {
   readonly #binding: IoBinding;
   // By number of slots: tensors over the same memory, if it is the host's.
   readonly #caches = new Map<number, ReadonlyMap<string, Tensor>>();
+  readonly #states: StateCache | null;
 
   constructor(model: BuiltModel, options: DirectDecoderOptions) {
     this.#model = model;
@@ -46,6 +48,8 @@ export class DirectDecoder implements Disposable {
     this.#session = loadSession(model, model.decoder.path, options);
     this.#binding = this.#session.createBinding();
     this.#caches.set(options.numSlots, this.#allocateCaches());
+    const { recurrent } = model.decoder;
+    this.#states = recurrent === undefined ? null : new StateCache(this.#session, recurrent, options.numSlots);
   }
 
   /** Row-major [logitRows.length, vocabSize]. */
@@ -77,6 +81,11 @@ export class DirectDecoder implements Disposable {
     if (takesPositions) {
       const places = tokenIds.flatMap((ids, slot) => ids.map((_, index) => numComputed[slot]! + index));
       inputs.positions = int64((given ?? [places, places, places]).flat(), [3, places.length]);
+    }
+    if (this.#states !== null) {
+      for (const [slot, computed] of numComputed.entries()) if (computed === 0) this.#states.clear(slot);
+      inputs.updates_state = Tensor.fromTypedArray("bool", new Uint8Array(numSlots).fill(1), [numSlots]);
+      for (const [name, tensor] of this.#states.view(0, numSlots).tensors) this.#bindInPlace(name, tensor);
     }
     const logits = new Float32Array(logitRows.length * vocabSize);
     using output = Tensor.fromTypedArray("float32", logits, [logitRows.length, vocabSize]);
@@ -119,10 +128,12 @@ export class DirectDecoder implements Disposable {
         }),
       );
     this.#caches.set(numSlots, caches);
-    for (const [name, tensor] of caches) {
-      this.#binding.bindInput(`past.${name}`, tensor);
-      this.#binding.bindOutput(`present.${name}`, tensor);
-    }
+    for (const [name, tensor] of caches) this.#bindInPlace(name, tensor);
+  }
+
+  #bindInPlace(name: string, tensor: Tensor): void {
+    this.#binding.bindInput(`past.${name}`, tensor);
+    this.#binding.bindOutput(`present.${name}`, tensor);
   }
 
   #cacheShape(numSlots: number): number[] {

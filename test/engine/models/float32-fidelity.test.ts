@@ -14,6 +14,7 @@ const checkpoints = [
   "llama",
   "qwen2",
   "qwen3",
+  "qwen3.5",
   "mistral",
   "llava-default",
   "llava-full",

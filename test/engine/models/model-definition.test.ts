@@ -93,6 +93,16 @@ const checkpoints: readonly {
       { width: 90, height: 90 },
     ],
   },
+  {
+    name: "internvl3",
+    isOfHub: true,
+    // Tiles of 28: one tile, two with the whole picture, and a shape with several equally good grids.
+    sizes: [
+      { width: 28, height: 28 },
+      { width: 56, height: 28 },
+      { width: 200, height: 100 },
+    ],
+  },
 ];
 
 for (const { name, isOfHub = false, sizes, isTaken } of checkpoints) {

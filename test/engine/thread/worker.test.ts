@@ -19,6 +19,7 @@ class EngineThread implements AsyncDisposable {
   readonly #outputs: EngineCoreOutput[] = [];
   readonly #exited: Promise<unknown>;
   #waiting: (() => boolean)[] = [];
+  /** The first message but those about phases of the start. */
   first: Promise<FromEngineThread>;
   failure: FromEngineThread | null = null;
   /** All output so far. */
@@ -27,7 +28,7 @@ class EngineThread implements AsyncDisposable {
   constructor(golden: GoldenModel, overrides: Partial<EngineConfig> = {}) {
     const { port1, port2 } = new MessageChannel();
     this.#worker = new Worker(new URL("../../../engine/thread/worker.ts", import.meta.url), {
-      workerData: { optionsPort: port2, progress: new StepProgress().buffer },
+      workerData: { optionsPort: port2, progress: new StepProgress().buffer, cudaDeviceId: null },
       transferList: [port2],
       stderr: true,
     });
@@ -38,7 +39,9 @@ class EngineThread implements AsyncDisposable {
       this.#worker.once("exit", resolve);
     });
     this.first = new Promise((resolve, reject) => {
-      this.#worker.once("message", resolve);
+      this.#worker.on("message", (message: FromEngineThread) => {
+        if (message.kind !== "phase") resolve(message);
+      });
       this.#worker.once("error", reject);
     });
     this.#worker.on("message", (message: FromEngineThread) => {

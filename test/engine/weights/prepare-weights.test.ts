@@ -136,6 +136,9 @@ function convertWhole(values: Float32Array, rows: number, columns: number, forma
       const { weight, scales } = quantizePerChannel(values, rows, columns);
       return { shape: [columns, rows], weight: hashOf(weight.buffer), scales: hashOf(scales.buffer) };
     }
+    case "stored-blocks":
+    case "stored-channels":
+      throw new Error(`float weights have no codes of ${format.kind}`);
     default:
       return format satisfies never;
   }

@@ -18,6 +18,7 @@ const elementTypes = {
   F32: "float32",
   F16: "float16",
   BF16: "bfloat16",
+  F8_E4M3: "float8e4m3",
   I8: "int8",
   U8: "uint8",
   I32: "int32",
@@ -113,7 +114,7 @@ const lies: readonly [claim: string, header: unknown, dataBytes: number, message
   ["a negative size", { a: f32([-2, -1], 0, 8) }, 8, /Tensor a .* has no shape/],
   ["a fractional offset", { a: f32([1], 0.5, 4.5) }, 8, /Tensor a .* has no offsets/],
   ["an offset that is no number", { a: f32([1], "0", 4) }, 4, /Tensor a .* has no offsets/],
-  ["an unknown dtype", { a: { dtype: "F8_E4M3", shape: [4], data_offsets: [0, 4] } }, 4, /Tensor a .* "F8_E4M3"/],
+  ["an unknown dtype", { a: { dtype: "F8_E5M2", shape: [4], data_offsets: [0, 4] } }, 4, /Tensor a .* "F8_E5M2"/],
   ["a tensor that is no object", { a: 3 }, 0, /Tensor a .* not described/],
   ["a header that is a list", [1, 2], 0, /header that is not an object/],
 ];

@@ -234,7 +234,11 @@ test("standard input and output carry lines, and the log goes elsewhere", async 
 });
 
 test.for<[string, string[], RegExp]>([
-  ["no files", [], /^fovea: batch needs --input: a file, or -\.\nfovea: batch needs --output: a file, or -\.\n$/],
+  [
+    "no files",
+    [],
+    /^fovea: batch needs --input: a file, s3:\/\/bucket\/key, or -\.\nfovea: batch needs --output: a file, s3:/,
+  ],
   ["an input that is not there", ["--input", "/nowhere", "--output", "-"], /--input \/nowhere cannot be read: ENOENT/],
   ["one file for both", ["--input", "package.json", "--output", "package.json"], /are the same file, package\.json/],
   [

@@ -4,6 +4,7 @@ import { expect, test } from "vitest";
 import { createEngine } from "../../../../engine/index.ts";
 import { gemma3Definition } from "../../../../engine/models/gemma3/definition.ts";
 import { createGraphContext } from "../../../../engine/models/graph-context.ts";
+import { resolveKvLayout, resolveKvPrecision } from "../../../../engine/models/kv-layout.ts";
 import { imaginedWeights } from "../../../../engine/models/weight-source.ts";
 import { writeHubCheckpoint } from "../../../support/hub-checkpoints.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
@@ -34,6 +35,14 @@ const plain = (elementType: "float16" | "bfloat16") => {
   const format = { kind: "plain", elementType } as const;
   return { activations: elementType, linear: format, head: format, vision: format };
 };
+
+test("neither blocks on cuda nor 8-bit keys and values are chosen by themselves", async () => {
+  const file = new URL("../../../fixtures/hub/gemma3/v4/config.json", import.meta.url);
+  const checkpoint = { config: JSON.parse(await readFile(file, "utf8")) as unknown, onnxFileNames: null };
+  expect(resolveKvLayout({ device: "cuda" }, checkpoint)).toEqual({ kind: "slots" });
+  const settings = { device: "cpu", dtype: "int8" } as const;
+  expect(resolveKvPrecision(settings, { kind: "slots" }, checkpoint)).toEqual({ kind: "activations" });
+});
 
 test.for([
   ["float16", "slots", "exceed the range of float16; set DTYPE to float32, or to bfloat16 on cuda"],

@@ -1,0 +1,74 @@
+/** InternVL: InternViT encodes every tile of a picture, and squares of its patches become embeddings. */
+import { layerNormalization, slice } from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import { parameter, projectorContext, type GraphContext } from "../graph-context.ts";
+import { buildDecoderGraph } from "../llama/decoder-graph.ts";
+import { decoderDimensions } from "../llama/definition.ts";
+import { buildProjector, decoderNames, projectorPrefixes } from "../llava/definition.ts";
+import type { ConfiguredModel, ModelDefinition } from "../model-definition.ts";
+import { createTileEncoder } from "../tiles/tile-encoder.ts";
+import { patchesPerSide } from "../vision-transformer/config.ts";
+import { flattenPictures } from "../vision-transformer/encoder-layers.ts";
+import { shufflePixels } from "../vision-transformer/pixel-shuffle.ts";
+import { findPrefix } from "../weight-source.ts";
+import { parseInternVlConfig, type InternVlConfig } from "./config.ts";
+import { internVlInputs } from "./processor.ts";
+import { buildInternVision } from "./vision-tower.ts";
+
+export const internVlDefinition: ModelDefinition = {
+  architecture: "InternVLForConditionalGeneration",
+  images: internVlInputs,
+  configure(json): ConfiguredModel {
+    const config = parseInternVlConfig(json);
+    const { text } = config;
+    return {
+      decoder: decoderDimensions(text),
+      maxPositionEmbeddings: text.maxPositionEmbeddings,
+      imageTokenId: config.imageTokenId,
+      visionEncoder: createTileEncoder({
+        ...config.vision,
+        numImageTokens: config.numImageTokens,
+        hiddenSize: text.hiddenSize,
+        hasProjector: true,
+        // InternVLProcessor asks for tiles whatever preprocessor_config.json says.
+        imageOptions: { crop_to_patches: true },
+        embed: (context, pixels) => embedTiles(context, config, pixels),
+      }),
+      buildDecoder(context, maxModelLen) {
+        const names = decoderNames(context.weights);
+        buildDecoderGraph(context, { config: text, ...names, acceptsImages: true, maxModelLen });
+      },
+    };
+  },
+};
+
+/** PyTorch's default. */
+const PROJECTOR_NORM_EPSILON = 1e-5;
+
+/** Pixels of tiles, [numTiles, ...], to [numTiles * numImageTokens, hiddenSize], tile after tile. */
+function embedTiles(context: GraphContext, config: InternVlConfig, pixels: Value): Value {
+  const { graph, weights } = context;
+  const { vision, text, square } = config;
+  const states = buildInternVision(context, vision, pixels, config.featureLayer);
+  const patches = flattenPictures(
+    context,
+    "patches.states",
+    slice(graph, "patches.only", states, { axis: 1, start: 1 }),
+  );
+  const shape = { side: patchesPerSide(vision), square, hiddenSize: vision.hiddenSize };
+  const projector = projectorContext(context, shufflePixels(context, patches, shape));
+  const inFeatures = vision.hiddenSize * square ** 2;
+  const name = `${findPrefix(weights, projectorPrefixes, "layer_norm.weight")}layer_norm`;
+  const normalised = layerNormalization(graph, name, projector.input, {
+    weight: parameter(projector.context, `${name}.weight`, [inFeatures]),
+    bias: parameter(projector.context, `${name}.bias`, [inFeatures]),
+    epsilon: PROJECTOR_NORM_EPSILON,
+  });
+  const projection = {
+    activation: config.projectorActivation,
+    hasBias: true,
+    inFeatures,
+    outFeatures: text.hiddenSize,
+  };
+  return buildProjector(projector.context, projection, normalised);
+}

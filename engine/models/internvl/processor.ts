@@ -1,0 +1,90 @@
+/** Pictures in prompts of InternVL: the embeddings of all tiles between two tokens. */
+import { EngineError } from "../../contract/errors.ts";
+import { moduleUrl } from "../../module-url.ts";
+import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
+import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
+import { pictureFields } from "../../multimodal/picture-fields.ts";
+import type { ImageSize } from "../../multimodal/processing-info.ts";
+import { scalingOptions } from "../../multimodal/processor-options.ts";
+import { selectTokenIds } from "../../multimodal/prompt-update.ts";
+import type { ProcessorContext } from "../model-definition.ts";
+import { requiredToken } from "../required-token.ts";
+import {
+  internGrid,
+  largestInternSize,
+  numInternTiles,
+  parseInternTileOptions,
+  type InternTileOptions,
+} from "./tiles.ts";
+
+/** Equals Hugging Face's InternVLProcessor for images; videos are not supported. */
+export const internVlInputs: MultiModalInputs<ProcessorContext> = {
+  pixelProgram: moduleUrl("./pixel-program", import.meta.url),
+  createProcessingInfo(context) {
+    const { numImageTokens } = context.visionEncoder;
+    const options = checkedOptions(context);
+    const count = (size: ImageSize): number => numInternTiles(internGrid(size, options)) * numImageTokens;
+    const imageSizeWithMostFeatures = largestInternSize(options);
+    return {
+      supportedLimits: { image: null },
+      // A tile and the tokens around it.
+      minTokensPerItem: numImageTokens + 2,
+      maxTokensPerItem: count(imageSizeWithMostFeatures),
+      imageSizeWithMostFeatures,
+      numImageTokens: count,
+    };
+  },
+  createDummyInputs(info, { imageToken }) {
+    return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
+  },
+  createProcessor(_, context) {
+    const { imageToken, imageTokenId, preprocessorConfig, pixels, tokenId, visionEncoder } = context;
+    const { numImageTokens } = visionEncoder;
+    const imageStart = requiredToken(tokenId, "<img>");
+    const imageEnd = requiredToken(tokenId, "</img>");
+    return {
+      imagePlaceholder: imageToken,
+      imagePlaceholderTokenIds: [imageTokenId],
+      options: preprocessorConfig,
+      requestOptions: new Set(["crop_to_patches", "min_patches", "max_patches", "resample", ...scalingOptions]),
+      checkOptions: parseInternTileOptions,
+      numImageTokens: (size, options) =>
+        numInternTiles(internGrid(size, parseInternTileOptions(options))) * numImageTokens,
+      ...pictureFields(pixels, ["pixel_values"]),
+      promptUpdates(items, options) {
+        const parsed = parseInternTileOptions(options);
+        return [
+          {
+            mode: "replacement",
+            target: [imageTokenId],
+            content(itemIndex) {
+              const length = numEmbeddings(items[itemIndex]!, parsed, numImageTokens);
+              const features = Array.from({ length }, () => imageTokenId);
+              return { full: [imageStart, ...features, imageEnd], isEmbed: selectTokenIds(imageTokenId) };
+            },
+          },
+        ];
+      },
+    };
+  },
+};
+
+/** Throws EngineError `invalid_argument` for embeddings of a part of a tile. */
+function numEmbeddings(item: UpdateItem, options: InternTileOptions, numImageTokens: number): number {
+  if (item.kind === "image") return numInternTiles(internGrid(item.imageSize, options)) * numImageTokens;
+  if (item.numEmbeddings % numImageTokens === 0) return item.numEmbeddings;
+  throw new EngineError(
+    "invalid_argument",
+    `This model has ${numImageTokens} embeddings for each tile of a picture; got ${item.numEmbeddings}, which is not a multiple.`,
+  );
+}
+
+/** Throws EngineError like `parseInternTileOptions`, and `invalid_checkpoint` for tiles that the encoder does not accept. */
+function checkedOptions({ preprocessorConfig, visionEncoder: { imageSize } }: ProcessorContext): InternTileOptions {
+  const options = parseInternTileOptions(preprocessorConfig);
+  if (options.tile === imageSize) return options;
+  throw new EngineError(
+    "invalid_checkpoint",
+    `The checkpoint's image processor makes tiles of ${options.tile}x${options.tile}; its vision encoder expects ${imageSize}x${imageSize}.`,
+  );
+}

@@ -1,0 +1,98 @@
+/** How InternVL cuts a picture into tiles: sizes and counts only, as in transformers' GotOcr2ImageProcessor. */
+import { z } from "zod";
+
+import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
+import type { ImageSize } from "../../multimodal/processing-info.ts";
+import {
+  always,
+  edge,
+  filter,
+  flag,
+  integer,
+  invalidOption,
+  parseProcessorOptions,
+  scalingFields,
+  scalingOf,
+  scalingShape,
+} from "../../multimodal/processor-options.ts";
+import type { TileGridSize } from "../tiles/tile-values.ts";
+
+const clipMean: [number, number, number] = [0.48145466, 0.4578275, 0.40821073];
+const clipStd: [number, number, number] = [0.26862954, 0.26130258, 0.27577711];
+
+/** Tiles of a picture; ten times the default of 12. */
+const patchCount = integer(1, 128);
+
+const tileOptions = z.object({
+  ...scalingFields,
+  image_mean: scalingShape.image_mean.default(clipMean),
+  image_std: scalingShape.image_std.default(clipStd),
+  do_resize: always("this model always resizes pictures to tiles").default(true),
+  resample: filter.default("bicubic"),
+  size: z
+    .strictObject({ height: edge, width: edge }, 'an object such as {"height": 448, "width": 448}')
+    .default({ height: 384, width: 384 }),
+  default_to_square: flag.default(true),
+  crop_to_patches: flag.default(false),
+  min_patches: patchCount.default(1),
+  max_patches: patchCount.default(12),
+});
+
+export interface InternTileOptions extends z.output<typeof tileOptions> {
+  /** Side of a tile, in pixels. */
+  readonly tile: number;
+  readonly scaling: ReturnType<typeof scalingOf>;
+}
+
+/** @throws EngineError like `parseProcessorOptions`. */
+export function parseInternTileOptions(json: ProcessorOptions): InternTileOptions {
+  const options = parseProcessorOptions(tileOptions, json);
+  const { height, width } = options.size;
+  if (height !== width) throw invalidOption("size", `is ${height}x${width}; expected a square`);
+  if (options.min_patches > options.max_patches) {
+    throw invalidOption(
+      "min_patches",
+      `is ${options.min_patches}; expected at most max_patches, ${options.max_patches}`,
+    );
+  }
+  return { ...options, tile: width, scaling: scalingOf(options) };
+}
+
+/** The tiles of a picture. A picture of more than one is also shown as a whole, in one more. */
+export function internGrid({ width, height }: ImageSize, options: InternTileOptions): TileGridSize {
+  const { crop_to_patches, max_patches, tile } = options;
+  let best: TileGridSize = { rows: 1, columns: 1 };
+  if (!crop_to_patches || max_patches === 1) return best;
+  let leastDifference = Number.POSITIVE_INFINITY;
+  for (const grid of grids(options)) {
+    const difference = Math.abs(width / height - grid.columns / grid.rows);
+    const isLargeEnough = width * height > 0.5 * tile * tile * grid.columns * grid.rows;
+    if (difference < leastDifference || (difference === leastDifference && isLargeEnough)) best = grid;
+    leastDifference = Math.min(difference, leastDifference);
+  }
+  return best;
+}
+
+/** By the number of tiles; among equal ones, by columns. */
+function grids({ min_patches, max_patches }: InternTileOptions): TileGridSize[] {
+  const found: TileGridSize[] = [];
+  for (let columns = 1; columns <= max_patches; columns++) {
+    for (let rows = 1; rows * columns <= max_patches; rows++) {
+      if (rows * columns >= min_patches) found.push({ rows, columns });
+    }
+  }
+  return found.sort((one, other) => one.rows * one.columns - other.rows * other.columns);
+}
+
+export function numInternTiles({ rows, columns }: TileGridSize): number {
+  return rows * columns === 1 ? 1 : rows * columns + 1;
+}
+
+/** A picture that is cut into `max_patches` tiles, as square as they can lie. */
+export function largestInternSize(options: InternTileOptions): ImageSize {
+  const { crop_to_patches, max_patches, tile } = options;
+  const most = crop_to_patches ? max_patches : 1;
+  let rows = Math.floor(Math.sqrt(most));
+  while (most % rows !== 0) rows--;
+  return { width: (most / rows) * tile, height: rows * tile };
+}

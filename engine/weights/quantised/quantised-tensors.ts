@@ -1,0 +1,97 @@
+/** Reads `quantization_config` and shows quantised matrices under the names that unquantised ones have. */
+import { z } from "zod";
+
+import { EngineError } from "../../contract/errors.ts";
+import { excerpt } from "../../excerpt.ts";
+import type { StoredTensor } from "../stored-tensor.ts";
+import { parseAwq } from "./awq.ts";
+import { parseBitsandbytes } from "./bitsandbytes.ts";
+import { parseCompressedTensors } from "./compressed-tensors.ts";
+import { parseFp8 } from "./fp8.ts";
+import { parseGptq } from "./gptq.ts";
+import { invalidCheckpoint, partSuffixes, type Quantisation, type Tensors } from "./quantisation.ts";
+
+/** By `quant_method`. */
+const methods: Readonly<Record<string, (fields: unknown) => Quantisation>> = {
+  awq: parseAwq,
+  gptq: parseGptq,
+  "compressed-tensors": parseCompressedTensors,
+  fp8: parseFp8,
+  bitsandbytes: parseBitsandbytes,
+};
+
+const configSchema = z.looseObject({ quantization_config: z.unknown(), compression_config: z.unknown() }).partial();
+const methodSchema = z.looseObject({ quant_method: z.unknown() }).partial();
+
+/**
+ * @param config The content of config.json.
+ * @returns Null for a checkpoint that is not quantised.
+ * @throws EngineError `unsupported_model` for a method or a setting that is not served, `invalid_checkpoint` for fields
+ * of a wrong type; both name the field.
+ */
+export function readQuantisation(config: unknown): Quantisation | null {
+  const { quantization_config: current, compression_config: older } = configSchema.safeParse(config).data ?? {};
+  const fields = current ?? older ?? null;
+  if (fields === null) return null;
+  const { quant_method: named } = methodSchema.safeParse(fields).data ?? {};
+  // bitsandbytes wrote its fields without a method at first.
+  const isOldBitsandbytes = named === undefined && (fields as Record<string, unknown>).load_in_4bit !== undefined;
+  const method = isOldBitsandbytes ? "bitsandbytes" : named;
+  const parse = typeof method === "string" && Object.hasOwn(methods, method) ? methods[method] : undefined;
+  if (parse !== undefined) return parse(fields);
+  throw new EngineError(
+    "unsupported_model",
+    `config.json: quantization_config.quant_method = ${excerpt(method ?? null)} is not supported: served are ` +
+      `${Object.keys(methods).join(", ")}.`,
+  );
+}
+
+/** config.json as families read it: quantised matrices look to them like all others. */
+export function withoutQuantisation(config: unknown): unknown {
+  if (typeof config !== "object" || config === null) return config;
+  const { quantization_config: _current, compression_config: _older, ...rest } = config as Record<string, unknown>;
+  return rest;
+}
+
+/**
+ * The tensors of a checkpoint, with `{module}.weight` for each quantised matrix. Codes, scales and the like are left
+ * out.
+ *
+ * @throws EngineError like `readQuantisation`; `invalid_checkpoint` for tensors that do not belong to the method, that
+ *   are missing, or of another type or shape.
+ */
+export async function locateQuantised(config: unknown, tensors: Tensors): Promise<Tensors> {
+  const quantisation = readQuantisation(config);
+  refuseForeign(tensors, quantisation);
+  if (quantisation === null) return tensors;
+  const located = await quantisation.locate(tensors);
+  if (located.size === 0) {
+    throw invalidCheckpoint(
+      `config.json names the quantisation "${quantisation.description}", but no tensor is quantised with it.`,
+    );
+  }
+  const shown = new Map(tensors);
+  for (const [module, { shape, matrix }] of located) {
+    const name = `${module}.weight`;
+    const { codes } = matrix;
+    const own = tensors.get(name);
+    if (own !== undefined && own !== codes) {
+      throw invalidCheckpoint(`The checkpoint has both ${name} and ${codes.name}; only one of them can be the weight.`);
+    }
+    shown.set(name, { ...codes, name, shape, quantised: matrix } satisfies StoredTensor);
+  }
+  return shown;
+}
+
+/** @throws EngineError `invalid_checkpoint` for a tensor that another method wrote. */
+function refuseForeign(tensors: Tensors, quantisation: Quantisation | null): void {
+  for (const name of tensors.keys()) {
+    const suffix = name.slice(name.lastIndexOf(".") + 1);
+    if (!Object.hasOwn(partSuffixes, suffix) || quantisation?.suffixes.includes(suffix) === true) continue;
+    const stated =
+      quantisation === null
+        ? "config.json has no quantization_config at its top level"
+        : `config.json names the quantisation "${quantisation.description}"`;
+    throw invalidCheckpoint(`Tensor ${name} is of a checkpoint quantised by ${partSuffixes[suffix]}, but ${stated}.`);
+  }
+}

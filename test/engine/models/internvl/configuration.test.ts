@@ -1,0 +1,39 @@
+import { expect, test } from "vitest";
+
+import { parseInternVlConfig } from "../../../../engine/models/internvl/config.ts";
+import { findModelDefinition } from "../../../../engine/models/registry.ts";
+
+const architectures = ["InternVLForConditionalGeneration"];
+
+test("missing fields have transformers' defaults", () => {
+  expect(parseInternVlConfig({ architectures })).toMatchObject({
+    text: { hasQkvBias: true, tieWordEmbeddings: true },
+    vision: { hiddenSize: 1024, numLayers: 24, imageSize: 448, patchSize: 14, hasQkvBias: false, norms: "layer" },
+    imageTokenId: 151667,
+    featureLayer: 24,
+    square: 2,
+    numImageTokens: 256,
+  });
+});
+
+test.for<[object, string]>([
+  [{ vision_feature_select_strategy: "full" }, 'vision_feature_select_strategy = "full"'],
+  [{ vision_feature_layer: 25 }, "vision_feature_layer = 25"],
+  [{ downsample_ratio: 0.3 }, "downsample_ratio = 0.3"],
+  [{ vision_config: { image_size: 42 } }, "downsample_ratio = 0.5"],
+  [{ vision_config: { use_mean_pooling: false } }, "vision_config.use_mean_pooling = false"],
+  [{ vision_config: { use_absolute_position_embeddings: false } }, "vision_config.use_absolute_position_embeddings"],
+  [{ vision_config: { model_type: "clip_vision_model" } }, 'vision_config.model_type = "clip_vision_model"'],
+  [{ vision_config: { num_channels: 1 } }, "vision_config.num_channels = 1"],
+  [{ text_config: { model_type: "qwen3_moe" } }, 'text_config.model_type = "qwen3_moe"'],
+  [{ projector_hidden_act: "mish" }, 'projector_hidden_act = "mish"'],
+  [{ quantization_config: {} }, "quantization_config = {}"],
+])("%j is rejected by name", ([fields, field]) => {
+  const config = { architectures, ...fields };
+  expect(() => findModelDefinition(config).configure(config)).toThrow(
+    expect.objectContaining({
+      code: "unsupported_model",
+      message: expect.stringContaining(`config.json: ${field}`),
+    }),
+  );
+});

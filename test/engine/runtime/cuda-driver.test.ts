@@ -1,0 +1,113 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { createEngine } from "../../../engine/index.ts";
+import { inspectCudaDriver } from "../../../engine/runtime/cuda-driver.ts";
+import type { CudaDriver } from "../../../engine/runtime/cuda-driver.ts";
+import { goldenEngineConfig } from "../../support/engine-config.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+
+let cache: TemporaryFolder;
+
+beforeAll(async () => {
+  cache = await createTemporaryFolder();
+});
+
+afterAll(() => cache[Symbol.asyncDispose]());
+
+const ok = (value: number) => ({ status: 0, value });
+const MAJOR = 75;
+
+/** Answers of a driver with one H100. */
+function driverWith(changes: Partial<CudaDriver> = {}): CudaDriver {
+  return {
+    init: () => 0,
+    version: () => 13_020,
+    deviceCount: () => ok(1),
+    device: ok,
+    name: () => ({ status: 0, value: "NVIDIA H100 80GB HBM3" }),
+    totalBytes: () => ok(85_000_000_000),
+    attribute: (attribute) => ok(attribute === MAJOR ? 9 : 0),
+    ...changes,
+  };
+}
+
+test("a device is described by its name, memory, generation and driver", () => {
+  expect(inspectCudaDriver(0, () => driverWith())).toEqual({
+    name: "NVIDIA H100 80GB HBM3",
+    memoryBytes: 85_000_000_000,
+    computeCapability: "9.0",
+    driverCudaVersion: "13.2",
+    numDevices: 1,
+  });
+});
+
+test.for<[string, Partial<CudaDriver>, RegExp]>([
+  [
+    "a driver of CUDA 12",
+    { version: () => 12_080 },
+    /driver is too old: it supports CUDA 12\.8, .* Install driver 580/,
+  ],
+  ["no device", { init: () => 100 }, /finds no GPU.*CUDA_VISIBLE_DEVICES.*--gpus all/],
+  ["a hidden device", { deviceCount: () => ok(0) }, /finds no GPU/],
+  ["another driver's library", { init: () => 803 }, /too old .* or not the one whose libraries are here/],
+  [
+    "a device that is too old",
+    { attribute: (attribute) => ok(attribute === MAJOR ? 7 : 0) },
+    /7\.0; .* 7\.5 and newer/,
+  ],
+])("%s is refused in one line that says what to do", ([, changes, message]) => {
+  expect(() => inspectCudaDriver(0, () => driverWith(changes))).toThrow(
+    expect.objectContaining({ code: "invalid_configuration", message: expect.stringMatching(message) }),
+  );
+});
+
+test("a device beyond the last is refused with its number", () => {
+  expect(() => inspectCudaDriver(3, () => driverWith())).toThrow(/There is no CUDA device 3/);
+});
+
+test("an unexpected status of the driver is reported as it is", () => {
+  expect(() => inspectCudaDriver(0, () => driverWith({ init: () => 42 }))).toThrow("CUDA failure 42.");
+});
+
+// Machines with a GPU have its own tests (test/gpu).
+test.skipIf(hasDriver())("a machine without a driver is refused by its own loader", () => {
+  expect(() => inspectCudaDriver(0)).toThrow(/This machine has no NVIDIA driver: libcuda\.so\.1 is not there/);
+});
+
+test.skipIf(hasDriver())("an engine on a machine without CUDA ends its download and fails", async () => {
+  const config = { ...goldenEngineConfig("llama", cache.path), device: "cuda", model: "s3://bucket/model" } as const;
+  let downloads = 0;
+  const createS3Client = (): never => {
+    downloads += 1;
+    // Hangs as long as a large checkpoint would; the engine gives up all the same.
+    return {
+      send: (_: unknown, { abortSignal }: { abortSignal: AbortSignal }) => rejectedBy(abortSignal),
+      destroy() {},
+    } as never;
+  };
+  const engine = createEngine(config, { createS3Client });
+  await expect(engine.ready).rejects.toMatchObject({
+    code: "invalid_configuration",
+    message: expect.stringMatching(/^The cuda device needs libonnxruntime_providers_cuda\.so|no NVIDIA driver/),
+  });
+  expect(engine.state).toBe("failed");
+  expect(downloads).toBe(1);
+  await engine.close();
+});
+
+function rejectedBy(signal: AbortSignal): Promise<never> {
+  return new Promise((_, reject) => {
+    signal.addEventListener("abort", () => reject(signal.reason as Error), { once: true });
+    if (signal.aborted) reject(signal.reason as Error);
+  });
+}
+
+function hasDriver(): boolean {
+  try {
+    inspectCudaDriver(0);
+    return true;
+  } catch (error) {
+    return !(error instanceof Error && error.message.includes("no NVIDIA driver"));
+  }
+}
