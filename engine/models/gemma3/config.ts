@@ -83,8 +83,8 @@ const neutralValues = {
   quantization_config: [],
 } as const;
 
-const globalTheta = 1_000_000;
-const localTheta = 10_000;
+const GLOBAL_THETA = 1_000_000;
+const LOCAL_THETA = 10_000;
 
 /**
  * @param path Path of the object in config.json: "" or "text_config".
@@ -145,8 +145,8 @@ function ropesOf(
       ? { rope_theta: fields.rope_local_base_freq }
       : { rope_parameters: parameters.sliding_attention };
   return {
-    globalRope: parseRopeConfig(global, path, { defaultTheta: globalTheta, maxPositionEmbeddings }),
-    localRope: parseRopeConfig(local, path, { defaultTheta: localTheta, maxPositionEmbeddings }),
+    globalRope: parseRopeConfig(global, path, { defaultTheta: GLOBAL_THETA, maxPositionEmbeddings }),
+    localRope: parseRopeConfig(local, path, { defaultTheta: LOCAL_THETA, maxPositionEmbeddings }),
   };
 }
 
