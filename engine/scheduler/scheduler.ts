@@ -211,6 +211,7 @@ export class Scheduler {
       const placement = this.#kvManager.tryPlace(sequence);
       if (placement === null) break;
       sequence.skipCachedTokens(placement.numCachedTokens);
+      sequence.chunkEnds = placement.chunkEnds ?? [];
       const chunk = this.#planChunk(sequence, tokenBudget);
       if (chunk === null) {
         sequence.skipCachedTokens(0);
@@ -259,7 +260,8 @@ export class Scheduler {
   /** The sequence's next chunk of at most `maxNumTokens`; null if its next image has no room in the encoder cache. */
   #planChunk(sequence: Sequence, maxNumTokens: number): PrefillChunk | null {
     const firstToken = sequence.numComputedTokens;
-    const wantedEnd = Math.min(sequence.numTokensToPrefill, firstToken + maxNumTokens);
+    const nextEnd = sequence.chunkEnds.find((end) => end > firstToken) ?? Infinity;
+    const wantedEnd = Math.min(sequence.numTokensToPrefill, nextEnd, firstToken + maxNumTokens);
     const { endToken, imagesToEncode } = this.#holdImages(sequence, this.#endOfWholeImages(sequence, wantedEnd));
     const numTokens = endToken - firstToken;
     return numTokens > 0 ? { sequence, firstToken, numTokens, imagesToEncode } : null;
