@@ -2,6 +2,7 @@
 import type { EngineConfig } from "./contract/config.ts";
 import { defaultCacheConfig, MAX_COUNTED_TOKENS } from "./contract/default-limits.ts";
 import type { EngineDependencies, ModelInfo } from "./contract/engine.ts";
+import { EngineError } from "./contract/errors.ts";
 import type { SamplingParams } from "./contract/sampling-params.ts";
 import { timePhase } from "./contract/start-phase.ts";
 import type { OnStartPhase } from "./contract/start-phase.ts";
@@ -12,7 +13,8 @@ import { OutputConstraints } from "./input/output-constraints.ts";
 import { keepsKvOnHost, requireRoomForSequences } from "./kv/memory-plan.ts";
 import { buildModel } from "./models/build-model.ts";
 import type { BuiltModel } from "./models/built-model.ts";
-import { resolveKvLayout } from "./models/kv-layout.ts";
+import { resolveKvLayout, resolveKvPrecision } from "./models/kv-layout.ts";
+import { sampleText } from "./models/kv-steps/sample-text.ts";
 import { MultiModalCaches } from "./multimodal/caches/multimodal-caches.ts";
 import { openModel } from "./open-model.ts";
 import { machineMemoryBytes } from "./runtime/machine-memory.ts";
@@ -71,6 +73,10 @@ export async function loadModel(
   const { checkpoint, definition, pipeline } = opened;
   const numThreads = config.numThreads ?? numUsableCores();
   const kvLayout = resolveKvLayout(config, checkpoint);
+  const kvPrecision = resolveKvPrecision(config, kvLayout, checkpoint);
+  const loadingTokenizer = opened.loadTokenizer();
+  const sampleTokens = async (): Promise<number[]> =>
+    (await (await loadingTokenizer).encode(sampleText, { addSpecialTokens: true, signal })) ?? [];
   const onWeightFiles = (paths: readonly string[]): void => {
     // Not awaited: sessions are created meanwhile.
     if (config.preload === true) void timePhase("preload", dependencies.onPhase, () => preloadFiles(paths, signal));
@@ -80,13 +86,15 @@ export async function loadModel(
       ...config,
       definition,
       kvLayout,
+      kvPrecision,
+      sampleTokens,
       numThreads,
       signal,
       onPhase,
       onWeightFiles,
       ...(onProgress && { onProgress }),
     }),
-    opened.loadTokenizer(),
+    loadingTokenizer,
     checkpoint.readJson("generation_config.json"),
     opened.readPreprocessorConfig(),
     loadAllLogitsProcessors(config, classes),
@@ -122,6 +130,9 @@ export async function loadModel(
     ),
   );
   onPhase("build", (performance.now() - start) / 1000 - reportedSeconds);
+  if (model.decoder.keepsImagesWhole === true && imageInputs !== null) {
+    requireRoomForImage({ ...config, maxNumSequences }, imageInputs.info.maxTokensPerItem);
+  }
   const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
   const inputs = {
     tokenizer,
@@ -181,6 +192,20 @@ function numSequencesOf(
   if (isPaged || !keepsKvOnHost(device, decoder)) return maxNumSequences;
   const memory = { weightBytes: decoder.weightBytes, machineBytes: machineMemoryBytes() };
   return requireRoomForSequences(decoder, { maxNumSequences, maxLen }, memory);
+}
+
+/** Every other sequence may take a token of the step that computes an image. */
+function requireRoomForImage(
+  { maxNumBatchedTokens, maxNumSequences }: Pick<EngineConfig, "maxNumBatchedTokens" | "maxNumSequences">,
+  numImageTokens: number,
+): void {
+  const fewest = numImageTokens + maxNumSequences - 1;
+  if (maxNumBatchedTokens >= fewest) return;
+  throw new EngineError(
+    "invalid_configuration",
+    `This model computes the ${numImageTokens} tokens of an image in one step, so that ${maxNumSequences} sequences need steps of ${fewest} tokens or more; the limit is ${maxNumBatchedTokens}.`,
+    { setting: "maxNumBatchedTokens" },
+  );
 }
 
 function disposeOf(parts: AsyncDisposableStack): () => Promise<void> {

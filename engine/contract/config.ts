@@ -13,6 +13,9 @@ export type DtypeName = (typeof dtypeNames)[number];
  * How the KV cache is divided. `slots`: each sequence owns memory for the longest sequence. `paged`: sequences hold
  * blocks as they grow, share those of equal prefixes, and run in one packed batch. `auto` is `paged` on `cuda`.
  */
+export const kvCacheDtypeNames = ["auto", "model", "int8"] as const;
+export type KvCacheDtypeName = (typeof kvCacheDtypeNames)[number];
+
 export const kvLayoutNames = ["auto", "slots", "paged"] as const;
 export type KvLayoutName = (typeof kvLayoutNames)[number];
 
@@ -88,6 +91,11 @@ export interface EngineConfig {
   readonly maxNumSequences: number;
   /** Default `auto`. */
   readonly kvLayout?: KvLayoutName;
+  /**
+   * Type of keys and values: `model` is that of the activations; `int8` takes a quarter of float32's memory, on the CPU
+   * with slots. Default `auto`.
+   */
+  readonly kvCacheDtype?: KvCacheDtypeName;
   /** Tokens of one block of a paged KV cache. Default: the smallest that the device's kernels compute fast. */
   readonly blockSize?: number | null;
   /** Number of blocks of a paged KV cache, instead of the number that fits into memory. */

@@ -44,7 +44,13 @@ export type ServingSetting =
   | "decodeTimeoutMs";
 
 /** Settings that decide whether a model loads. */
-export type LoadingSetting = "cacheFolder" | "hubCacheFolder" | "chatTemplate" | "maxModelLen" | "maxNumBatchedTokens";
+export type LoadingSetting =
+  | "cacheFolder"
+  | "hubCacheFolder"
+  | "chatTemplate"
+  | "kvCacheDtype"
+  | "maxModelLen"
+  | "maxNumBatchedTokens";
 
 export interface EngineErrorOptions {
   readonly cause?: unknown;

@@ -49,7 +49,9 @@ export interface ChatPromptInput {
   readonly tools?: readonly ToolDefinition[];
   /** Further variables of the chat template (`chat_template_kwargs`), such as `enable_thinking`. */
   readonly templateArguments?: JsonObject;
-  /** Leaves the last message open, so that the model continues its text. Default false. */
+  /**
+   * Leaves the last message open, so that the model continues its text, or its thinking if it has no text. Default false.
+   */
   readonly continueFinalMessage?: boolean;
   /**
    * Whether the tokenizer adds its tokens (usually a beginning token) around the rendered conversation. Default: as

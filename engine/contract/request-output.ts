@@ -47,9 +47,10 @@ export interface DecodedPrompt {
 }
 
 /**
- * Where an output starts, as the end of the prompt says: inside the model's thinking, after it, or before it.
+ * Where an output starts, as the end of the prompt says: inside the model's thinking, after it, or before it. `continued`:
+ * inside thinking of which the prompt has a part, so that white space at the start of the output belongs to it.
  */
-export type ReasoningStart = "inside" | "after" | "before";
+export type ReasoningStart = "inside" | "continued" | "after" | "before";
 
 export interface RequestOutput {
   readonly requestId: string;

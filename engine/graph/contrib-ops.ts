@@ -4,7 +4,7 @@
  */
 import { microsoftDomain, standardDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
 import { checkElementType, checkRank, checkShape, floats, knownSize, nodeError } from "./node-checks.ts";
-import { describeValue, type Shape, type Value } from "./value.ts";
+import { describeValue, type Dimension, type Shape, type Value } from "./value.ts";
 
 const float = (value: number): AttributeValue => ({ kind: "float", value });
 const int = (value: number): AttributeValue => ({ kind: "int", value });
@@ -157,9 +157,13 @@ export interface GroupQueryAttentionInputs {
   /** `[B, S, numKvHeads * headDim]`. */
   readonly key: Value | null;
   readonly value: Value | null;
-  /** `[B, numKvHeads, maxLen, headDim]`. */
+  /** `[B, numKvHeads, maxLen, headDim]`, in the query's type, or int8 with `kvScales`. */
   readonly pastKey: Value;
   readonly pastValue: Value;
+  /** Steps of 8-bit keys and values, float32 [numKvHeads * headDim] each; null where the cache is not quantised. */
+  readonly kvScales?: { readonly key: Value; readonly value: Value } | null;
+  /** Tokens of the presents where they are not the memory of the pasts. */
+  readonly presentLength?: Dimension;
   /** int32 [B]: tokens of each sequence after this run, minus one. */
   readonly seqlensK: Value;
   /** int32 []: the largest of those lengths. */
@@ -186,6 +190,7 @@ export function groupQueryAttention(
   inputs: GroupQueryAttentionInputs,
 ): { output: Value; presentKey: Value; presentValue: Value } {
   const { query, key, value, pastKey, pastValue, rotary, numHeads, numKvHeads, headDim } = inputs;
+  const { kvScales = null } = inputs;
   const node = { name, operator: "GroupQueryAttention" };
   const { elementType } = query;
   checkElementType(node, query, ...floats);
@@ -201,7 +206,7 @@ export function groupQueryAttention(
     checkShape(node, value, [batch, length, numKvHeads * headDim]);
   }
   for (const past of [pastKey, pastValue]) {
-    checkElementType(node, past, elementType);
+    checkElementType(node, past, kvScales === null ? elementType : "int8");
     checkShape(node, past, [batch, numKvHeads, past.shape[2]!, headDim]);
   }
   checkElementType(node, inputs.seqlensK, "int32");
@@ -222,6 +227,10 @@ export function groupQueryAttention(
     checkElementType(node, inputs.headSink, elementType);
     checkShape(node, inputs.headSink, [numHeads]);
   }
+  for (const scales of kvScales === null ? [] : [kvScales.key, kvScales.value]) {
+    checkElementType(node, scales, "float32");
+    checkShape(node, scales, [numKvHeads * headDim]);
+  }
   const optionalInputs = [
     rotary?.cosCache ?? null,
     rotary?.sinCache ?? null,
@@ -229,21 +238,31 @@ export function groupQueryAttention(
     null,
     null,
     inputs.headSink,
+    kvScales?.key ?? null,
+    kvScales?.value ?? null,
   ];
   while (optionalInputs.at(-1) === null) optionalInputs.pop();
+  const presentShape = pastKey.shape.with(2, inputs.presentLength ?? pastKey.shape[2]!);
   const [output, presentKey, presentValue] = graph.addNode({
     ...node,
     domain: microsoftDomain,
     inputs: [query, key, value, pastKey, pastValue, inputs.seqlensK, inputs.totalSequenceLength, ...optionalInputs],
-    attributes: cachedAttentionAttributes(inputs),
+    attributes: { ...cachedAttentionAttributes(inputs), ...(kvScales !== null && quantisedCacheAttributes) },
     outputs: [
       { name, elementType, shape: [batch, length, numHeads * headDim] },
-      { name: inputs.presentKeyName, elementType, shape: pastKey.shape },
-      { name: inputs.presentValueName, elementType, shape: pastValue.shape },
+      { name: inputs.presentKeyName, elementType: pastKey.elementType, shape: presentShape },
+      { name: inputs.presentValueName, elementType: pastValue.elementType, shape: presentShape },
     ],
   });
   return { output, presentKey, presentValue };
 }
+
+/** Every channel of keys and values has a step of its own. */
+const quantisedCacheAttributes: Readonly<Record<string, AttributeValue>> = {
+  k_quant_type: { kind: "string", value: "PER_CHANNEL" },
+  v_quant_type: { kind: "string", value: "PER_CHANNEL" },
+  kv_cache_bit_width: int(8),
+};
 
 /** Attributes of the operators that attend to a KV cache, with slots or with blocks. */
 export function cachedAttentionAttributes({

@@ -12,6 +12,7 @@ import {
   onnxAttributeTypes,
   onnxDataTypes,
   type AttributeProto,
+  type GraphProto,
   type NodeProto,
   type TensorProto,
   type ValueInfoProto,
@@ -32,7 +33,16 @@ export type AttributeValue =
   | { readonly kind: "int"; readonly value: number }
   | { readonly kind: "ints"; readonly value: readonly number[] }
   | { readonly kind: "float"; readonly value: number }
-  | { readonly kind: "string"; readonly value: string };
+  | { readonly kind: "string"; readonly value: string }
+  | { readonly kind: "graph"; readonly value: Branch };
+
+/** A graph within a node. It reads values of the graph around it. */
+export interface Branch {
+  readonly name: string;
+  readonly nodes: readonly NodeDefinition[];
+  /** The values that become the node's outputs. */
+  readonly outputs: readonly Value[];
+}
 
 export interface NodeDefinition {
   readonly name: string;
@@ -53,7 +63,7 @@ export type ValuePerElement<Elements extends readonly unknown[]> = { -readonly [
 /** Mutable: nodes and initializers accumulate until `encode`. */
 export class GraphBuilder {
   readonly #name: string;
-  readonly #nodes: NodeDefinition[] = [];
+  #nodes: NodeDefinition[] = [];
   #opset = OLDEST_OPSET;
   readonly #initializers: TensorProto[] = [];
   #externalBytes = 0;
@@ -149,6 +159,26 @@ export class GraphBuilder {
     return outputs as ValuePerElement<Outputs>;
   }
 
+  /**
+   * The nodes that `build` adds and the values that it returns, as a graph of their own. The graph around it cannot read
+   * its values; its constants, tensors and inputs belong to the graph around it.
+   */
+  branch(name: string, build: () => readonly Value[]): Branch {
+    const outer = this.#nodes;
+    const nodes: NodeDefinition[] = [];
+    this.#nodes = nodes;
+    try {
+      const outputs = build();
+      const made = new Set(nodes.flatMap((node) => node.outputs));
+      const foreign = outputs.find((output) => !made.has(output));
+      if (foreign === undefined) return { name, nodes, outputs };
+      throw new EngineError("internal", `Branch ${name} returns ${describeValue(foreign)}, which it does not compute.`);
+    } finally {
+      this.#nodes = outer;
+      for (const { outputs } of nodes) for (const output of outputs) this.#values.delete(output.name);
+    }
+  }
+
   /** The ONNX model as protobuf bytes. */
   encode(): Uint8Array {
     return encodeModel({
@@ -198,6 +228,10 @@ function toNode({ name, operator, domain, inputs, outputs, attributes = {} }: No
   };
 }
 
+function toGraph({ name, nodes, outputs }: Branch): GraphProto {
+  return { name, node: nodes.map(toNode), initializer: [], input: [], output: outputs.map(toValueInfo) };
+}
+
 function toAttribute(name: string, attribute: AttributeValue): AttributeProto {
   switch (attribute.kind) {
     case "int":
@@ -208,6 +242,8 @@ function toAttribute(name: string, attribute: AttributeValue): AttributeProto {
       return { name, type: onnxAttributeTypes.float, f: attribute.value };
     case "string":
       return { name, type: onnxAttributeTypes.string, s: new TextEncoder().encode(attribute.value) };
+    case "graph":
+      return { name, type: onnxAttributeTypes.graph, g: toGraph(attribute.value) };
   }
   return attribute satisfies never;
 }

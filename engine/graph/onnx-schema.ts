@@ -21,7 +21,7 @@ export const onnxDataTypes: Readonly<Record<ValueElementType, number>> = {
 };
 
 /** `AttributeProto.AttributeType`. */
-export const onnxAttributeTypes = { float: 1, int: 2, string: 3, floats: 6, ints: 7 } as const;
+export const onnxAttributeTypes = { float: 1, int: 2, string: 3, graph: 5, floats: 6, ints: 7 } as const;
 
 /** `TensorProto.DataLocation.EXTERNAL`. */
 export const DATA_LOCATION_EXTERNAL = 1;
@@ -32,6 +32,7 @@ export interface AttributeProto {
   readonly f?: number;
   readonly i?: number;
   readonly s?: Uint8Array;
+  readonly g?: GraphProto;
   readonly floats?: readonly number[];
   readonly ints?: readonly number[];
 }
@@ -65,16 +66,18 @@ export interface ValueInfoProto {
   };
 }
 
+export interface GraphProto {
+  readonly name: string;
+  readonly node: readonly NodeProto[];
+  readonly initializer: readonly TensorProto[];
+  readonly input: readonly ValueInfoProto[];
+  readonly output: readonly ValueInfoProto[];
+}
+
 export interface ModelProto {
   readonly irVersion: number;
   readonly producerName: string;
-  readonly graph: {
-    readonly name: string;
-    readonly node: readonly NodeProto[];
-    readonly initializer: readonly TensorProto[];
-    readonly input: readonly ValueInfoProto[];
-    readonly output: readonly ValueInfoProto[];
-  };
+  readonly graph: GraphProto;
   readonly opsetImport: readonly { readonly domain: string; readonly version: number }[];
 }
 
@@ -87,6 +90,7 @@ const root = protobuf.Root.fromJSON({
         f: { type: "float", id: 2 },
         i: { type: "int64", id: 3 },
         s: { type: "bytes", id: 4 },
+        g: { type: "GraphProto", id: 6 },
         floats: { rule: "repeated", type: "float", id: 7 },
         ints: { rule: "repeated", type: "int64", id: 8 },
         type: { type: "int32", id: 20 },

@@ -2,7 +2,7 @@
 import { cachedAttentionAttributes, ROTARY_HEAD_MULTIPLE, type RotaryTables } from "./contrib-ops.ts";
 import { microsoftDomain, standardDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
 import { checkElementType, checkRank, checkShape, floats, knownSize, nodeError } from "./node-checks.ts";
-import type { Value } from "./value.ts";
+import { describeValue, type Value } from "./value.ts";
 
 const float = (value: number): AttributeValue => ({ kind: "float", value });
 const int = (value: number): AttributeValue => ({ kind: "int", value });
@@ -165,8 +165,8 @@ export function maskedAttention(
 const ATTENTION_OPSET = 23;
 
 /**
- * Rotates `[1, N, heads * headDim]` by tables that have a row for each of the N tokens, `[1, N, headDim / 2]`: the
- * standard's rotary embedding, which does not require positions.
+ * Rotates `[1, N, heads * headDim]` by tables that have a row for each of the N tokens, `[1, N, rotaryDim / 2]`: the
+ * standard's rotary embedding, which does not require positions. Heads longer than `rotaryDim` keep the rest as it is.
  */
 export function rotateByRows(
   graph: GraphBuilder,
@@ -178,14 +178,17 @@ export function rotateByRows(
   const headDim = knownSize(node, input, 2) / numHeads;
   for (const table of [cosCache, sinCache]) {
     checkElementType(node, table, input.elementType);
-    checkShape(node, table, [1, input.shape[1]!, headDim / 2]);
+    checkShape(node, table, [1, input.shape[1]!, cosCache.shape[2]!]);
   }
+  const rotaryDim = 2 * knownSize(node, cosCache, 2);
+  if (rotaryDim > headDim) throw nodeError(node, `${describeValue(cosCache)} is for heads longer than ${headDim}.`);
+  const partial = rotaryDim < headDim ? { rotary_embedding_dim: int(rotaryDim) } : {};
   return graph.addNode({
     ...node,
     domain: standardDomain,
     opset: ATTENTION_OPSET,
     inputs: [input, cosCache, sinCache],
-    attributes: { num_heads: int(numHeads), interleaved: int(0) },
+    attributes: { num_heads: int(numHeads), interleaved: int(0), ...partial },
     outputs: [{ name, elementType: input.elementType, shape: input.shape }],
   })[0];
 }

@@ -1,6 +1,6 @@
 /** Computes the memory that a run of a graph takes for intermediate values. */
 import { bytesPerElement } from "../weights/safetensors.ts";
-import type { AttributeValue, GraphBuilder, NodeDefinition } from "./graph-builder.ts";
+import type { AttributeValue, Branch, GraphBuilder, NodeDefinition } from "./graph-builder.ts";
 import type { Dimension, Value } from "./value.ts";
 
 /**
@@ -22,33 +22,49 @@ export function peakBytes(graph: GraphBuilder, sizes: ReadonlyMap<string, number
     return shape.reduce<number>((product, dimension) => product * sizeOf(dimension), elementBytes);
   };
 
-  const roots = findRoots(graph);
-  const lastReaders = findLastReaders(graph, roots);
-  const held = new Map<Value, number>();
-  let heldBytes = 0;
-  let peak = 0;
-  for (const [index, node] of graph.nodes.entries()) {
-    if (node.operator === "Reshape") learnSize(node, known);
-    if (node.operator === "Concat") learnJoinedSize(node, known, sizeOf);
-    for (const output of node.outputs) {
-      if (!lastReaders.has(output)) continue;
-      held.set(output, bytesOf(output));
-      heldBytes += bytesOf(output);
+  const peakOf = ({ nodes, outputs }: NodeList): number => {
+    const roots = findRoots(nodes);
+    const lastReaders = findLastReaders({ nodes, outputs }, roots);
+    const held = new Map<Value, number>();
+    let heldBytes = 0;
+    let peak = 0;
+    for (const [index, node] of nodes.entries()) {
+      if (node.operator === "Reshape") learnSize(node, known);
+      if (node.operator === "Concat") learnJoinedSize(node, known, sizeOf);
+      for (const output of node.outputs) {
+        if (!lastReaders.has(output)) continue;
+        held.set(output, bytesOf(output));
+        heldBytes += bytesOf(output);
+      }
+      const within = Math.max(0, ...branchesOf(node).map(peakOf));
+      peak = Math.max(peak, heldBytes + within + scratchBytes(node, bytesOf, sizeOf));
+      for (const [value, bytes] of held) {
+        if (lastReaders.get(value) !== index) continue;
+        held.delete(value);
+        heldBytes -= bytes;
+      }
     }
-    peak = Math.max(peak, heldBytes + scratchBytes(node, bytesOf, sizeOf));
-    for (const [value, bytes] of held) {
-      if (lastReaders.get(value) !== index) continue;
-      held.delete(value);
-      heldBytes -= bytes;
-    }
-  }
-  return peak;
+    return peak;
+  };
+  return peakOf(graph);
+}
+
+/** A graph, or a branch within a node. */
+type NodeList = Pick<Branch, "nodes" | "outputs">;
+
+function branchesOf({ attributes = {} }: NodeDefinition): Branch[] {
+  return Object.values(attributes).flatMap((attribute) => (attribute.kind === "graph" ? [attribute.value] : []));
+}
+
+/** All values that a node reads, also within its branches. */
+function readsOf(node: NodeDefinition): readonly (Value | null)[] {
+  return [...node.inputs, ...branchesOf(node).flatMap(({ nodes }) => nodes.flatMap(readsOf))];
 }
 
 /** Maps a reshaped value to the value whose memory it shares. */
-function findRoots(graph: GraphBuilder): ReadonlyMap<Value, Value> {
+function findRoots(nodes: readonly NodeDefinition[]): ReadonlyMap<Value, Value> {
   const roots = new Map<Value, Value>();
-  for (const { operator, inputs, outputs } of graph.nodes) {
+  for (const { operator, inputs, outputs } of nodes) {
     const [input] = inputs;
     if (operator === "Reshape" && input) roots.set(outputs[0]!, roots.get(input) ?? input);
   }
@@ -56,12 +72,12 @@ function findRoots(graph: GraphBuilder): ReadonlyMap<Value, Value> {
 }
 
 /** Index of the last node that reads each value in the run's own memory. */
-function findLastReaders(graph: GraphBuilder, roots: ReadonlyMap<Value, Value>): ReadonlyMap<Value, number> {
-  const outputs = new Set(graph.outputs);
-  const made = new Set(graph.nodes.flatMap((node) => node.outputs).filter((value) => !outputs.has(value)));
+function findLastReaders(list: NodeList, roots: ReadonlyMap<Value, Value>): ReadonlyMap<Value, number> {
+  const outputs = new Set(list.outputs);
+  const made = new Set(list.nodes.flatMap((node) => node.outputs).filter((value) => !outputs.has(value)));
   const lastReaders = new Map<Value, number>();
-  for (const [index, { inputs }] of graph.nodes.entries()) {
-    for (const input of inputs) {
+  for (const [index, node] of list.nodes.entries()) {
+    for (const input of readsOf(node)) {
       const root = input && (roots.get(input) ?? input);
       if (root && made.has(root)) lastReaders.set(root, index);
     }

@@ -116,7 +116,7 @@ export class OutputConstraints implements AsyncDisposable {
       numTokens: reasoning.tokenBudget,
       startTokenIds: await encode(reasoning.start),
       endTokenIds: await encode(reasoning.end),
-      startsInside: start === "inside",
+      startsInside: start !== "before",
     };
   }
 

@@ -8,7 +8,7 @@ import type { KvCapacity } from "../kv/kv-manager.ts";
 import { keepsKvOnHost, kvRoomBytes, numSequencesThatFit, planKvCache, planMemory } from "../kv/memory-plan.ts";
 import type { MemoryPlan, KvShape } from "../kv/memory-plan.ts";
 import { blockCapacity, planBlocks } from "../kv/plan-blocks.ts";
-import { resolveKvLayout } from "../models/kv-layout.ts";
+import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
 import type { VisionPart } from "../models/vision-parts.ts";
 import { openModel } from "../open-model.ts";
@@ -17,6 +17,7 @@ import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { tryLogitsProcessors } from "../sampling/custom/try-processors.ts";
 import type { TriedLogitsProcessor } from "../sampling/custom/try-processors.ts";
 import { loadChatTemplate } from "../text/chat-template.ts";
+import { readQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import { resolveCheckpoint } from "../weights/resolve-checkpoint.ts";
 import { measureWorstImage } from "./worst-image.ts";
 import type { WorstImage } from "./worst-image.ts";
@@ -26,6 +27,8 @@ export interface ModelInspection {
   /** Name of the pipeline that gives a text model its vision part; null if there is none. */
   readonly pipeline: string | null;
   readonly dtype: Exclude<DtypeName, "auto">;
+  /** How the checkpoint is quantised, such as "awq, 4 bits in groups of 128"; null if it is not. */
+  readonly quantisation: string | null;
   /** Type and device of the vision tower and the projector; null without them, and for a ready-made export. */
   readonly visionParts: { readonly vision: VisionPart; readonly projector: VisionPart } | null;
   /** Hash of weights, configuration and dtype, as used in cache keys. */
@@ -78,11 +81,13 @@ export async function inspectCheckpoint(
   });
   const opened = await openModel(folder, config);
   const { checkpoint } = opened;
+  const layout = resolveKvLayout(config, checkpoint);
   const { definition, model, dtype, visionParts, contentHash, maxModelLen, kvLayout, decoder, costs } =
     await planCheckpoint(checkpoint, {
       ...config,
       definition: opened.definition,
-      kvLayout: resolveKvLayout(config, checkpoint),
+      kvLayout: layout,
+      kvPrecision: resolveKvPrecision(config, layout, checkpoint),
       signal,
     });
   const { architecture } = definition;
@@ -130,6 +135,7 @@ export async function inspectCheckpoint(
     architecture,
     pipeline: opened.pipeline,
     dtype,
+    quantisation: checkpoint.onnxFileNames === null ? (readQuantisation(checkpoint.config)?.description ?? null) : null,
     visionParts: visionParts && { vision: typeOf(visionParts.vision), projector: typeOf(visionParts.projector) },
     contentHash,
     maxModelLen,

@@ -6,18 +6,21 @@ import { createHash } from "node:crypto";
 import { access, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 
+import { invariant } from "../contract/errors.ts";
 import { timePhase } from "../contract/start-phase.ts";
 import type { OnStartPhase } from "../contract/start-phase.ts";
 import { externalDataFolder } from "../graph/external-data.ts";
+import type { GraphBuilder } from "../graph/graph-builder.ts";
 import { writeAtomically } from "../weights/atomic-file.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import { belongsTo, chooseOnnxFiles, onnxFolder } from "../weights/onnx-variants.ts";
 import { prepareWeights } from "../weights/prepare-weights.ts";
 import type { PreparedWeight } from "../weights/prepared-weights.ts";
 import type { WeightProgress } from "../weights/progress.ts";
-import type { BuiltModel } from "./built-model.ts";
+import type { BuiltModel, DecoderGraph } from "./built-model.ts";
 import { numCandidatesOf } from "./decoder-graph/candidates.ts";
-import type { GraphContext } from "./graph-context.ts";
+import type { KvPrecision } from "./graph-context.ts";
+import { findKvSteps } from "./kv-steps/find-kv-steps.ts";
 import { configureGraphs, type GraphOptions, type ModelGraphs } from "./model-graphs.ts";
 import { openExport } from "./onnx-export/open-export.ts";
 import { refuseVisionParts } from "./vision-parts.ts";
@@ -31,6 +34,8 @@ export interface BuildModelOptions extends GraphOptions {
   readonly onProgress?: (progress: WeightProgress) => void;
   readonly signal?: AbortSignal;
   readonly onPhase?: OnStartPhase;
+  /** Tokens of a text that shows the ranges of keys and values. Asked for only where 8 bits are wanted. */
+  readonly sampleTokens?: () => Promise<readonly number[]>;
   /** Receives the files of the weights as soon as they are known. */
   readonly onWeightFiles?: (paths: readonly string[]) => void;
 }
@@ -48,40 +53,51 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
     options.onWeightFiles?.(names.map((name) => join(checkpoint.folder, onnxFolder, name)));
     return (await openExport(checkpoint, checkpoint.onnxFileNames, options)).model;
   }
-  const { definition, model, precision, visionParts, kvLayout, buildDecoder, buildVisionEncoder } = configureGraphs(
-    checkpoint.config,
-    options,
-  );
+  const configured = configureGraphs(checkpoint.config, options);
+  const { definition, model, precision, visionParts, kvLayout, maxModelLen } = configured;
+  const { kvPrecision = { kind: "activations" } } = options;
   const collector = new WeightCollector(checkpoint.tensors);
-  buildDecoder(collector);
-  buildVisionEncoder(collector);
+  configured.buildDecoder(collector);
+  configured.buildVisionEncoder(collector);
   const requests = [...collector.requests.values()];
   const prepared = await timePhase("quantise", options.onPhase, () => prepareWeights(checkpoint, requests, options));
   options.onWeightFiles?.(filesOf(prepared));
   const source = createPreparedSource(prepared, checkpoint.tensors);
-  const graphs = { decoder: buildDecoder(source), visionEncoder: buildVisionEncoder(source) };
-
+  const visionGraph = configured.buildVisionEncoder(source);
   const folder = resolve(options.cacheFolder, "graphs");
-  return {
-    architecture: definition.architecture,
-    externalDataFolder,
-    decoder: {
+  const buildDecoder = async (kvPrecision: KvPrecision): Promise<DecoderGraph> => {
+    const graphs = configureGraphs(checkpoint.config, { ...options, kvPrecision });
+    const { graph } = graphs.buildDecoder(source);
+    return {
       form: "in-place",
       kvLayout,
       numCandidates: kvLayout.kind === "paged" ? numCandidatesOf(model.decoder.vocabSize) : 0,
-      path: await writeGraph(folder, graphs.decoder),
-      weightBytes: graphs.decoder.graph.externalBytes,
+      path: await writeGraph(folder, graph),
+      weightBytes: graph.externalBytes,
       takesPositions: false,
       ...model.decoder,
-      kvElementType: precision.activations,
+      kvElementType: graphs.kvElementType,
       acceptsImages: model.visionEncoder !== null,
-    },
+    };
+  };
+  const isMeasured = kvPrecision.kind === "activations" || kvPrecision.steps !== null;
+  return {
+    architecture: definition.architecture,
+    externalDataFolder,
+    decoder: await buildDecoder(
+      isMeasured
+        ? kvPrecision
+        : {
+            kind: "int8",
+            steps: await measureSteps(await buildDecoder({ kind: "activations" }), maxModelLen, options),
+          },
+    ),
     visionEncoder:
-      model.visionEncoder === null || graphs.visionEncoder === null
+      model.visionEncoder === null || visionGraph === null
         ? null
         : {
             form: "in-place",
-            path: await writeGraph(folder, graphs.visionEncoder),
+            path: await writeGraph(folder, visionGraph.graph),
             ...(visionParts !== null && { device: visionParts.vision.device }),
             inputs: model.visionEncoder.inputs,
             imageSize: model.visionEncoder.imageSize,
@@ -94,6 +110,20 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
   };
 }
 
+/** Tokens that are enough to show the ranges; a longer text changes them by less than the headroom. */
+const MAX_SAMPLE_TOKENS = 512;
+
+async function measureSteps(
+  decoder: DecoderGraph,
+  maxModelLen: number,
+  { sampleTokens, numThreads, cacheFolder, signal }: BuildModelOptions,
+): Promise<Float32Array> {
+  invariant(sampleTokens !== undefined, "8-bit keys and values are measured with a text");
+  const known = (await sampleTokens()).filter((tokenId) => tokenId < decoder.vocabSize);
+  const tokenIds = known.slice(0, Math.min(MAX_SAMPLE_TOKENS, maxModelLen));
+  return findKvSteps({ decoder, externalDataFolder, numThreads, tokenIds }, { cacheFolder, signal });
+}
+
 function filesOf(prepared: ReadonlyMap<string, PreparedWeight>): string[] {
   const tensors = [...prepared.values()].flatMap(({ weight, scales }) =>
     scales === null ? [weight] : [weight, scales],
@@ -104,7 +134,7 @@ function filesOf(prepared: ReadonlyMap<string, PreparedWeight>): string[] {
 /**
  * Named by its content, including the paths of weight files, so that equal graphs are written once and none is stale.
  */
-async function writeGraph(folder: string, { graph }: GraphContext): Promise<string> {
+async function writeGraph(folder: string, graph: GraphBuilder): Promise<string> {
   const bytes = graph.encode();
   const path = join(folder, `${createHash("sha256").update(bytes).digest("hex")}.onnx`);
   const exists = await access(path).then(

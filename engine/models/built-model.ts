@@ -6,7 +6,7 @@
 import type { DeviceName } from "../contract/config.ts";
 import type { ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 
-export type KvElementType = "float32" | "float16" | "bfloat16";
+export type KvElementType = "float32" | "float16" | "bfloat16" | "int8";
 
 /**
  * How a decoder's keys and values lie in memory: `slots` of the full length, one for each sequence, or blocks of
@@ -46,6 +46,8 @@ export interface DecoderShape {
   readonly acceptsImages: boolean;
   /** Whether tokens have three-axis positions, which the graph does not compute itself. */
   readonly takesPositions: boolean;
+  /** Whether a run must have all tokens of an image that it begins, because they see each other. Default false. */
+  readonly keepsImagesWhole?: boolean;
   /** Left out if every layer has keys and values. */
   readonly recurrent?: RecurrentShape;
 }

@@ -20,6 +20,14 @@ export interface Precision {
   readonly keepsIntegers?: true;
 }
 
+/**
+ * How keys and values are stored: in the activations' type, or as int8 with a step for each channel. `steps` is row-major
+ * [numLayers, 2 (keys, values), numKvHeads * headDim]; null before they are measured.
+ */
+export type KvPrecision =
+  | { readonly kind: "activations" }
+  | { readonly kind: "int8"; readonly steps: Float32Array | null };
+
 /** Number of rows whose logits are computed, in graphs with logits. */
 export const logitRows = "R";
 
@@ -33,6 +41,7 @@ export interface GraphContext {
   readonly device: DeviceName;
   /** How the decoder's KV cache lies in memory; nothing else depends on it. */
   readonly kvLayout: KvLayout;
+  readonly kvPrecision: KvPrecision;
   /** Filled by `linear.ts`: zero points of quantised activations, shared by all layers over the same tokens. */
   readonly zeroPointsByTokens: Map<Dimension, Value>;
   /** Sizes that may be 0 at run time. */
@@ -42,12 +51,13 @@ export interface GraphContext {
 export function createGraphContext(
   name: string,
   from: Pick<GraphContext, "weights" | "precision" | "device" | "kvLayout"> &
-    Partial<Pick<GraphContext, "projectorPrecision">>,
+    Partial<Pick<GraphContext, "projectorPrecision" | "kvPrecision">>,
 ): GraphContext {
   const graph = new GraphBuilder(name);
   return {
     graph,
     projectorPrecision: from.precision,
+    kvPrecision: { kind: "activations" },
     ...from,
     zeroPointsByTokens: new Map(),
     emptySizes: new Set([logitRows]),

@@ -1,9 +1,10 @@
 /** Chooses how the KV cache of a model is divided. */
-import type { DeviceName, KvLayoutName } from "../contract/config.ts";
+import type { DeviceName, DtypeName, KvCacheDtypeName, KvLayoutName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import type { KvLayout } from "./built-model.ts";
+import type { KvPrecision } from "./graph-context.ts";
 import type { ConfiguredModel } from "./model-definition.ts";
 import { findModelDefinition } from "./registry.ts";
 
@@ -25,7 +26,8 @@ export function resolveKvLayout(
   checkpoint: Pick<Checkpoint, "config" | "onnxFileNames">,
 ): KvLayout {
   const isExport = checkpoint.onnxFileNames !== null;
-  const isPaged = kvLayout === "auto" ? device === "cuda" && !isExport : kvLayout === "paged";
+  const isPaged =
+    kvLayout === "auto" ? device === "cuda" && !isExport && !keepsImagesWhole(checkpoint) : kvLayout === "paged";
   if (!isPaged) return { kind: "slots" };
   if (isExport) throw unavailable("A ready-made ONNX export computes its own attention and has no paged KV cache.");
   if (device === "webgpu") throw unavailable("The webgpu device has no paged KV cache.");
@@ -38,6 +40,40 @@ export function resolveKvLayout(
   );
 }
 
+export interface KvPrecisionSettings {
+  readonly device: DeviceName;
+  readonly dtype: DtypeName;
+  readonly kvCacheDtype?: KvCacheDtypeName;
+}
+
+/**
+ * Whether keys and values are stored as computed or in 8 bits, whose steps are measured later.
+ *
+ * @throws EngineError `invalid_configuration` for 8 bits where device, layout or an export lacks them.
+ */
+export function resolveKvPrecision(
+  { device, dtype, kvCacheDtype = "auto" }: KvPrecisionSettings,
+  layout: KvLayout,
+  checkpoint: Pick<Checkpoint, "onnxFileNames"> & Partial<Pick<Checkpoint, "config">>,
+): KvPrecision {
+  const isExport = checkpoint.onnxFileNames !== null;
+  const isPossible = device === "cpu" && layout.kind === "slots" && !isExport;
+  if (kvCacheDtype === "auto") {
+    const isWanted = quantisedDtypes.has(dtype) && !keepsImagesWhole(checkpoint);
+    return isPossible && isWanted ? { kind: "int8", steps: null } : { kind: "activations" };
+  }
+  if (kvCacheDtype === "model") return { kind: "activations" };
+  if (isPossible) return { kind: "int8", steps: null };
+  const where = isExport ? "a ready-made ONNX export" : device === "cpu" ? "a paged KV cache" : device;
+  throw new EngineError(
+    "invalid_configuration",
+    `The KV cache of ${where} has no 8-bit form: it is for KV slots on the cpu. Choose the KV cache dtype "model" or "auto".`,
+    { setting: "kvCacheDtype" },
+  );
+}
+
+const quantisedDtypes: ReadonlySet<DtypeName> = new Set(["int8", "int4"]);
+
 /** FlashAttention's paged kernel of ONNX Runtime 1.30 takes multiples of this many tokens. */
 function fastBlockSize(headDim: number): number {
   if (headDim <= 64) return 256;
@@ -46,6 +82,14 @@ function fastBlockSize(headDim: number): number {
 
 function unavailable(reason: string): EngineError {
   return new EngineError("invalid_configuration", `${reason} Choose the KV layout "slots" or "auto".`);
+}
+
+/** Causal kernels cannot compute these models' attention to images; see `attendToWholeImages`. */
+function keepsImagesWhole({
+  config,
+  onnxFileNames,
+}: Pick<Checkpoint, "onnxFileNames"> & Partial<Pick<Checkpoint, "config">>): boolean {
+  return config !== undefined && onnxFileNames === null && configOf({ config }).decoder.keepsImagesWhole === true;
 }
 
 function configOf({ config }: Pick<Checkpoint, "config">): ConfiguredModel {

@@ -3,7 +3,18 @@ import { peakBytes } from "../graph/peak-bytes.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import type { StoredTensor } from "../weights/stored-tensor.ts";
 import { planWeights, type PlannedWeight } from "../weights/weight-plan.ts";
-import { batch, cachedTokens, cacheLength, imageTokens, length, longestRun, tokens } from "./decoder-graph/sizes.ts";
+import {
+  batch,
+  cachedTokens,
+  cacheLength,
+  imageKeys,
+  imageTokens,
+  length,
+  longestRun,
+  pastTokens,
+  presentTokens,
+  tokens,
+} from "./decoder-graph/sizes.ts";
 import { logitRows, type GraphContext } from "./graph-context.ts";
 import type { VisionEncoderDefinition } from "./model-definition.ts";
 import type { ModelGraphs } from "./model-graphs.ts";
@@ -62,8 +73,11 @@ export function runCosts(
           [imageTokens, model.imageTokenId === null ? 0 : numTokens],
           [logitRows, numSequences],
           [cacheLength, maxModelLen],
+          [pastTokens, maxModelLen - numTokens],
+          [presentTokens, maxModelLen],
           [cachedTokens, numSequences * maxModelLen],
           ["C * blockSize", maxModelLen],
+          [imageKeys, maxModelLen],
         ]),
       ),
     visionRunBytes: (numEmbeddings) =>

@@ -2,8 +2,8 @@
 import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
-import type { KvLayout } from "./built-model.ts";
-import { createGraphContext, type GraphContext, type Precision } from "./graph-context.ts";
+import type { KvElementType, KvLayout } from "./built-model.ts";
+import { createGraphContext, type GraphContext, type KvPrecision, type Precision } from "./graph-context.ts";
 import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
 import { keepsIntegers, precisionOf, resolveDtype, type ResolvedDtype } from "./precision.ts";
 import { findModelDefinition } from "./registry.ts";
@@ -20,6 +20,8 @@ export interface GraphOptions extends VisionPartSettings {
   readonly maxModelLen: number | null;
   /** Default: slots. */
   readonly kvLayout?: KvLayout;
+  /** Default: the activations' type. */
+  readonly kvPrecision?: KvPrecision;
   /** Default: that of the architecture. */
   readonly definition?: ModelDefinition;
 }
@@ -33,6 +35,7 @@ export interface ModelGraphs {
   readonly visionParts: VisionParts | null;
   readonly maxModelLen: number;
   readonly kvLayout: KvLayout;
+  readonly kvElementType: KvElementType;
   buildDecoder(this: void, weights: WeightSource): GraphContext;
   /** Null for a model that does not accept images. */
   buildVisionEncoder(this: void, weights: WeightSource): GraphContext | null;
@@ -46,7 +49,7 @@ const slots: KvLayout = { kind: "slots" };
  *   dtype or KV layout that the device lacks or a length above the checkpoint's. Building throws the errors of tensors.
  */
 export function configureGraphs(config: unknown, options: GraphOptions): ModelGraphs {
-  const { device, maxModelLen, kvLayout = slots } = options;
+  const { device, maxModelLen, kvLayout = slots, kvPrecision = { kind: "activations" } } = options;
   checkKvLayout(kvLayout, device);
   const dtype = resolveDtype({ dtype: options.dtype, device, config });
   const isKept = keepsIntegers({ dtype: options.dtype, config });
@@ -64,8 +67,9 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
     visionParts,
     maxModelLen: length,
     kvLayout,
+    kvElementType: kvPrecision.kind === "int8" ? "int8" : precision.activations,
     buildDecoder(weights) {
-      const context = createGraphContext("decoder", { weights, precision, device, kvLayout });
+      const context = createGraphContext("decoder", { weights, precision, device, kvLayout, kvPrecision });
       model.buildDecoder(context, length);
       return context;
     },

@@ -49,13 +49,13 @@ export async function planCheckpoint(
     };
   }
   const graphs = configureGraphs(checkpoint.config, options);
-  const { model, dtype, precision, visionParts } = graphs;
+  const { model, dtype, kvElementType, visionParts } = graphs;
   return {
     ...pickDefinition(graphs),
     dtype,
     visionParts,
     contentHash: await modelContentHash(checkpoint, graphs, options.signal),
-    decoder: { ...model.decoder, kvElementType: precision.activations, form: "in-place" },
+    decoder: { ...model.decoder, kvElementType, form: "in-place" },
     kvLayout: graphs.kvLayout,
     costs: modelCosts(checkpoint, graphs),
   };

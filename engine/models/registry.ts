@@ -4,6 +4,7 @@ import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
 import { parseConfigObject } from "./config-field.ts";
 import { fuyuDefinition } from "./fuyu/definition.ts";
+import { gemma3Definition, gemma3TextDefinition } from "./gemma3/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { internVlDefinition } from "./internvl/definition.ts";
 import { llamaDefinition, mistralDefinition, qwen2Definition, qwen3Definition } from "./llama/definition.ts";
@@ -14,7 +15,7 @@ import { persimmonDefinition } from "./persimmon/definition.ts";
 import { mistral3Definition, pixtralDefinition } from "./pixtral/definition.ts";
 import { qwen25VlDefinition } from "./qwen2-5-vl/definition.ts";
 import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
-import { qwen35TextDefinition } from "./qwen3-5/definition.ts";
+import { qwen35Definition, qwen35TextDefinition } from "./qwen3-5/definition.ts";
 import { qwen3VlDefinition } from "./qwen3-vl/definition.ts";
 
 const definitions: readonly ModelDefinition[] = [
@@ -24,6 +25,8 @@ const definitions: readonly ModelDefinition[] = [
   qwen3Definition,
   qwen35TextDefinition,
   persimmonDefinition,
+  gemma3TextDefinition,
+  gemma3Definition,
   llavaDefinition,
   llavaNextDefinition,
   llavaOneVisionDefinition,
@@ -36,6 +39,7 @@ const definitions: readonly ModelDefinition[] = [
   qwen2VlDefinition,
   qwen25VlDefinition,
   qwen3VlDefinition,
+  qwen35Definition,
 ];
 
 const namesExpected = 'a list with the name of the model\'s class, such as ["LlamaForCausalLM"]';

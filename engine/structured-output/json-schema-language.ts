@@ -16,7 +16,7 @@ import {
   textKeywords,
 } from "./json-schema.ts";
 import type { JsonObject } from "./json-schema.ts";
-import { comma, constantOf, escapeForString, jsonRules, quoted, repeat, rule, whitespace } from "./json-text.ts";
+import { comma, constantOf, escapeForString, jsonRulesFor, quoted, repeat, rule, whitespace } from "./json-text.ts";
 import { numberRangeOf } from "./number-range.ts";
 import { readPattern } from "./pattern-reader.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
@@ -24,22 +24,22 @@ import { refuseStructuredOutput } from "./refusal.ts";
 const typeNames = new Set<unknown>(["object", "array", "string", "integer", "number", "boolean", "null"]);
 
 /**
- * Expects a schema checked by `checkJsonSchema`. Properties come in the order of their description, with white space
- * wherever JSON allows it. Throws EngineError `invalid_argument`.
+ * Expects a schema checked by `checkJsonSchema`. Properties come in the order of their description, with a bounded
+ * amount of white space wherever JSON allows it. Throws EngineError `invalid_argument`.
  */
-export function readJsonSchema(text: string): Language {
-  return new SchemaReader(JSON.parse(text)).read();
+export function readJsonSchema(text: string, isCompact = false): Language {
+  return new SchemaReader(JSON.parse(text), isCompact).read();
 }
 
 /** Any object. */
-export function anyJsonObject(): Language {
-  return { root: rule("object"), rules: jsonRules };
+export function anyJsonObject(isCompact = false): Language {
+  return { root: rule("object"), rules: jsonRulesFor(isCompact) };
 }
 
 /** Referenced schemas become rules, and so do texts of strings that many schemas share. */
 class SchemaReader {
   readonly #schema: unknown;
-  readonly #rules = new Map(jsonRules);
+  readonly #rules: Map<string, Expression>;
   readonly #objects: JsonObjectWriter;
   /** A reference may point outside the schema's own keywords, to something not yet checked. */
   readonly #checked = new WeakSet<object>();
@@ -47,8 +47,9 @@ class SchemaReader {
   readonly #pending: [name: string, schema: unknown][] = [];
   readonly #read = new Map<JsonObject, Expression>();
 
-  constructor(schema: unknown) {
+  constructor(schema: unknown, isCompact: boolean) {
     this.#schema = schema;
+    this.#rules = new Map(jsonRulesFor(isCompact));
     this.#objects = new JsonObjectWriter({
       rules: this.#rules,
       valueOf: (inner, path) => this.#valueOf(inner, path),

@@ -5,20 +5,14 @@ import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
 import type { Expression } from "./expression.ts";
 import { readGrammar } from "./grammar-reader.ts";
 
-/** White space between the parts of a value. Carriage returns are left out, because no model needs them. */
-export const whitespace = repeat(
-  {
-    kind: "set",
-    set: [
-      [0x09, 0x0a],
-      [0x20, 0x20],
-    ],
-  },
-  0,
-  Infinity,
-);
-export const comma = spaced(",");
-export const colon = spaced(":");
+/**
+ * White space between the parts of a value: one space, or up to two line breaks and an indentation of up to 20
+ * characters. A model cannot fill its tokens with white space, and can still indent. The rule is llama.cpp's
+ * (common/json-schema-to-grammar.cpp, SPACE_RULE). Carriage returns are left out, because no model needs them.
+ */
+export const whitespace = rule("ws");
+export const comma = separator(",");
+export const colon = separator(":");
 
 /** Characters that must be escaped in a string. */
 const escaped: CodePointSet = [
@@ -31,19 +25,28 @@ const escaped: CodePointSet = [
  * Rules for values of any kind. Keys of objects may be any strings. `character` is one character of a string as it is
  * written there. Escaped surrogates are part of `string` only, because two of them form one character.
  */
-export const jsonRules: ReadonlyMap<string, Expression> = readGrammar(String.raw`
+const jsonRules: ReadonlyMap<string, Expression> = readGrammar(String.raw`
   root ::= value
   value ::= object | array | string | number | boolean | null
-  object ::= "{" ws (string ws ":" ws value (ws "," ws string ws ":" ws value)* ws)? "}"
-  array ::= "[" ws (value (ws "," ws value)* ws)? "]"
+  object ::= "{" ws (string ws ":" sp value (ws "," sp string ws ":" sp value)* ws)? "}"
+  array ::= "[" ws (value (ws "," sp value)* ws)? "]"
   string ::= "\"" ([^\0-\x1f"\\] | "\\" (["\\/bfnrt] | "u" [0-9A-Fa-f]{4}))* "\""
   character ::= [^\0-\x1f"\\] | "\\" (["\\/bfnrt] | "u" ([0-9A-CE-Fa-ce-f] [0-9A-Fa-f]{3} | [Dd] [0-7] [0-9A-Fa-f]{2}))
   integer ::= "0" | "-"? [1-9] [0-9]*
   number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [+\-]? [0-9]+)?
   boolean ::= "true" | "false"
   null ::= "null"
-  ws ::= [ \n\t]*
+  ws ::= "" | " " | "\n" "\n"? [ \t]{0,20}
+  sp ::= "" | " " | "\n" "\n"? [ \t]{0,20}
 `).rules;
+
+/** No white space but one space after a comma or colon. */
+const compactRules: ReadonlyMap<string, Expression> = readGrammar('root ::= ws sp\nws ::= ""\nsp ::= " "?').rules;
+
+/** Rules for values of any kind. `isCompact` leaves out line breaks and indentation. */
+export function jsonRulesFor(isCompact: boolean): ReadonlyMap<string, Expression> {
+  return isCompact ? new Map([...jsonRules, ...compactRules]) : jsonRules;
+}
 
 export function rule(name: string): Expression {
   return { kind: "rule", name };
@@ -93,6 +96,6 @@ function escapeText(text: string): string {
   return JSON.stringify(text).slice(1, -1);
 }
 
-function spaced(symbol: string): Expression {
-  return sequenceOf([whitespace, literalOf(symbol), whitespace]);
+function separator(symbol: string): Expression {
+  return sequenceOf([whitespace, literalOf(symbol), rule("sp")]);
 }

@@ -10,9 +10,9 @@ import type { StructuredOutput } from "./structured-output.ts";
 export function readLanguage(structuredOutput: StructuredOutput): Language {
   switch (structuredOutput.kind) {
     case "json-object":
-      return anyJsonObject();
+      return anyJsonObject(structuredOutput.isCompact);
     case "json-schema":
-      return readJsonSchema(structuredOutput.schema);
+      return readJsonSchema(structuredOutput.schema, structuredOutput.isCompact);
     case "regex":
       return { root: readPattern(structuredOutput.pattern), rules: new Map() };
     case "choice":

@@ -5,10 +5,13 @@ import { checkStructuralFormat } from "./structural-format.ts";
 import type { StructuralFormat } from "./structural-format.ts";
 
 export type StructuredOutput =
-  /** The text is a JSON value that matches this schema, given as JSON. */
-  | { readonly kind: "json-schema"; readonly schema: string }
+  /**
+   * The text is a JSON value that matches this schema, given as JSON. `isCompact` allows no white space between its parts
+   * but one space after a comma or colon. Default false.
+   */
+  | { readonly kind: "json-schema"; readonly schema: string; readonly isCompact?: boolean }
   /** The text is any JSON object. */
-  | { readonly kind: "json-object" }
+  | { readonly kind: "json-object"; readonly isCompact?: boolean }
   /** The whole text matches the pattern. */
   | { readonly kind: "regex"; readonly pattern: string }
   | { readonly kind: "choice"; readonly choices: readonly string[] }

@@ -9,6 +9,7 @@ import { createRequests, formatsOf, parseBody, streamUsageOf } from "../generati
 import type { CommonFields, GenerationKind, ParsedBody, RequestConfig } from "../generation/generation-kind.ts";
 import { runGenerations } from "../generation/generations.ts";
 import type { Generation } from "../generation/generations.ts";
+import { responsesKind } from "../generation/responses/responses-kind.ts";
 import { toErrorAnswer } from "../http/errors.ts";
 import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
@@ -61,6 +62,7 @@ export function prepareLine(line: BatchLine, dependencies: AnswerDependencies): 
 const preparers: Readonly<Record<BatchUrl, typeof prepareLine>> = {
   "/v1/chat/completions": (line, dependencies) => prepare(chatCompletionKind, line, dependencies),
   "/v1/completions": (line, dependencies) => prepare(completionKind, line, dependencies),
+  "/v1/responses": (line, dependencies) => prepare(responsesKind, line, dependencies),
 };
 
 function prepare<Fields extends CommonFields>(
@@ -153,7 +155,7 @@ function toAnswer(
   const requestId = randomUUID();
   const { status, body } = toErrorAnswer(error, requestId, parsed?.paths);
   const code = error instanceof EngineError ? error.code : null;
-  const isDrained = service.state === "draining" && (code === "closed" || code === "aborted");
+  const isDrained = service.givesWorkBack && (code === "not_ready" || code === "closed" || code === "aborted");
   // A stalled step says nothing about the line.
   const isStalled = code === "engine_stalled";
   // Checks the engine itself, because the service may already be draining.

@@ -37,9 +37,9 @@ export function toWireSamplingParams(
 function toWireStructuredOutput(form: StructuredOutput): object {
   switch (form.kind) {
     case "json-object":
-      return { json_object: true };
+      return { json_object: true, ...compactField(form) };
     case "json-schema":
-      return { json: JSON.parse(form.schema) as unknown };
+      return { json: JSON.parse(form.schema) as unknown, ...compactField(form) };
     case "regex":
       return { regex: form.pattern };
     case "grammar":
@@ -49,4 +49,8 @@ function toWireStructuredOutput(form: StructuredOutput): object {
     case "structural":
       return { structural_tag: form.format };
   }
+}
+
+function compactField({ isCompact }: { readonly isCompact?: boolean }): object {
+  return isCompact === true ? { disable_any_whitespace: true } : {};
 }

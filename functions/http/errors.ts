@@ -121,6 +121,7 @@ const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>
   maxModelLen: "MAX_MODEL_LEN sets the limit.",
   maxNumBatchedTokens: "MAX_NUM_BATCHED_TOKENS sets the limit.",
   chatTemplate: "CHAT_TEMPLATE sets the template.",
+  kvCacheDtype: "KV_CACHE_DTYPE sets it.",
   cacheFolder: "CACHE_FOLDER sets the folder.",
   hubCacheFolder: "HF_HUB_CACHE sets the folder.",
 };
@@ -131,8 +132,10 @@ function settingHint({ setting }: EngineError): string {
 
 /** Its message may use the engine's names of fields. */
 function isAboutFields({ parameter }: EngineError): boolean {
-  return parameter !== null && (parameter.startsWith("samplingParams.") || parameter === "numChoices");
+  return parameter !== null && (parameter.startsWith("samplingParams.") || requestFields.has(parameter));
 }
+
+const requestFields: ReadonlySet<string> = new Set(["numChoices", "truncatePromptTokens"]);
 
 function answer(
   status: number,

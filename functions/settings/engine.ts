@@ -1,7 +1,13 @@
 /** Settings of the engine: the model, the device, the scheduler and the logits processors. */
 import { fileURLToPath } from "node:url";
 
-import { chatTemplateContentFormats, deviceNames, dtypeNames, kvLayoutNames } from "../../engine/contract/config.ts";
+import {
+  chatTemplateContentFormats,
+  deviceNames,
+  dtypeNames,
+  kvCacheDtypeNames,
+  kvLayoutNames,
+} from "../../engine/contract/config.ts";
 import { defaultEngineLimits } from "../../engine/contract/default-limits.ts";
 import { cacheSettings } from "./caches.ts";
 import { imageLimitSettings } from "./images.ts";
@@ -81,6 +87,13 @@ export const engineSettings = {
     "KV_LAYOUT",
     oneOf(kvLayoutNames),
     "Layout of the KV cache: slots, paged (cpu, cuda), or auto, which is paged on cuda.",
+    { default: "auto" },
+  ),
+  kvCacheDtype: setting(
+    "KV_CACHE_DTYPE",
+    oneOf(kvCacheDtypeNames),
+    "Type of keys and values: model (as computed), int8 (a quarter of the memory; cpu with slots), or auto, which is " +
+      "int8 beside a dtype of int8 or int4 on cpu.",
     { default: "auto" },
   ),
   blockSize: setting(

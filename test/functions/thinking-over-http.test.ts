@@ -99,3 +99,41 @@ test("a required call follows the thinking", async () => {
   expect(message.tool_calls).toHaveLength(1);
   expect(JSON.parse(message.tool_calls![0]!.function.arguments)).toEqual({ count: expect.any(Number) });
 });
+
+test("a continued text is an answer, also of a model whose output starts with thinking", async () => {
+  const begun = [...messages, { role: "assistant", content: "There are" }];
+  const { content, reasoning } = messageOf(
+    await ask({ messages: begun, continue_final_message: true, temperature: 0 }),
+  );
+  expect(reasoning).toBeUndefined();
+  expect(content).not.toBe("");
+});
+
+test("thinking is continued, as far as its budget goes", async () => {
+  const template =
+    "{% for m in messages %}<|{{ m.role }}|>{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>" +
+    "{% endif %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}";
+  await using thinking = await startService({ REASONING_PARSER: "qwen3", CHAT_TEMPLATE: template });
+  const other = new OpenAI({ baseURL: `${thinking.baseUrl}/v1`, apiKey: "none", maxRetries: 0 });
+  const turn = { role: "assistant", content: null, reasoning_content: "A large red" };
+  const continued = { messages: [...messages, turn], continue_final_message: true, thinking_token_budget: 3 };
+  const answer = await other.chat.completions.create({
+    ...body,
+    ...format,
+    ...continued,
+    logit_bias: {},
+    temperature: 0,
+  } as never);
+  const { content, reasoning = "" } = messageOf(answer);
+  // White space at its start belongs to the text that is continued.
+  expect(reasoning).toMatch(/^ \w+/);
+  expect(JSON.parse(content!)).toEqual({ count: expect.any(Number) });
+});
+
+test("thinking that the chat template leaves out cannot be continued", async () => {
+  const turn = { role: "assistant", content: null, reasoning_content: "A large red" };
+  await expect(ask({ messages: [...messages, turn], continue_final_message: true })).rejects.toMatchObject({
+    status: 400,
+    message: expect.stringMatching(/leaves out the thinking of the final message/),
+  });
+});

@@ -1,9 +1,16 @@
 /** Random numbers in every element type, and how far results are apart. */
+import type { KvElementType } from "../../engine/models/built-model.ts";
 import { typedArrayOver } from "../../engine/runtime/element-type.ts";
 import type { TensorArrays } from "../../engine/runtime/element-type.ts";
 import { toBfloat16 } from "../../engine/weights/float-conversion.ts";
 
 export type FloatType = "float32" | "float16" | "bfloat16";
+
+/** The type of a paged cache, which is never quantised. */
+export function requireFloat(elementType: KvElementType): FloatType {
+  if (elementType === "int8") throw new Error("a paged KV cache holds floats");
+  return elementType;
+}
 
 /** In [-scale, scale), from a 32-bit generator. */
 export function randomNumbers(count: number, seed: number, scale = 1): Float32Array {

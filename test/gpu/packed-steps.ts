@@ -5,7 +5,7 @@ import type { IoBinding } from "../../engine/runtime/io-binding.ts";
 import type { RunOptions } from "../../engine/runtime/run-options.ts";
 import type { Session } from "../../engine/runtime/session.ts";
 import { Tensor } from "../../engine/runtime/tensor.ts";
-import { encode, randomNumbers } from "./numbers.ts";
+import { encode, randomNumbers, requireFloat } from "./numbers.ts";
 
 /** Keys and values of a session, filled with the same numbers for the same seed. */
 export class PackedCaches implements Disposable {
@@ -18,7 +18,7 @@ export class PackedCaches implements Disposable {
   ) {
     const shape = [numBlocks, blockSize, numKvHeads, headDim];
     const numbers = randomNumbers(numBlocks * blockSize * numKvHeads * headDim, 21, 0.5);
-    const encoded = encode(kvElementType, numbers) as TensorArrays["float32"];
+    const encoded = encode(requireFloat(kvElementType), numbers) as TensorArrays["float32"];
     for (let layer = 0; layer < numLayers; layer++) {
       for (const part of ["key", "value"]) {
         const tensor = session.allocateTensor(kvElementType, shape) as Tensor<"float32">;

@@ -5,7 +5,7 @@ import type { GraphContext } from "../graph-context.ts";
 import type { DecoderConfig } from "../llama/config.ts";
 import { buildDecoderGraph } from "../llama/decoder-graph.ts";
 import { decoderDimensions } from "../llama/definition.ts";
-import type { ConfiguredModel } from "../model-definition.ts";
+import type { ConfiguredModel, DecoderDimensions } from "../model-definition.ts";
 import { findPrefix } from "../weight-source.ts";
 import type { RotarySections } from "./config.ts";
 import { patchFeatures, type PatchShape } from "./patch-embedding.ts";
@@ -39,6 +39,8 @@ export type TowerBuilder<Vision> = (
   inputs: TowerInputs,
 ) => Value;
 
+type PatchVision = PatchShape & { readonly mergeSize: number };
+
 export interface QwenVlConfig<Vision> {
   readonly text: DecoderConfig;
   readonly rotarySections: RotarySections;
@@ -49,15 +51,53 @@ export interface QwenVlConfig<Vision> {
   readonly numImageLevels?: number;
 }
 
-export function configurePatchModel<Vision extends PatchShape & { readonly mergeSize: number }>(
+/** A model whose decoder is of the Llama family. */
+export function configurePatchModel<Vision extends PatchVision>(
   config: QwenVlConfig<Vision>,
   buildTower: TowerBuilder<Vision>,
 ): ConfiguredModel {
   const { text, vision, rotarySections, interleavesSections = false, numImageLevels = 0 } = config;
+  const dimensions = { ...decoderDimensions(text), imageWidth: (1 + numImageLevels) * text.hiddenSize };
+  return patchModel(
+    {
+      vision,
+      imageTokenId: config.imageTokenId,
+      dimensions,
+      maxPositionEmbeddings: text.maxPositionEmbeddings,
+      buildDecoder: (context, prefix, maxModelLen) =>
+        buildDecoderGraph(context, {
+          config: text,
+          prefix,
+          headName: "lm_head",
+          acceptsImages: true,
+          maxModelLen,
+          rotarySections,
+          interleavesSections,
+          numImageLevels,
+        }),
+    },
+    buildTower,
+  );
+}
+
+export interface PatchModel<Vision> {
+  readonly vision: Vision;
+  readonly imageTokenId: number;
+  readonly dimensions: DecoderDimensions;
+  readonly maxPositionEmbeddings: number;
+  /** @param prefix Prefix of the decoder's tensors, e.g. "model.language_model." */
+  buildDecoder(this: void, context: GraphContext, prefix: string, maxModelLen: number): void;
+}
+
+/** A model with any decoder that takes positions on three axes. */
+export function patchModel<Vision extends PatchVision>(
+  { vision, imageTokenId, dimensions, maxPositionEmbeddings, buildDecoder }: PatchModel<Vision>,
+  buildTower: TowerBuilder<Vision>,
+): ConfiguredModel {
   return {
-    decoder: { ...decoderDimensions(text), imageWidth: imageWidthOf(config), takesPositions: true },
-    maxPositionEmbeddings: text.maxPositionEmbeddings,
-    imageTokenId: config.imageTokenId,
+    decoder: { ...dimensions, takesPositions: true },
+    maxPositionEmbeddings,
+    imageTokenId,
     visionEncoder: {
       inputs: [
         { name: pixelValues, elementType: "float32", shape: [patches, patchFeatures(vision)] },
@@ -65,20 +105,10 @@ export function configurePatchModel<Vision extends PatchShape & { readonly merge
       ],
       imageSize: vision.patchSize * vision.mergeSize,
       numImageTokens: 1,
-      build: (context) => buildVisionEncoder(context, config, buildTower),
+      build: (context) => buildVisionEncoder(context, vision, dimensions, buildTower),
     },
     buildDecoder(context, maxModelLen) {
-      const prefix = findPrefix(context.weights, decoderPrefixes, "embed_tokens.weight");
-      buildDecoderGraph(context, {
-        config: text,
-        prefix,
-        headName: "lm_head",
-        acceptsImages: true,
-        maxModelLen,
-        rotarySections,
-        interleavesSections,
-        numImageLevels,
-      });
+      buildDecoder(context, findPrefix(context.weights, decoderPrefixes, "embed_tokens.weight"), maxModelLen);
     },
   };
 }
@@ -86,12 +116,11 @@ export function configurePatchModel<Vision extends PatchShape & { readonly merge
 /** `pixel_values` and `image_grid_thw` to `image_features` [1, numPatches / mergeSize^2, imageWidth]. */
 function buildVisionEncoder<Vision extends PatchShape>(
   context: GraphContext,
-  config: QwenVlConfig<Vision>,
+  vision: Vision,
+  { hiddenSize, imageWidth: width }: DecoderDimensions,
   buildTower: TowerBuilder<Vision>,
 ): void {
   const { graph, weights, precision } = context;
-  const { vision, text } = config;
-  const width = imageWidthOf(config);
   const features = patchFeatures(vision);
   const input = graph.input(pixelValues, "float32", [1, patches, features]);
   const grid = graph.input(imageGrid, "int64", [1, 3]);
@@ -99,12 +128,8 @@ function buildVisionEncoder<Vision extends PatchShape>(
   const flat = reshape(graph, "patches.flat", input, flatTarget, [patches, features]);
   const prefix = findPrefix(weights, towerPrefixes, "patch_embed.proj.weight");
   const pixels = cast(graph, "pixels", flat, precision.activations);
-  const merged = buildTower(context, vision, prefix, { pixels, grid, outFeatures: text.hiddenSize });
+  const merged = buildTower(context, vision, prefix, { pixels, grid, outFeatures: hiddenSize });
   const itemTarget = graph.constant("item_shape", "int64", [3], [1, -1, width]);
   const item = cast(graph, "merged.cast", merged, "float32");
   graph.output(reshape(graph, "image_features", item, itemTarget, [1, "numSquares", width]));
-}
-
-function imageWidthOf<Vision>({ text, numImageLevels = 0 }: QwenVlConfig<Vision>): number {
-  return (1 + numImageLevels) * text.hiddenSize;
 }

@@ -1,4 +1,4 @@
-/** Configuration of the decoder of Qwen3.5 without mixture of experts. */
+/** Configuration of Qwen3.5 without mixture of experts: its decoder alone, or with Qwen3-VL's tower. */
 import { z } from "zod";
 
 import type { RecurrentShape } from "../built-model.ts";
@@ -18,6 +18,7 @@ import {
 } from "../config-field.ts";
 import { parseRopeConfig, type RopeConfig } from "../llama/rope.ts";
 import type { RotarySections } from "../qwen2-vl/config.ts";
+import { parseQwen3VlVision, type Qwen3VlVisionConfig } from "../qwen3-vl/config.ts";
 
 export type LayerType = "linear_attention" | "full_attention";
 
@@ -48,6 +49,12 @@ export interface LinearAttentionConfig {
   readonly valueDim: number;
   /** Tokens that the convolution sees, the current one included. */
   readonly kernelSize: number;
+}
+
+export interface Qwen35Config {
+  readonly text: Qwen35TextConfig;
+  readonly vision: Qwen3VlVisionConfig;
+  readonly imageTokenId: number;
 }
 
 const DEFAULT_THETA = 10000;
@@ -84,6 +91,13 @@ const textFields = z.looseObject({
   linear_num_value_heads: headCount.default(32),
   linear_key_head_dim: headSize.default(128),
   linear_value_head_dim: headSize.default(128),
+});
+
+const qwen35Fields = z.looseObject({
+  text_config: z.looseObject({}).default({}),
+  vision_config: z.looseObject({ deepstack_visual_indexes: z.array(z.unknown()).nullish() }).default({}),
+  image_token_id: z.int().nonnegative().default(248_056),
+  tie_word_embeddings: z.boolean().default(false),
 });
 
 /** Fields that would change the computation, and the values with which they do not. */
@@ -127,6 +141,24 @@ export function parseQwen35Text(config: unknown, path: string): Qwen35TextConfig
     tieWordEmbeddings: fields.tie_word_embeddings,
     hasAttentionBias: fields.attention_bias,
     linear: linearAttention(fields, path),
+  };
+}
+
+/** The model with its vision tower. Throws like `parseQwen35Text`. */
+export function parseQwen35Config(json: unknown): Qwen35Config {
+  const fields = parseConfigObject(qwen35Fields, json, "");
+  refuseOtherThan(json, "", { quantization_config: [] });
+  const text = parseQwen35Text(fields.text_config, "text_config");
+  const { deepstack_visual_indexes: levels } = fields.vision_config;
+  if ((levels ?? []).length > 0) {
+    const reason = "only the features of the last layer are used";
+    throw unsupportedField("vision_config", "deepstack_visual_indexes", levels, reason);
+  }
+  const visionJson = { ...fields.vision_config, deepstack_visual_indexes: [] };
+  return {
+    text: { ...text, tieWordEmbeddings: text.tieWordEmbeddings || fields.tie_word_embeddings },
+    vision: parseQwen3VlVision(visionJson, text.hiddenSize, ["qwen3_5", "qwen3_5_vision"]),
+    imageTokenId: fields.image_token_id,
   };
 }
 

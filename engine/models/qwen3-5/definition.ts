@@ -1,7 +1,10 @@
-/** Qwen3.5 and its successors without mixture of experts. */
+/** Qwen3.5 and its successors without mixture of experts: text models, and models with Qwen3-VL's tower. */
 import type { GraphContext } from "../graph-context.ts";
 import type { ConfiguredModel, DecoderDimensions, ModelDefinition } from "../model-definition.ts";
-import { parseQwen35Text, recurrentShape, type Qwen35TextConfig } from "./config.ts";
+import { patchModel } from "../qwen2-vl/patch-encoder.ts";
+import { qwen2VlInputs } from "../qwen2-vl/processor.ts";
+import { buildVisionTower } from "../qwen3-vl/vision-tower.ts";
+import { parseQwen35Config, parseQwen35Text, recurrentShape, type Qwen35TextConfig } from "./config.ts";
 import { buildQwen35Decoder } from "./decoder-graph.ts";
 
 export const qwen35TextDefinition: ModelDefinition = {
@@ -18,6 +21,25 @@ export const qwen35TextDefinition: ModelDefinition = {
         buildQwen35Decoder(context, { config, prefix: "model.", acceptsImages, takesPositions: false, maxModelLen });
       },
     };
+  },
+};
+
+export const qwen35Definition: ModelDefinition = {
+  architecture: "Qwen3_5ForConditionalGeneration",
+  images: qwen2VlInputs,
+  configure(json): ConfiguredModel {
+    const { text: config, vision, imageTokenId } = parseQwen35Config(json);
+    return patchModel(
+      {
+        vision,
+        imageTokenId,
+        dimensions: decoderDimensions(config),
+        maxPositionEmbeddings: config.maxPositionEmbeddings,
+        buildDecoder: (context, prefix, maxModelLen) =>
+          buildQwen35Decoder(context, { config, prefix, acceptsImages: true, takesPositions: true, maxModelLen }),
+      },
+      buildVisionTower,
+    );
   },
 };
 

@@ -72,7 +72,7 @@ const ropeHolder = z.looseObject({ rope_scaling: z.unknown().optional(), rope_pa
 export function parseQwen3VlConfig(json: unknown): Qwen3VlConfig {
   const { visionJson, ...config } = parseQwenVlText(json, textDefaults);
   refuseTextFields(json);
-  const vision = parseVisionConfig(visionJson, config.text.hiddenSize);
+  const vision = parseQwen3VlVision(visionJson, config.text.hiddenSize, ["qwen3_vl", "qwen3_vl_vision"]);
   const numImageLevels = vision.levelLayers.length;
   if (numImageLevels >= config.text.numLayers) {
     const reason = `the decoder has ${config.text.numLayers} layers, and all but the last may get features`;
@@ -93,11 +93,16 @@ function refuseTextFields(json: unknown): void {
   }
 }
 
-function parseVisionConfig(json: unknown, textHiddenSize: number): Qwen3VlVisionConfig {
+/** @param modelTypes Those of the tower. Throws like `parseQwen3VlConfig`. */
+export function parseQwen3VlVision(
+  json: unknown,
+  textHiddenSize: number,
+  modelTypes: readonly string[],
+): Qwen3VlVisionConfig {
   const path = "vision_config";
   const fields = parseConfigObject(visionFields, json, path);
   refuseOtherThan(json, path, {
-    model_type: ["qwen3_vl", "qwen3_vl_vision"],
+    model_type: modelTypes,
     in_channels: [3],
     in_chans: [3],
     quantization_config: [],

@@ -79,6 +79,7 @@ const message = z.object(
 export const messages = boundedList(message, MAX_MESSAGES, "must be a list of messages")
   .min(1, "must contain at least one message")
   .superRefine((list, context) => {
+    checkEnd(list, context);
     for (const [index, { role, content }] of list.entries()) {
       if (typeof content === "string") continue;
       const wrong = content.findIndex(({ type }) => !blocksOf[role].has(type));
@@ -91,6 +92,21 @@ export const messages = boundedList(message, MAX_MESSAGES, "must be a list of me
       return;
     }
   });
+
+/** Anthropic's rule: white space at the end of a text that the model continues misleads it. An empty text is left out. */
+function checkEnd(list: readonly z.output<typeof message>[], context: z.RefinementCtx): void {
+  const last = list.at(-1);
+  if (last?.role !== "assistant") return;
+  const { content } = last;
+  const block = typeof content === "string" ? null : content.at(-1);
+  const end = block === null ? content : block?.type === "text" ? block.text : "";
+  if (typeof end !== "string" || end.trim() === "" || end.trimEnd() === end) return;
+  context.addIssue({
+    code: "custom",
+    path: [list.length - 1, "content", ...(block === null ? [] : [content.length - 1, "text"])],
+    message: "must not end with white space, because the model continues it",
+  });
+}
 
 const blocksOf: Readonly<Record<"user" | "assistant" | "system", ReadonlySet<string>>> = {
   user: new Set(["text", "image", "tool_result"]),

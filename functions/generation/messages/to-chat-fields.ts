@@ -29,18 +29,40 @@ export function promptToChatFields(fields: CountTokensRequest): ChatCompletionRe
   const tools = toolsOf(fields).map(({ tool }) => tool);
   const isSingle = choice && "disable_parallel_tool_use" in choice && choice.disable_parallel_tool_use === true;
   const format = config?.format;
+  const turns = withoutEmptyEnd(fields.messages);
   return {
     model,
     cache_salt,
     mm_processor_kwargs,
     messages: [
       ...(system ? [{ role: "system" as const, content: toContent(system) }] : []),
-      ...fields.messages.flatMap(toMessages),
+      ...turns.flatMap(toMessages),
     ],
+    ...(isContinued(turns.at(-1)) && { continue_final_message: true }),
     ...(tools.length > 0 && { tools, tool_choice: toolChoiceOf(fields), parallel_tool_calls: isSingle ? false : null }),
     ...(format && { response_format: { kind: "json-schema" as const, schema: JSON.stringify(format.schema) } }),
     ...thinkingFields(fields),
   };
+}
+
+/** As at Anthropic, an empty last turn of the assistant begins nothing. */
+function withoutEmptyEnd(messages: readonly MessageFields[]): readonly MessageFields[] {
+  const last = messages.at(-1);
+  if (messages.length === 1 || last?.role !== "assistant") return messages;
+  const blocks = typeof last.content === "string" ? [{ type: "text" as const, text: last.content }] : last.content;
+  const isEmpty = blocks.every(
+    (block) =>
+      block.type === "redacted_thinking" ||
+      (block.type === "text" && block.text.trim() === "") ||
+      (block.type === "thinking" && block.thinking.trim() === ""),
+  );
+  return isEmpty ? messages.slice(0, -1) : messages;
+}
+
+/** The model continues the text or thinking of the assistant's last turn. A turn that ends with a call is complete. */
+function isContinued(last: MessageFields | undefined): boolean {
+  if (last?.role !== "assistant") return false;
+  return typeof last.content === "string" || !last.content.some(({ type }) => type === "tool_use");
 }
 
 /** Without `thinking`, the model's own default applies. */

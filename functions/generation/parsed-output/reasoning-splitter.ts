@@ -13,13 +13,14 @@ export interface SplitText {
  */
 export class ReasoningSplitter {
   readonly #markers: ReasoningMarkers;
-  #place: ReasoningStart | "at start of thinking" | "at start of answer";
+  #place: "before" | "at start of thinking" | "inside" | "at start of answer" | "after";
   /** Text that may belong to a marker or be white space to leave out. */
   #held = "";
 
   constructor(markers: ReasoningMarkers, start: ReasoningStart) {
     this.#markers = markers;
-    this.#place = start === "inside" ? "at start of thinking" : start;
+    if (start === "inside") this.#place = "at start of thinking";
+    else this.#place = start === "continued" ? "inside" : start;
   }
 
   append(text: string): SplitText {

@@ -3,7 +3,7 @@ import { z } from "zod";
 
 import { structuredOutputLimits } from "../../../engine/index.ts";
 import type { StructuredOutput } from "../../../engine/index.ts";
-import { boundedJson, boundedList, boundedText, flag } from "./wire-types.ts";
+import { addIssue, boundedJson, boundedList, boundedText, flag } from "./wire-types.ts";
 
 /** The engine counts bytes, of which a text has at least as many as characters. */
 const { sourceBytes, choices } = structuredOutputLimits;
@@ -51,7 +51,7 @@ const structuredOutputs = z
       grammar: source.nullish(),
       json_object: flag.refine((value) => value, "must be true or left out").nullish(),
       structural_tag: unserved.optional(),
-      disable_any_whitespace: unserved.optional(),
+      disable_any_whitespace: flag.nullish(),
       disable_additional_properties: unserved.optional(),
       whitespace_pattern: unserved.optional(),
     },
@@ -67,12 +67,18 @@ const structuredOutputs = z
       });
       return z.NEVER;
     }
+    if (fields.disable_any_whitespace === true && given[0] !== "json" && given[0] !== "json_object") {
+      addIssue(context, "disable_any_whitespace", `is for json and json_object only; got ${given.join()}`);
+      return z.NEVER;
+    }
     if (typeof fields.regex === "string") return { kind: "regex", pattern: fields.regex };
     if (typeof fields.grammar === "string") return { kind: "grammar", grammar: fields.grammar };
     if (fields.choice) return { kind: "choice", choices: fields.choice };
-    if (fields.json_object === true) return { kind: "json-object" };
+    const form = fields.disable_any_whitespace === true ? { isCompact: true } : {};
+    if (fields.json_object === true) return { kind: "json-object", ...form };
     return {
       kind: "json-schema",
+      ...form,
       schema: typeof fields.json === "string" ? fields.json : JSON.stringify(fields.json),
     };
   });

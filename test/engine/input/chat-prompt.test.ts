@@ -131,6 +131,37 @@ test("a final message is cut before the literal placeholders that follow it are 
   ]);
 });
 
+test("thinking is continued in a final message without text", () => {
+  const source =
+    "{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n" +
+    "</think>\n\n{% endif %}{{ m.content }}</{{ m.role }}>{% endfor %}";
+  const render = (template: string, last: ChatMessage): string => {
+    const messages = [{ role: "user", content: "Q" } as const, last];
+    return renderChat({ messages, ...continued }, { template: new ChatTemplate(template, {}), imagePlaceholder: null })
+      .text;
+  };
+  const thought = { role: "assistant", content: "", reasoning: "Let me " } as const;
+  expect(render(source, thought)).toBe("<user>Q</user><assistant><think>\nLet me ");
+  expect(render(source.replace("reasoning_content }}", "reasoning_content | trim }}"), thought)).toBe(
+    "<user>Q</user><assistant><think>\nLet me",
+  );
+  const parts = [{ type: "text", text: " " }] as const;
+  expect(render(source, { ...thought, content: parts })).toBe("<user>Q</user><assistant><think>\nLet me ");
+  expect(render(source, { ...thought, content: "Two" })).toBe(
+    "<user>Q</user><assistant><think>\nLet me \n</think>\n\nTwo",
+  );
+  const silent = "{% for m in messages %}{{ m.content }}{% endfor %}";
+  expect(() => render(silent, thought)).toThrow(/leaves out the thinking of the final message/);
+});
+
+test("a final message with calls cannot be continued", () => {
+  const toolCalls = [{ id: "1", name: "look", arguments: {} }];
+  const messages = [{ role: "assistant", content: "Let me", toolCalls }] as const;
+  expect(() => renderChat({ messages, ...continued }, { template: printing, imagePlaceholder: null })).toThrow(
+    /has calls after its text/,
+  );
+});
+
 test("without text in the final message there is nothing to continue", () => {
   const messages = [{ role: "user", content: [image("1")] }] as const;
   expect(() => renderChat({ messages, ...continued }, { template: walking, imagePlaceholder: "<image>" })).toThrow(

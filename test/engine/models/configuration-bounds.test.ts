@@ -15,6 +15,12 @@ const text = [
   "max_position_embeddings",
 ];
 const llamaText = [...text, "num_key_value_heads", "head_dim"];
+const qwen35Text = [
+  ...llamaText,
+  ...["conv_kernel_dim", "num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"].map(
+    (field) => `linear_${field}`,
+  ),
+];
 const tower = [
   "num_hidden_layers",
   "num_attention_heads",
@@ -30,13 +36,15 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   MistralForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen2ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen3ForCausalLM: { fields: [...llamaText, "sliding_window"] },
-  Qwen3_5ForCausalLM: {
+  Qwen3_5ForCausalLM: { fields: qwen35Text },
+  Qwen3_5ForConditionalGeneration: {
     fields: [
-      ...llamaText,
-      ...["conv_kernel_dim", "num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim"].map(
-        (field) => `linear_${field}`,
+      ...inText(qwen35Text),
+      ...["depth", "hidden_size", "intermediate_size", "num_heads", "out_hidden_size"].map(
+        (field) => `vision_config.${field}`,
       ),
     ],
+    config: { text_config: {} },
   },
   LlavaForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   LlavaNextForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },

@@ -2,6 +2,7 @@
 import type { DeviceName, DtypeName } from "../../../engine/contract/config.ts";
 import { buildModel } from "../../../engine/models/build-model.ts";
 import type { BuiltModel, KvLayout } from "../../../engine/models/built-model.ts";
+import type { KvPrecision } from "../../../engine/models/graph-context.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 
 export interface DirectBuildOptions {
@@ -10,12 +11,12 @@ export interface DirectBuildOptions {
   readonly device?: DeviceName;
   readonly maxModelLen?: number;
   readonly kvLayout?: KvLayout;
+  readonly kvPrecision?: KvPrecision;
+  readonly sampleTokens?: () => Promise<readonly number[]>;
   readonly signal?: AbortSignal;
 }
 
 export async function buildFrom(checkpointFolder: string, options: DirectBuildOptions): Promise<BuiltModel> {
-  const { cacheFolder, dtype = "float32", device = "cpu", maxModelLen = null, kvLayout, signal } = options;
-  const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder });
-  const common = { dtype, device, maxModelLen, cacheFolder, numThreads: 1 };
-  return buildModel(checkpoint, { ...common, ...(kvLayout && { kvLayout }), ...(signal && { signal }) });
+  const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder: options.cacheFolder });
+  return buildModel(checkpoint, { dtype: "float32", device: "cpu", maxModelLen: null, numThreads: 1, ...options });
 }

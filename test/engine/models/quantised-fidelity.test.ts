@@ -9,12 +9,24 @@ import { argmaxRows, decodeGolden, meanDivergence } from "./golden-decoding.ts";
 const maxLength = 512;
 
 // Random weights in rows of 50 to 100 are the worst case of quantisation: nothing is redundant. Measured with 8 bits:
-// divergence 0.001 to 0.02, agreement 0.91 to 1; with 4 bits 0.1 to 1.8 and 0.34 to 0.94.
+// divergence 0.001 to 0.02, agreement 0.91 to 1; with 4 bits 0.1 to 1.8 and 0.34 to 0.94; with 8-bit keys and values
+// beside float32 weights 0.0002 to 0.02, beside 8-bit weights 0.001 to 0.04.
 const bounds = [
-  { dtype: "int8", maxDivergence: 0.05, minAgreement: 0.85 },
-  { dtype: "int4", maxDivergence: 3, minAgreement: 0.25 },
+  { dtype: "int8", kv: "activations", maxDivergence: 0.05, minAgreement: 0.85 },
+  { dtype: "int4", kv: "activations", maxDivergence: 3, minAgreement: 0.25 },
+  { dtype: "float32", kv: "int8", maxDivergence: 0.05, minAgreement: 0.85 },
+  { dtype: "int8", kv: "int8", maxDivergence: 0.05, minAgreement: 0.85 },
 ] as const;
 
+type Bound = (typeof bounds)[number];
+
+/** Keys and values are measured with tokens that are not the goldens'. */
+function precisionOf({ dtype, kv }: Bound) {
+  const sampleTokens = async (): Promise<number[]> => Array.from({ length: 64 }, (_, index) => (index * 7 + 3) % 90);
+  return kv === "activations"
+    ? { dtype }
+    : { dtype, kvPrecision: { kind: "int8", steps: null } as const, sampleTokens };
+}
 // Qwen3.5's states carry rounding errors on from token to token, and its norms enlarge them here: their random weights
 // are differences from 1. Measured divergence 0.02 to 0.04 and 1.8 to 1.9, agreement from 0.72 and from 0.19 on.
 const minAgreements: Readonly<Record<string, Readonly<Record<"int8" | "int4", number>>>> = {
@@ -35,10 +47,11 @@ const checkpoints = [
 ] as const;
 
 describe.for(checkpoints)("%s", (name) => {
-  test.for(bounds)("in $dtype stays close to transformers' float32", async ({ dtype, maxDivergence, minAgreement }) => {
+  test.for(bounds)("in $dtype with $kv KV stays close to transformers' float32", async (bound) => {
+    const { maxDivergence, minAgreement } = bound;
     await using cache = await createTemporaryFolder();
     const goldens = await loadGoldens(name);
-    const model = await buildFrom(goldens.checkpointFolder, { cacheFolder: cache.path, dtype });
+    const model = await buildFrom(goldens.checkpointFolder, { cacheFolder: cache.path, ...precisionOf(bound) });
     using decoder = new DirectDecoder(model, { numSlots: 1, maxLength });
     const { vocabSize } = model.decoder;
     for (const golden of goldens.cases) {
@@ -47,14 +60,16 @@ describe.for(checkpoints)("%s", (name) => {
       expect(meanDivergence(golden.logits, logits, vocabSize)).toBeLessThan(maxDivergence);
       const tokens = argmaxRows(logits, vocabSize);
       const numEqual = tokens.filter((token, index) => token === golden.greedyTokenIds[index]).length;
-      expect(numEqual / tokens.length).toBeGreaterThan(minAgreements[name]?.[dtype] ?? minAgreement);
+      expect(numEqual / tokens.length).toBeGreaterThan(
+        minAgreements[name]?.[bound.dtype === "int4" ? "int4" : "int8"] ?? minAgreement,
+      );
     }
   });
 
-  test.for(bounds)("in $dtype a token does not depend on its chunk", async ({ dtype }) => {
+  test.for(bounds)("in $dtype with $kv KV a token does not depend on its chunk", async (bound) => {
     await using cache = await createTemporaryFolder();
     const goldens = await loadGoldens(name);
-    const model = await buildFrom(goldens.checkpointFolder, { cacheFolder: cache.path, dtype });
+    const model = await buildFrom(goldens.checkpointFolder, { cacheFolder: cache.path, ...precisionOf(bound) });
     using decoder = new DirectDecoder(model, { numSlots: 1, maxLength });
     const [golden] = goldens.cases;
     const whole = decodeGolden(decoder, model, golden!, maxLength);

@@ -69,6 +69,7 @@ test("text and forms follow each other, and rules of equal names stay apart", ()
 });
 
 test.for([
+  ["continued", [" and so on.</think>\n\n{}", "</think>{}"], ["{}", "<think></think>{} x"]],
   ["inside", ["Hm.</think>\n\n{}", "</think>{}"], ["{}", "<think></think>{} x"]],
   ["before", ["{}", "<think>Hm.</think>\n{}"], ["Hm.</think>{}", "<think>{}"]],
   ["after", ["{}"], ["<think></think>{}"]],

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
+import type { ChatPromptInput } from "../../../engine/index.ts";
 import { readEvents } from "../../support/read-events.ts";
 import type { NamedEvent } from "../../support/read-events.ts";
 import { hang } from "../../support/scripted-engine.ts";
@@ -67,6 +68,54 @@ test("a stream has Anthropic's events in their order, and no [DONE]", async () =
   expect(events.at(0)!.data).toMatchObject({ message: { content: [], usage: { input_tokens: 5, output_tokens: 0 } } });
   expect(events.at(1)!.data).toMatchObject({ index: 0, content_block: { type: "text", text: "" } });
   expect(events.at(6)!.data).toMatchObject({ delta: { stop_reason: "end_turn" }, usage: { output_tokens: 3 } });
+});
+
+test.for<[name: string, content: unknown, isContinued: boolean, numTurns: number]>([
+  ["a text", "It is", true, 2],
+  ["blocks of text", [{ type: "text", text: "It is" }], true, 2],
+  ["thinking alone", [{ type: "thinking", thinking: "Hm", signature: "" }], true, 2],
+  [
+    "a call",
+    [
+      { type: "text", text: "a" },
+      { type: "tool_use", id: "b", name: "c", input: {} },
+    ],
+    false,
+    2,
+  ],
+  ["an empty text", "", false, 1],
+  ["no blocks", [], false, 1],
+  ["thinking that only Anthropic can read", [{ type: "redacted_thinking", data: "AAAA" }], false, 1],
+])(
+  "a last turn of the assistant with %s is continued, complete or left out",
+  async ([, content, isContinued, numTurns]) => {
+    const { engine, post } = createTestApp();
+    const messages = [
+      { role: "user", content: "Which?" },
+      { role: "assistant", content },
+    ];
+    await post(path, { max_tokens: 9, messages });
+    const prompt = engine.requests.at(0)!.prompt as ChatPromptInput;
+    expect(prompt.addGenerationPrompt).toBe(!isContinued);
+    const { continueFinalMessage = false, messages: turns } = prompt;
+    expect([continueFinalMessage, turns.length]).toEqual([isContinued, numTurns]);
+  },
+);
+
+test.for<[content: unknown, path: string]>([
+  ["It is ", "messages.1.content"],
+  [[{ type: "text", text: "It is\n" }], "messages.1.content.0.text"],
+])("a last turn of the assistant cannot end with white space", async ([content, field]) => {
+  const messages = [
+    { role: "user", content: "Which?" },
+    { role: "assistant", content },
+  ];
+  const response = await createTestApp().post(path, { max_tokens: 9, messages });
+  expect(response.status).toBe(400);
+  const { error } = (await response.json()) as { readonly error: { readonly message: string } };
+  expect(error.message.replaceAll(/\[(\d+)\]/g, ".$1")).toMatch(
+    new RegExp(`^${field.replaceAll(".", "\\.")} must not end with white space`),
+  );
 });
 
 test("every field reaches the engine as the same field of a chat completion", async () => {

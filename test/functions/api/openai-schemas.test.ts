@@ -135,19 +135,28 @@ describe("the shipped checkpoint", () => {
     expect(list["data"]).toEqual([model]);
   });
 
-  test("keeps files and batches", async () => {
-    const line = { custom_id: "a", method: "POST", url: "/v1/chat/completions", body: { messages, max_tokens: 2 } };
+  test.for<[endpoint: string, body: () => object, definition: string]>([
+    ["/v1/chat/completions", () => ({ messages, max_tokens: 2 }), "CreateChatCompletionResponse"],
+    ["/v1/completions", () => ({ prompt: "A large", max_tokens: 2 }), "CreateCompletionResponse"],
+    ["/v1/responses", () => ({ input: "Which?", max_output_tokens: 2, metadata: { a: "b" } }), "Response"],
+  ])("keeps files and batches of %s", async ([endpoint, body, definition]) => {
+    const line = { custom_id: "a", method: "POST", url: endpoint, body: body() };
     const form = new FormData();
     form.set("purpose", "batch");
     form.set("file", new Blob([JSON.stringify(line)]), "requests.jsonl");
     const file = (await (await fetch(`${service.baseUrl}/v1/files`, { method: "POST", body: form })).json()) as Answer;
     check("OpenAIFile", file);
-    const fields = { input_file_id: file["id"], endpoint: "/v1/chat/completions", completion_window: "24h" };
+    const fields = { input_file_id: file["id"], endpoint, completion_window: "24h" };
     const created = (await (await post("/v1/batches", fields)).json()) as Answer;
     check("Batch", withoutNulls(created));
     const find = (): Promise<Answer> => get(`/v1/batches/${String(created["id"])}`);
     await expect.poll(async () => (await find())["status"]).toBe("completed");
-    check("Batch", withoutNulls(await find()));
+    const batch = await find();
+    check("Batch", withoutNulls(batch));
+    const results = await get(`/v1/files/${String(batch["output_file_id"])}/content`);
+    expect(results).toMatchObject({ custom_id: "a", error: null, response: { status_code: 200 } });
+    const checkAnswer = definition === "Response" ? wireSchemas("openai-responses.json") : check;
+    checkAnswer(definition, (results["response"] as { readonly body: unknown }).body);
     check("ListBatchesResponse", withoutNulls(await get("/v1/batches")));
     check("ListFilesResponse", await get("/v1/files"));
     const removed = await fetch(`${service.baseUrl}/v1/files/${String(file["id"])}`, { method: "DELETE" });

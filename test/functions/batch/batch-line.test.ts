@@ -39,7 +39,11 @@ describe("an invalid line gives its number and the reason", () => {
     [{ ...line, custom_id: "x".repeat(1025) }, "custom_id must have at most 1024 characters.", "custom_id"],
     [{ ...line, custom_id: undefined }, "custom_id must be a string.", "custom_id"],
     [{ ...line, method: "GET" }, "method must be POST.", "method"],
-    [{ ...line, url: "/v1/embeddings" }, "url must be one of /v1/chat/completions, /v1/completions.", "url"],
+    [
+      { ...line, url: "/v1/embeddings" },
+      "url must be one of /v1/chat/completions, /v1/completions, /v1/responses.",
+      "url",
+    ],
     [{ ...line, body: undefined }, "body must be an object.", "body"],
     [{ ...line, body: [] }, "body must be an object.", "body"],
     [

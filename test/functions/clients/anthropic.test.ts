@@ -43,6 +43,17 @@ test("answers about a picture, and counts its tokens before", async () => {
   expect(counted.input_tokens).toBe(computed + (reused ?? 0));
 });
 
+test("continues the last turn of the assistant", async () => {
+  const [begun, rest] = [sceneAnswer.slice(0, 29), sceneAnswer.slice(29)];
+  const messages = [...(await ask(describeQuestion)), { role: "assistant" as const, content: begun }];
+  const counted = await client.messages.countTokens({ model, messages });
+  const message = await client.messages.create({ model, messages, max_tokens: 100 });
+  expect(message.content).toMatchObject([{ type: "text", text: rest }]);
+  expect(counted.input_tokens).toBe(message.usage.input_tokens + (message.usage.cache_read_input_tokens ?? 0));
+  const stream = client.messages.stream({ model, messages, max_tokens: 100 });
+  expect(await stream.finalText()).toBe(rest);
+});
+
 test("accumulates a stream to the same answer", async () => {
   const stream = client.messages.stream({ model, messages: await ask(describeQuestion), max_tokens: 100 });
   const deltas: string[] = [];

@@ -5,7 +5,7 @@ import { RunOptions } from "../../../engine/runtime/run-options.ts";
 import { Session } from "../../../engine/runtime/session.ts";
 import type { Experiment, ExperimentContext } from "../experiment.ts";
 import { buildRandomModel, fastBlockSize, smallShape, tinyShape } from "../models.ts";
-import { relativeError, toleranceOf } from "../numbers.ts";
+import { relativeError, requireFloat, toleranceOf } from "../numbers.ts";
 import { PackedCaches, PackedStep } from "../packed-steps.ts";
 import { medianOf, timeRuns } from "../timing.ts";
 
@@ -102,7 +102,7 @@ class Pair implements Disposable {
       rightPrompt.run(eagerly);
       error = Math.max(error, relativeError(rightPrompt.readLogits(), leftPrompt.readLogits()));
     }
-    const tolerance = toleranceOf[this.#graph.kvElementType];
+    const tolerance = toleranceOf[requireFloat(this.#graph.kvElementType)];
     const label = `${numSequences} sequences${dtype === null ? "" : ` in ${dtype}`}`;
     report.check(
       `${label}: captured steps give what eager ones give`,

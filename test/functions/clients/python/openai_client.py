@@ -11,6 +11,7 @@ import traceback
 from enum import Enum
 
 import openai
+from openai.types.responses import Response
 from pydantic import BaseModel
 
 base_url, api_key, model, picture, num_endless_tokens, *skipped = sys.argv[1:]
@@ -109,20 +110,16 @@ def models():
 
 
 def batch():
-    body = {"model": model, "messages": [ask("What color is the star?")]}
-    lines = [
-        {"custom_id": "chat", "method": "POST", "url": "/v1/chat/completions", "body": body},
-    ]
-    content = "\n".join(json.dumps(line) for line in lines).encode()
-    uploaded = client.files.create(file=("requests.jsonl", content), purpose="batch")
-    created = client.batches.create(
-        input_file_id=uploaded.id, endpoint="/v1/chat/completions", completion_window="24h"
-    )
+    body = {"model": model, "input": response_input("What color is the star?")}
+    line = {"custom_id": "star", "method": "POST", "url": "/v1/responses", "body": body}
+    uploaded = client.files.create(file=("requests.jsonl", json.dumps(line).encode()), purpose="batch")
+    created = client.batches.create(input_file_id=uploaded.id, endpoint="/v1/responses", completion_window="24h")
     while created.status not in ("completed", "failed", "cancelled", "expired"):
         time.sleep(0.05)
         created = client.batches.retrieve(created.id)
     results = client.files.content(created.output_file_id).text
-    return [json.loads(line)["response"]["body"]["choices"][0]["message"]["content"] for line in results.splitlines()]
+    answers = [Response.model_validate(json.loads(line)["response"]["body"]) for line in results.splitlines()]
+    return [answer.output_text for answer in answers]
 
 
 def error_of(call):

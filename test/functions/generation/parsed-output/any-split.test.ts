@@ -83,7 +83,7 @@ for (const format of toolCallFormats) {
 
 for (const reasoning of reasoningFormats) {
   test(`${reasoning.name}: any split gives the thinking of the whole, before calls`, () => {
-    const starts = fc.constantFrom("before", "inside", "after");
+    const starts = fc.constantFrom("before", "inside", "continued", "after");
     fc.assert(
       fc.property(texts, splits, starts, fc.constantFrom(...toolCallFormats), (text, lengths, start, format) => {
         const parsing = parsingOf(format, { reasoning });

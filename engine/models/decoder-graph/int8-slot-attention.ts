@@ -1,0 +1,209 @@
+/**
+ * Attention over KV slots of 8 bits, with a step for each channel of keys and values.
+ *
+ * ONNX Runtime's kernel reads such a cache twice as fast as one of floats where many sequences compute one token each, but
+ * computes prompts four times as slowly. A chunk of a prompt therefore attends in floats: its own keys and values and those
+ * before it, all with the values that the cache holds, so that the size of chunks changes no result.
+ */
+import { invariant } from "../../contract/errors.ts";
+import { groupQueryAttention } from "../../graph/contrib-ops.ts";
+import { choose } from "../../graph/control-flow-ops.ts";
+import { quantizeLinearPerChannel, sliceBefore, tensorScatter } from "../../graph/kv-cache-ops.ts";
+import { less } from "../../graph/selection-ops.ts";
+import { cast, gatherRows, multiply, reshape, subtract, transpose, add } from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import type { GraphContext } from "../graph-context.ts";
+import type { CachedAttention } from "./decoder-inputs.ts";
+import { batch, length, pastTokens, presentTokens, tokens } from "./sizes.ts";
+import { attentionRotates, queryKeyValue, rotaryRows, type SlotValues } from "./slot-projections.ts";
+
+/** What a run computes: a chunk of one prompt, or one token of each sequence. */
+export interface Chunk {
+  /** bool []: whether sequences have more than one token in the run. */
+  readonly isChunk: Value;
+  /** int64 [B]: tokens of each sequence before the run. */
+  readonly numPastTokens: Value;
+}
+
+export function chunkOf({ graph }: GraphContext, { inputShape, seqlensK }: SlotValues): Chunk {
+  const one = graph.constant("int64.scalar.1", "int64", [], [1]);
+  const numTokens = gatherRows(graph, "chunk.length", inputShape, one);
+  const last = cast(graph, "chunk.last", seqlensK, "int64");
+  return {
+    isChunk: less(graph, "chunk.is_chunk", one, numTokens),
+    numPastTokens: subtract(graph, "chunk.num_past", add(graph, "chunk.total", last, one), numTokens),
+  };
+}
+
+interface SlotCache {
+  /** int8 [B, numKvHeads, maxLen, headDim]. */
+  readonly pastKey: Value;
+  readonly pastValue: Value;
+  readonly headSink: Value | null;
+  readonly chunk: Chunk;
+}
+
+interface Projections {
+  readonly query: Value;
+  readonly key: Value | null;
+  readonly value: Value | null;
+}
+
+export function attendToInt8Cache(
+  context: GraphContext,
+  values: SlotValues,
+  attention: CachedAttention,
+  cache: SlotCache,
+): ReturnType<typeof groupQueryAttention> {
+  const { name, layer, rotary } = attention;
+  const steps = stepsOf(context, attention);
+  const rotatesInside = attentionRotates(attention);
+  // Computed here, because a branch keeps its values to itself.
+  rotaryRows(context, values, rotary.rowOf);
+  const rotated = rotatesInside ? null : queryKeyValue(context, values, attention, false);
+  const [output, presentKey, presentValue] = choose(context.graph, `${name}.chosen`, {
+    names: [`${name}.flat`, `present.${layer}.key`, `present.${layer}.value`],
+    condition: cache.chunk.isChunk,
+    chosen: () => {
+      const inner = { ...attention, name: `${name}.chunk` };
+      return attendToChunk(context, values, inner, {
+        ...cache,
+        steps,
+        projections: rotated ?? queryKeyValue(context, values, inner, false),
+      });
+    },
+    other: () => {
+      const inner = { ...attention, name: `${name}.newest` };
+      const attended = groupQueryAttention(context.graph, inner.name, {
+        ...inner,
+        ...cache,
+        ...(rotated ?? queryKeyValue(context, values, inner, true)),
+        rotary: rotatesInside ? rotary.tables : null,
+        kvScales: steps,
+        seqlensK: values.seqlensK,
+        totalSequenceLength: values.totalSequenceLength,
+        presentKeyName: `${inner.name}.present.key`,
+        presentValueName: `${inner.name}.present.value`,
+      });
+      return [flat(context, attention, inner.name, attended.output), attended.presentKey, attended.presentValue];
+    },
+  });
+  return { output, presentKey, presentValue };
+}
+
+/**
+ * Codes are multiplied as they are: the query contains the steps of the keys, and the output is multiplied by those of the
+ * values.
+ */
+function attendToChunk(
+  context: GraphContext,
+  values: SlotValues,
+  attention: CachedAttention,
+  {
+    projections: { query, key, value },
+    steps,
+    chunk,
+    ...cache
+  }: SlotCache & { readonly projections: Projections; readonly steps: { readonly key: Value; readonly value: Value } },
+): readonly Value[] {
+  const { graph } = context;
+  const { name, numKvHeads, headDim } = attention;
+  invariant(key !== null && value !== null, "a chunk's keys and values are separate");
+  const throughCache = (
+    part: "key" | "value",
+    rows: Value,
+    past: Value,
+  ): { own: Value; past: Value; present: Value } => {
+    const codes = quantizeLinearPerChannel(graph, `${name}.${part}.codes`, rows, steps[part]);
+    const before = sliceBefore(graph, `${name}.${part}.past`, past, {
+      axis: 2,
+      end: chunk.numPastTokens,
+      size: pastTokens,
+    });
+    return {
+      own: cast(graph, `${name}.${part}.own`, codes, "float32"),
+      past: cast(graph, `${name}.${part}.past.floats`, before, "float32"),
+      present: tensorScatter(graph, `${name}.present.${part}`, {
+        cache: past,
+        updates: byHead(context, `${name}.${part}.updates`, codes, numKvHeads, headDim),
+        starts: chunk.numPastTokens,
+      }),
+    };
+  };
+  const keys = throughCache("key", key, cache.pastKey);
+  const valueRows = throughCache("value", value, cache.pastValue);
+  const { output } = groupQueryAttention(graph, `${name}.attended`, {
+    ...attention,
+    query: multiply(graph, `${name}.query.in_steps`, query, repeated(context, attention, "key")),
+    key: keys.own,
+    value: valueRows.own,
+    pastKey: keys.past,
+    pastValue: valueRows.past,
+    presentLength: presentTokens,
+    rotary: null,
+    headSink: cache.headSink,
+    seqlensK: values.seqlensK,
+    totalSequenceLength: values.totalSequenceLength,
+    presentKeyName: `${name}.key.all`,
+    presentValueName: `${name}.value.all`,
+  });
+  const scaled = multiply(graph, `${name}.output`, output, repeated(context, attention, "value"));
+  return [flat(context, attention, name, scaled), keys.present, valueRows.present];
+}
+
+/** [N, numHeads * headDim]. */
+export function flat(
+  { graph }: GraphContext,
+  { numHeads, headDim }: CachedAttention,
+  name: string,
+  rows: Value,
+): Value {
+  const shape = graph.constant("attention.flat_shape", "int64", [2], [-1, numHeads * headDim]);
+  return reshape(graph, `${name}.flat`, rows, shape, [tokens, numHeads * headDim]);
+}
+
+/** [B, S, heads * headDim] as [B, heads, S, headDim]. */
+function byHead({ graph }: GraphContext, name: string, rows: Value, numHeads: number, headDim: number): Value {
+  const shape = graph.constant(`by_head.${numHeads}.${headDim}`, "int64", [4], [0, 0, numHeads, headDim]);
+  const heads = reshape(graph, `${name}.heads`, rows, shape, [batch, length, numHeads, headDim]);
+  return transpose(graph, name, heads, [0, 2, 1, 3]);
+}
+
+/** float32 [numKvHeads * headDim] each. */
+function stepsOf(
+  context: GraphContext,
+  { layer, numKvHeads, headDim }: CachedAttention,
+): { readonly key: Value; readonly value: Value } {
+  const width = numKvHeads * headDim;
+  const step = (part: "key" | "value"): Value =>
+    context.graph.constant(
+      `kv_steps.${layer}.${part}`,
+      "float32",
+      [width],
+      [...stepValues(context, layer, part, width)],
+    );
+  return { key: step("key"), value: step("value") };
+}
+
+/** The steps once for each head that reads them: float32 [numHeads * headDim]. */
+function repeated(
+  context: GraphContext,
+  { layer, numHeads, numKvHeads, headDim }: CachedAttention,
+  part: "key" | "value",
+): Value {
+  const steps = stepValues(context, layer, part, numKvHeads * headDim);
+  const numReaders = numHeads / numKvHeads;
+  const values = Array.from({ length: numHeads * headDim }, (_, channel) => {
+    const head = Math.floor(channel / headDim / numReaders);
+    return steps[head * headDim + (channel % headDim)]!;
+  });
+  return context.graph.constant(`kv_steps.${layer}.${part}.by_head`, "float32", [values.length], values);
+}
+
+/** Ones before the steps are measured: then only names and shapes matter. */
+function stepValues({ kvPrecision }: GraphContext, layer: number, part: "key" | "value", width: number): Float32Array {
+  const steps = kvPrecision.kind === "int8" ? kvPrecision.steps : null;
+  if (steps === null) return new Float32Array(width).fill(1);
+  const start = (2 * layer + (part === "key" ? 0 : 1)) * width;
+  return steps.subarray(start, start + width);
+}

@@ -1,0 +1,100 @@
+/**
+ * Measures the steps of 8-bit keys and values: the largest magnitudes that a text leaves in a cache of floats. Runs in a
+ * thread of its own, because it computes a prompt.
+ */
+import { Session } from "../../runtime/session.ts";
+import { Tensor } from "../../runtime/tensor.ts";
+import type { DecoderGraph } from "../built-model.ts";
+
+export interface KvMeasurement {
+  /** With slots of float32. */
+  readonly decoder: DecoderGraph;
+  readonly externalDataFolder: string | undefined;
+  readonly numThreads: number;
+  readonly tokenIds: readonly number[];
+}
+
+/** Largest magnitude that a code stands for, in steps. */
+const LARGEST_CODE = 127;
+
+/**
+ * Other texts and pictures have larger magnitudes than the measured one. Clipping costs more than coarse steps: over the
+ * random checkpoints of the tests, the worst divergence from float32 is 0.28 with a factor of 1.2, 0.02 with 2 and 0.07
+ * with 4.
+ */
+const HEADROOM = 2;
+
+/** A channel that is always zero has any step but zero. */
+const SMALLEST_STEP = 1e-8;
+
+/**
+ * Row-major [numLayers, 2 (keys, values), numKvHeads * headDim].
+ *
+ * @throws EngineError `runtime_failed`.
+ */
+export function measureKvSteps({ decoder, externalDataFolder, numThreads, tokenIds }: KvMeasurement): Float32Array {
+  const { numLayers, numKvHeads, headDim } = decoder;
+  const numTokens = tokenIds.length;
+  const width = numKvHeads * headDim;
+  using session = Session.load(decoder.path, { device: "cpu", deviceId: 0, numThreads, externalDataFolder });
+  using owned = new DisposableStack();
+  using binding = session.createBinding();
+  const caches = Array.from({ length: 2 * numLayers }, (_, index) => {
+    const cache = owned.use(session.allocateTensor("float32", [1, numKvHeads, numTokens, headDim]));
+    const name = `${Math.floor(index / 2)}.${index % 2 === 0 ? "key" : "value"}`;
+    binding.bindInput(`past.${name}`, cache);
+    binding.bindOutput(`present.${name}`, cache);
+    return cache;
+  });
+  for (const [name, shape] of statesOf(decoder)) {
+    const state = owned.use(session.allocateTensor("float32", shape));
+    binding.bindInput(`past.${name}`, state);
+    binding.bindOutput(`present.${name}`, state);
+  }
+  for (const [name, tensor] of Object.entries(inputsOf(decoder, tokenIds))) {
+    binding.bindInput(name, owned.use(tensor));
+  }
+  const logits = Tensor.fromTypedArray("float32", new Float32Array(decoder.vocabSize), [1, decoder.vocabSize]);
+  binding.bindOutput("logits", owned.use(logits));
+  binding.run();
+  const steps = new Float32Array(caches.length * width);
+  caches.forEach(({ data }, index) => {
+    const rows = data;
+    for (let place = 0; place < rows.length; place++) {
+      const head = Math.floor(place / (numTokens * headDim));
+      const channel = index * width + head * headDim + (place % headDim);
+      const step = Math.max((Math.abs(rows[place]!) * HEADROOM) / LARGEST_CODE, SMALLEST_STEP);
+      if (step > steps[channel]!) steps[channel] = step;
+    }
+  });
+  return steps;
+}
+
+/** States of recurrent layers, zeros before the first token. */
+function statesOf({ recurrent }: DecoderGraph): [name: string, shape: readonly number[]][] {
+  if (recurrent === undefined) return [];
+  const { numLayers, numChannels, kernelSize, numHeads, keyDim, valueDim } = recurrent;
+  return Array.from({ length: numLayers }, (_, layer) => layer).flatMap((layer) => [
+    [`${layer}.convolution`, [1, kernelSize - 1, numChannels]],
+    [`${layer}.state`, [1, numHeads, keyDim, valueDim]],
+  ]);
+}
+
+function inputsOf(decoder: DecoderGraph, tokenIds: readonly number[]): Record<string, Tensor> {
+  const numTokens = tokenIds.length;
+  const int64 = (values: readonly number[], shape: readonly number[]): Tensor =>
+    Tensor.fromTypedArray("int64", BigInt64Array.from(values, BigInt), shape);
+  const places = [...tokenIds.keys()];
+  return {
+    input_ids: int64(tokenIds, [1, numTokens]),
+    seqlens_k: Tensor.fromTypedArray("int32", Int32Array.of(numTokens - 1), [1]),
+    total_sequence_length: Tensor.fromTypedArray("int32", Int32Array.of(numTokens), []),
+    logit_rows: int64([numTokens - 1], [1]),
+    ...(decoder.acceptsImages && {
+      image_embeds: Tensor.fromTypedArray("float32", new Float32Array(0), [0, decoder.imageWidth]),
+      image_positions: int64([], [0, 1]),
+    }),
+    ...(decoder.recurrent && { updates_state: Tensor.fromTypedArray("bool", Uint8Array.of(1), [1]) }),
+    ...(decoder.takesPositions && { positions: int64([...places, ...places, ...places], [3, numTokens]) }),
+  };
+}
