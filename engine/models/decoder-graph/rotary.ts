@@ -8,6 +8,8 @@ import type { Rotary } from "./decoder-inputs.ts";
 import { tokens } from "./sizes.ts";
 
 export interface RotaryOptions {
+  /** Prefix of the tables' names, for graphs with several. Default: `rope`. */
+  readonly name?: string;
   readonly rope: RopeConfig;
   /** Dimensions of a head that are rotated, from its start. */
   readonly rotaryDim: number;
@@ -31,16 +33,24 @@ export interface RotaryOptions {
 
 export function createRotary(context: GraphContext, options: RotaryOptions): Rotary {
   const { graph, precision } = context;
-  const { rope, rotaryDim, maxModelLen, factor, sections, interleavesSections = false } = options;
-  const { tableDim = rotaryDim } = options;
+  const {
+    rope,
+    rotaryDim,
+    maxModelLen,
+    factor,
+    sections,
+    interleavesSections = false,
+    name: prefix = "rope",
+    tableDim = rotaryDim,
+  } = options;
   const half = tableDim / 2;
   const { cos, sin } = ropeTables(rope, rotaryDim, maxModelLen);
   const table = (name: string, values: Float32Array, unrotated: number): Value => {
     const scaled = widened(values, rotaryDim / 2, half, unrotated).map((value) => value * factor);
     return graph.constant(name, precision.activations, [maxModelLen, half], scaled);
   };
-  const cosCache = table("rope.cos", cos, 1);
-  const sinCache = table("rope.sin", sin, 0);
+  const cosCache = table(`${prefix}.cos`, cos, 1);
+  const sinCache = table(`${prefix}.sin`, sin, 0);
   if (sections === undefined) return { tables: { cosCache, sinCache }, rowOf: "position" };
   const positions = graph.input("positions", "int64", [3, tokens]);
   const axes = interleavesSections ? interleavedAxes(sections, rotaryDim / 2) : null;
