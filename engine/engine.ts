@@ -1,6 +1,4 @@
 /** The engine as seen by the rest of the process: inputs are processed on this thread, the model runs on its own. */
-import { randomInt } from "node:crypto";
-
 import type { EngineConfig } from "./contract/config.ts";
 import { defaultEngineLimits } from "./contract/default-limits.ts";
 import type {
@@ -25,6 +23,7 @@ import type { LoadedModel } from "./load-model.ts";
 import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
 import type { PromptTokens } from "./output/decode-logprobs.ts";
 import { RequestOutputs } from "./output/request-outputs.ts";
+import { randomSeed, renewRandomness } from "./random-ids.ts";
 import { aboutCounting, checkTokenIds } from "./rendering-errors.ts";
 import { RequestStages } from "./request-stages.ts";
 import { RunningRequest } from "./running-request.ts";
@@ -49,9 +48,6 @@ const noStats: EngineCoreStats = {
   numPreemptions: 0,
   numSteps: 0,
 };
-
-/** Exclusive limit of random seeds for requests without one: the most that `randomInt` supports. */
-const SEED_LIMIT = 2 ** 48 - 1;
 
 /** One of the sequences of a request. */
 interface RunningSequence {
@@ -171,6 +167,15 @@ export class ThreadedEngine implements Engine {
   tokensOf(tokenIds: readonly number[]): readonly string[] | null {
     const tokenizer = this.#model?.tokenizer;
     return tokenizer === undefined ? null : tokenIds.map((tokenId) => tokenizer.token(tokenId) ?? "");
+  }
+
+  async disconnect(): Promise<void> {
+    await this.#model?.caches.disconnect();
+  }
+
+  async reconnect(): Promise<void> {
+    renewRandomness();
+    await this.#model?.caches.connect();
   }
 
   close(): Promise<void> {
@@ -398,7 +403,7 @@ export class ThreadedEngine implements Engine {
       prompt: describePrompt(request, prompt, tokenizer),
     };
     running.outputs = new RequestOutputs(options, to.sequenceIds.length);
-    const seed = samplingParams.seed ?? randomInt(SEED_LIMIT);
+    const seed = samplingParams.seed ?? randomSeed();
     // The prompt's logprobs are the same for all sequences.
     const withoutPromptLogprobs = { ...samplingParams, promptLogprobs: null };
     const [first, ...siblings] = to.sequenceIds.map((sequenceId, index) => ({

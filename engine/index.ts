@@ -1,4 +1,5 @@
 /** The engine's public surface. Code outside `engine/` imports only this file. */
+export { randomHex, randomUuid } from "./random-ids.ts";
 export type { CudaDevice } from "./runtime/cuda-driver.ts";
 export { createEngine } from "./create-engine.ts";
 export type { EngineOptions } from "./default-config.ts";

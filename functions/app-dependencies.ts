@@ -8,6 +8,7 @@ import type { Logger } from "./logger.ts";
 import type { Metrics } from "./metrics.ts";
 import type { Service } from "./service.ts";
 import type { Config } from "./settings/config.ts";
+import type { Snapshots } from "./snapshots.ts";
 import type { Telemetry } from "./telemetry/telemetry.ts";
 
 export type ApiConfig = Pick<
@@ -28,6 +29,8 @@ export interface AppDependencies {
   readonly metrics: Metrics;
   readonly logger: Logger;
   readonly config: ApiConfig;
+  /** Absent without ADMIN_KEY. */
+  readonly admin?: { readonly keys: readonly string[]; readonly snapshots: Snapshots };
   /** Absent if no traces are sent. */
   readonly telemetry?: Telemetry;
   /** False leaves only the routes that show the state of the process. Default true. */

@@ -15,17 +15,19 @@ import type { AppEnvironment } from "./http/request-trace.ts";
 import { createRoutes } from "./routes.ts";
 
 export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
-  const { service, metrics, logger, config, telemetry } = dependencies;
+  const { service, metrics, logger, config, telemetry, admin } = dependencies;
   const app = new Hono<AppEnvironment>();
 
   app.use(traceRequests({ logger, metrics, service, ...(telemetry && { telemetry }) }));
   if (config.allowedOrigins.length > 0) app.use(allowOrigins(config.allowedOrigins));
   const requireKey = requireApiKey(config.apiKeys);
+  const requireAdminKey = requireApiKey(admin?.keys ?? []);
   const anthropicPaths = new Set<string>();
   for (const { method, path, access, dialect, handler } of createRoutes(dependencies)) {
     const acceptsXApiKey = dialect === "anthropic";
     if (acceptsXApiKey) anthropicPaths.add(path);
-    app.on(method, path, access === "key" ? requireKey(handler, { acceptsXApiKey }) : handler);
+    const protect = { key: requireKey, admin: requireAdminKey, public: null, sender: null }[access];
+    app.on(method, path, protect?.(handler, { acceptsXApiKey }) ?? handler);
   }
 
   const answerError = async (error: unknown, c: Context<AppEnvironment>): Promise<Response> => {

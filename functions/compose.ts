@@ -10,20 +10,20 @@ import {
 } from "../engine/index.ts";
 import type { ByteStore, Engine, EngineError, EngineStall, LoadProgress } from "../engine/index.ts";
 import { createApp } from "./app.ts";
+import { BackgroundWork } from "./background-work.ts";
 import { createWindow } from "./batch/create-window.ts";
-import { LazyBatches } from "./batch/lazy-batches.ts";
 import type { WorkWindow } from "./batch/work-window.ts";
 import { loadConfiguredFormats } from "./generation/parsed-output/load-formats.ts";
 import { BodyIntake } from "./http/body-intake.ts";
 import { createListener } from "./http/listener.ts";
 import { createPushes, createRunpodJobs } from "./jobs/create-pushes.ts";
-import { LazyJobs } from "./jobs/lazy-jobs.ts";
 import { readJobSource } from "./jobs/sources/job-sources.ts";
 import type { Logger } from "./logger.ts";
 import { createMetrics } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
 import { Service } from "./service.ts";
 import type { Config } from "./settings/config.ts";
+import { Snapshots } from "./snapshots.ts";
 import { StartTimes } from "./start-times.ts";
 import type { Telemetry } from "./telemetry/telemetry.ts";
 
@@ -35,6 +35,8 @@ export interface CompositionOptions {
   readonly servesRequests?: boolean;
   /** Receives the engine's times, and is shown in /metrics. */
   readonly startTimes?: StartTimes;
+  /** Closes connections of callers that have no request in progress. */
+  readonly closeIdleConnections?: () => void;
   /** See `EngineDependencies.onFailed`. */
   readonly onFailed?: (error: EngineError) => void;
 }
@@ -91,8 +93,18 @@ export async function compose(options: CompositionOptions): Promise<Composition>
   service.engine = engine;
   let sharedWindow: WorkWindow | null = null;
   const window = (): WorkWindow => (sharedWindow ??= createWindow(config, service, engine));
-  const createS3Client = async (): Promise<S3Client> => (await loadS3ClientFactory(config))();
-  const background = {
+  const clients = new Set<S3Client>();
+  const createS3Client = async (): Promise<S3Client> => {
+    const client = (await loadS3ClientFactory(config))();
+    clients.add(client);
+    return client;
+  };
+  const disconnectClients = async (): Promise<void> => {
+    for (const client of clients) client.destroy();
+    clients.clear();
+    await Promise.all(connectedSources.map((source) => source.disconnect()));
+  };
+  const dependencies = {
     config,
     service,
     engine,
@@ -102,19 +114,31 @@ export async function compose(options: CompositionOptions): Promise<Composition>
     createS3Client,
     ...(telemetry && { telemetry }),
   };
-  const batches = config.batches.store.kind === "none" || !servesRequests ? null : new LazyBatches(background);
-  const jobs =
-    config.jobs.source === null
-      ? null
-      : new LazyJobs(readJobSource(config.jobs.source, config.jobs.runpod), background);
   const pushes = servesRequests ? createPushes(config) : null;
-  const pushedJobs = pushes && new LazyJobs(async () => pushes.source, background);
+  const background = new BackgroundWork({
+    dependencies,
+    hasBatches: config.batches.store.kind !== "none" && servesRequests,
+    openSource: config.jobs.source === null ? null : readJobSource(config.jobs.source, config.jobs.runpod),
+    pushes,
+  });
+  const snapshots = new Snapshots({
+    service,
+    engine,
+    background,
+    telemetry,
+    disconnectClients,
+    closeIdleConnections: options.closeIdleConnections ?? (() => {}),
+    graceMs: config.shutdownGraceMs,
+    logger,
+  });
+  const { loadBatches } = background;
   const common = { service, bodies, metrics, logger, config };
   const app = createApp({
     ...common,
     servesRequests,
     ...(telemetry && { telemetry }),
-    ...(batches && { loadBatches: batches.load }),
+    ...(loadBatches && { loadBatches }),
+    ...(config.adminKeys.length > 0 && { admin: { keys: config.adminKeys, snapshots } }),
     ...(pushes?.events && { events: pushes.events }),
     ...(pushes && config.jobs.hasRunpodLocalApi && { runpodJobs: createRunpodJobs(pushes.source, config, service) }),
   });
@@ -124,22 +148,16 @@ export async function compose(options: CompositionOptions): Promise<Composition>
     service,
     metrics,
     engine,
-    startBackgroundWork() {
-      void batches?.start();
-      void jobs?.start();
-      void pushedJobs?.start();
-    },
+    startBackgroundWork: () => background.start(),
     async drain(graceMs) {
-      pushes?.source.stop();
-      const [isClean] = await Promise.all([service.drain(graceMs), batches?.stop(), jobs?.stop(), pushedJobs?.stop()]);
+      const [isClean] = await Promise.all([service.drain(graceMs), background.stop()]);
       return isClean;
     },
     async close() {
-      await batches?.close();
-      await Promise.all([jobs?.close(), pushedJobs?.close()]);
+      await background.close();
       await bodies.close();
       await engine.close();
-      await Promise.all(connectedSources.map((source) => source.close()));
+      await disconnectClients();
       await telemetry?.close();
     },
   };

@@ -52,6 +52,16 @@ export function createRedisStore(url: string, logger: Logger): ByteStore {
     getMany: (keys) => logged("reads", redis.mgetBuffer([...keys])),
     setMany: (entries) => logged("writes", write(entries)),
     onGivenUp: (timeoutMs) => log.givenUp(timeoutMs),
+    disconnect() {
+      isClosed = true;
+      redis.disconnect();
+    },
+    async connect() {
+      if (!isClosed) return;
+      isClosed = false;
+      // A failure is logged by the listeners, and tried again by the client.
+      await redis.connect().catch(() => {});
+    },
     async close() {
       isClosed = true;
       redis.disconnect();

@@ -12,6 +12,7 @@ import {
 } from "./api/platforms/open-inference.ts";
 import { executionParametersRoute } from "./api/platforms/sagemaker.ts";
 import { vertexPredictRoute } from "./api/platforms/vertex-ai.ts";
+import { quiesceRoute, resumeRoute } from "./api/routes/admin.ts";
 import { chatCompletionsRoute } from "./api/routes/chat-completions.ts";
 import { completionsRoute } from "./api/routes/completions.ts";
 import { detokenizeRoute } from "./api/routes/detokenize.ts";
@@ -54,9 +55,9 @@ import type { Service } from "./service.ts";
 /**
  * `key`: only with one of the keys of API_KEY, if there are any; for routes that compute, or that show what a tenant
  * owns. `public`: everyone; for routes that show no more than the state of the service. `sender`: the route checks the
- * sender itself, because platforms push events with tokens of their own.
+ * sender itself, because platforms push events with tokens of their own. `admin`: only with ADMIN_KEY.
  */
-export type Access = "key" | "public" | "sender";
+export type Access = "key" | "public" | "sender" | "admin";
 
 /** Whose clients call a route: the form of its errors, and the headers for keys. */
 export type Dialect = "openai" | "anthropic";
@@ -176,8 +177,13 @@ function holdFor(service: Service): (handler: Handler<AppEnvironment>) => Handle
 }
 
 /** For probes and dashboards. */
-function stateRoutes({ service, metrics, config }: AppDependencies): readonly Route[] {
+function stateRoutes({ service, metrics, config, admin }: AppDependencies): readonly Route[] {
+  const adminRoutes = admin && [
+    route("POST", "/admin/quiesce", "admin", quiesceRoute(admin.snapshots)),
+    route("POST", "/admin/resume", "admin", resumeRoute(admin.snapshots, service)),
+  ];
   return [
+    ...(adminRoutes ?? []),
     route("GET", "/health", "public", readinessRoute(service)),
     route("GET", "/readyz", "public", readinessRoute(service)),
     route("GET", "/livez", "public", livenessRoute(service)),

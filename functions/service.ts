@@ -21,13 +21,13 @@ export class Service {
   readonly #holdMs: number;
   #numHeld = 0;
   /** Resolves when the service is not starting any more. */
-  readonly #started = Promise.withResolvers<void>();
+  #started = Promise.withResolvers<void>();
+  #isQuiesced = false;
   readonly #admissions = new Set<Admission>();
   #numBatchLines = 0;
   #engine: Engine | null = null;
   #hasFailed = false;
   readonly #draining = new AbortController();
-  #notifyIdle: () => void = () => {};
   #released = Promise.withResolvers<void>();
 
   constructor({ maxNumRequests, holdMs = 0 }: ServiceOptions) {
@@ -53,6 +53,7 @@ export class Service {
     this.#started.resolve();
   }
 
+  /** Quiesced counts as starting: requests are not served yet, and will be. */
   get state(): ServiceState {
     if (this.isDeviceLost) return "failed";
     if (this.drainSignal.aborted) return "draining";
@@ -62,12 +63,18 @@ export class Service {
       case "loading":
         return "starting";
       case "ready":
+        return this.#isQuiesced ? "starting" : "ready";
       case "stalled":
-        return this.#engine.state;
+        return "stalled";
       case "failed":
       case "closed":
         return "failed";
     }
+  }
+
+  /** Whether lines and jobs that end now go back to where they came from, because others continue them. */
+  get givesWorkBack(): boolean {
+    return this.#isQuiesced || this.state === "draining";
   }
 
   /** Aborted with EngineError `closed` when a drain starts, for work that the drain does not wait for. */
@@ -154,6 +161,11 @@ export class Service {
     return admission;
   }
 
+  /** Throws like `admit` while requests are not served. */
+  requireReady(): void {
+    this.#requireEngine();
+  }
+
   #requireEngine(): Engine {
     const { state } = this;
     if (state === "draining") throw this.drainSignal.reason;
@@ -166,6 +178,9 @@ export class Service {
         "engine_stalled",
         "The engine has not finished its step in time. Send the request again later.",
       );
+    }
+    if (this.#isQuiesced) {
+      throw new EngineError("not_ready", "The service is quiesced for a snapshot. Send the request again shortly.");
     }
     if (state === "starting" || this.#engine === null) {
       throw new EngineError("not_ready", "The model is still loading. Send the request again shortly.");
@@ -180,7 +195,6 @@ export class Service {
       onRelease();
       this.#released.resolve();
       this.#released = Promise.withResolvers();
-      if (this.#admissions.size === 0) this.#notifyIdle();
     });
     this.#admissions.add(admission);
     return admission;
@@ -192,22 +206,38 @@ export class Service {
    */
   async drain(graceMs: number): Promise<boolean> {
     this.#draining.abort(new EngineError("closed", "The service is shutting down. Send the request again."));
+    return this.#endAdmissions(graceMs, "The service shut down before the answer was complete.");
+  }
+
+  /** Like `drain`, until `resume`: requests are then answered, or held, as while the model loads. */
+  async quiesce(graceMs: number): Promise<boolean> {
+    this.#isQuiesced = true;
+    this.#started = Promise.withResolvers();
+    return this.#endAdmissions(graceMs, "The service was quiesced before the answer was complete.");
+  }
+
+  resume(): void {
+    this.#isQuiesced = false;
+    this.#started.resolve();
+  }
+
+  async #endAdmissions(graceMs: number, message: string): Promise<boolean> {
     if (await this.#isIdleWithin(graceMs)) return true;
     const isClean = this.numRequests === 0;
-    const reason = new EngineError("closed", "The service shut down before the answer was complete.");
+    const reason = new EngineError("closed", message);
     for (const admission of this.#admissions) admission.abort(reason);
     await this.#isIdleWithin(FLUSH_MS);
     return isClean;
   }
 
   async #isIdleWithin(timeoutMs: number): Promise<boolean> {
-    if (this.#admissions.size === 0) return true;
-    const { promise, resolve } = Promise.withResolvers<boolean>();
-    const timer = setTimeout(() => resolve(false), timeoutMs);
-    this.#notifyIdle = () => resolve(true);
-    const isIdle = await promise;
+    const late = Promise.withResolvers<"late">();
+    const timer = setTimeout(() => late.resolve("late"), timeoutMs);
+    while (this.#admissions.size > 0) {
+      if ((await Promise.race([this.#released.promise, late.promise])) === "late") break;
+    }
     clearTimeout(timer);
-    return isIdle;
+    return this.#admissions.size === 0;
   }
 }
 

@@ -65,6 +65,10 @@ export async function startService({
         logger,
         servesRequests,
         startTimes,
+        closeIdleConnections: () => {
+          server.closeIdleConnections();
+          healthServer?.closeIdleConnections();
+        },
         onFailed: failed.resolve,
         ...(progress && { onProgress: progress.show }),
       });

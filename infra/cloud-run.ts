@@ -3,7 +3,7 @@ import type { IService } from "@kubernetes-models/knative/serving.knative.dev/v1
 import { stringify } from "yaml";
 
 import { ConfigError } from "../functions/settings/setting.ts";
-import { PORT, exceeded, healthPaths, queueProblems } from "./deployment-target.ts";
+import { PORT, exceeded, healthPaths, queueProblems, unusedFields } from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
 
@@ -33,10 +33,19 @@ export const cloudRun: DeploymentTarget = {
     const problems = [
       ...limitProblems(deployment),
       ...placementProblems(deployment),
-      ...queueProblems("Cloud Run", deployment),
+      ...(deployment.worker ? workerProblems(deployment) : queueProblems("Cloud Run", deployment)),
+      ...unusedFields("Cloud Run", deployment, {
+        s3Role: "has no AWS roles; list the secrets of a key pair under secrets",
+        repository: "mounts no repository of Hugging Face",
+        asyncOutput: "has no asynchronous inference",
+        modelImage: "mounts no images; use s3:// or a folder of the image",
+      }),
     ];
     if (problems.length > 0) throw new ConfigError(problems);
-    return [{ path: "service.yaml", text: stringify(service(deployment), { lineWidth: 0 }) }];
+    const [path, object] = deployment.worker
+      ? (["worker-pool.yaml", workerPool(deployment)] as const)
+      : (["service.yaml", service(deployment)] as const);
+    return [{ path, text: stringify(object, { lineWidth: 0 }) }];
   },
 };
 
@@ -50,9 +59,16 @@ function limitProblems({ device, concurrency, timeouts }: Deployment): string[] 
   ]);
 }
 
-function placementProblems({ device, resources, s3Role }: Deployment): string[] {
-  const problems =
-    s3Role === null ? [] : ["s3Role: Cloud Run has no AWS roles; list the secrets of a key pair under secrets."];
+/** A worker pool has a fixed number of instances. */
+function workerProblems({ replicas }: Deployment): string[] {
+  if (replicas.min === replicas.max) return [];
+  return [
+    `replicas: Cloud Run does not scale worker pools, and nothing wakes one for a job; give min and max the same value, got ${replicas.min} and ${replicas.max}.`,
+  ];
+}
+
+function placementProblems({ device, resources }: Deployment): string[] {
+  const problems: string[] = [];
   if (device.kind === "cpu") return problems;
   const accelerator = accelerators[device.gpu];
   if (accelerator === undefined) {
@@ -67,9 +83,40 @@ function placementProblems({ device, resources, s3Role }: Deployment): string[] 
   return problems;
 }
 
+function acceleratorOf({ device }: Deployment): string | undefined {
+  return device.kind === "cpu" ? undefined : accelerators[device.gpu]?.accelerator;
+}
+
+/** Instances that take jobs from a queue, and get no requests: `gcloud run worker-pools replace`. */
+function workerPool(deployment: Deployment) {
+  const accelerator = acceleratorOf(deployment);
+  return {
+    apiVersion: "run.googleapis.com/v1",
+    kind: "WorkerPool",
+    metadata: {
+      name: deployment.name,
+      annotations: {
+        "run.googleapis.com/scalingMode": "manual",
+        "run.googleapis.com/manualInstanceCount": String(deployment.replicas.max),
+      },
+    },
+    spec: {
+      template: {
+        ...(accelerator !== undefined && {
+          metadata: { annotations: { "run.googleapis.com/gpu-zonal-redundancy-disabled": "true" } },
+        }),
+        spec: {
+          ...(accelerator !== undefined && { nodeSelector: { "run.googleapis.com/accelerator": accelerator } }),
+          containers: [container(deployment)],
+        },
+      },
+    },
+  };
+}
+
 function service(deployment: Deployment) {
-  const { name, replicas, concurrency, timeouts, device } = deployment;
-  const accelerator = device.kind === "cpu" ? undefined : accelerators[device.gpu]?.accelerator;
+  const { name, replicas, concurrency, timeouts } = deployment;
+  const accelerator = acceleratorOf(deployment);
   return {
     apiVersion: "serving.knative.dev/v1",
     kind: "Service",
@@ -98,14 +145,14 @@ function service(deployment: Deployment) {
   } satisfies IService;
 }
 
-function container({ image, device, environment, secrets, resources, timeouts }: Deployment) {
+function container({ image, device, worker, environment, secrets, resources, timeouts }: Deployment) {
   const { cpu, memoryGiB } = resources;
   const grace = timeouts.shutdownGraceSeconds ?? MAX_GRACE_SECONDS;
   return {
     name: "fovea",
     image,
     // The platform sets PORT to this, and rejects a PORT variable.
-    ports: [{ name: "http1", containerPort: PORT }],
+    ...(worker ? { args: ["worker"] } : { ports: [{ name: "http1", containerPort: PORT }] }),
     env: [
       ...Object.entries({ ...environment, SHUTDOWN_GRACE_SECONDS: String(grace) }).map(([name, value]) => ({
         name,

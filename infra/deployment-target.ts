@@ -44,6 +44,35 @@ export function exceeded(
   );
 }
 
+/** The settings of a container that has this long after SIGTERM. */
+export function settingsOf({ environment }: Deployment, graceSeconds: number): Record<string, string> {
+  return { ...environment, SHUTDOWN_GRACE_SECONDS: String(graceSeconds) };
+}
+
+/** One problem for each field that the platform has no place for. */
+export function unusedFields(
+  platform: string,
+  deployment: Deployment,
+  rules: Partial<Record<"s3Role" | "repository" | "asyncOutput" | "modelImage" | "secrets", string>>,
+): string[] {
+  const { secrets } = deployment;
+  const isGiven = (field: keyof typeof rules): boolean =>
+    field === "secrets" ? Object.keys(secrets).length > 0 : deployment[field] !== null;
+  const pathOf = (field: keyof typeof rules): string =>
+    ({ modelImage: "model", secrets: `secrets.${Object.keys(secrets)[0]}` })[field as string] ?? field;
+  return (Object.keys(rules) as (keyof typeof rules)[])
+    .filter(isGiven)
+    .map((field) => `${pathOf(field)}: ${platform} ${rules[field]}.`);
+}
+
+/** The smallest machine with this much; undefined if none is large enough. */
+export function smallestMachine<Machine extends { readonly cpu: number; readonly memoryGiB: number }>(
+  machines: readonly Machine[],
+  { cpu, memoryGiB }: Deployment["resources"],
+): Machine | undefined {
+  return machines.find((machine) => machine.cpu >= cpu && machine.memoryGiB >= memoryGiB);
+}
+
 /** For platforms that count requests alone: a queue cannot wake a replica there. */
 export function queueProblems(platform: string, { worker, replicas, config }: Deployment): string[] {
   if (worker) return [`worker: ${platform} scales by requests, which workers do not serve.`];

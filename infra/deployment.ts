@@ -37,7 +37,13 @@ const device = z.discriminatedUnion("kind", [
 const description = z.strictObject({
   name: resourceName,
   image: imageReference,
-  model: z.string().optional(),
+  model: z
+    .string()
+    .refine(
+      (model) => !/^oci:/i.test(model) || imageReference.safeParse(model.slice("oci://".length)).success,
+      "expected oci:// and an image with a digest, or a tag other than latest",
+    )
+    .optional(),
   dtype: z.string().optional(),
   device,
   resources: z.strictObject({
@@ -53,6 +59,18 @@ const description = z.strictObject({
   environment: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()]).transform(String)).default({}),
   secrets: z.record(z.string(), secretName).default({}),
   s3Role: z.string().min(1).optional(),
+  repository: z
+    .string()
+    .regex(/^[\w.-]+\/[\w.-]+$/, "expected owner/name of a repository on Hugging Face")
+    .optional(),
+  region: z
+    .string()
+    .regex(/^[a-z]+(-[a-z0-9]+)+$/, "expected the platform's name of a region")
+    .optional(),
+  asyncOutput: z
+    .string()
+    .regex(/^s3:\/\/[^/\s]+(\/\S*)?$/, "expected s3://bucket/prefix")
+    .optional(),
   hosts: z.array(z.string().min(1)).min(1).optional(),
   prometheusUrl: z.url({ protocol: /^https?$/ }).optional(),
   timeouts: z
@@ -63,6 +81,9 @@ const description = z.strictObject({
     })
     .prefault({}),
 });
+
+/** Folder at which a checkpoint from an OCI artifact is mounted. */
+export const modelImageFolder = "/models/mounted";
 
 /** Names of the fields of a deployment. */
 export const deploymentFields: readonly string[] = Object.keys(description.shape);
@@ -83,6 +104,14 @@ export interface Deployment {
   readonly secrets: Readonly<Record<string, string>>;
   /** The platform's own role name for access to S3; null if keys are used, or nothing. */
   readonly s3Role: string | null;
+  /** Of Hugging Face, which the platform mounts; null without. */
+  readonly repository: string | null;
+  /** Null for the platform's default. */
+  readonly region: string | null;
+  /** `s3://bucket/prefix` for results of asynchronous inference; null for requests that are answered at once. */
+  readonly asyncOutput: string | null;
+  /** The OCI artifact with the checkpoint, which the platform mounts at `modelImageFolder`; null without. */
+  readonly modelImage: string | null;
   /** Host names of requests; at least one. */
   readonly hosts: readonly string[];
   readonly prometheusUrl: string | null;
@@ -102,12 +131,13 @@ export function parseDeployment(text: string): Deployment {
   if (document.errors.length > 0) throw new ConfigError(document.errors.map(({ message }) => describeSyntax(message)));
   const result = description.safeParse(document.toJS());
   if (!result.success) throw new ConfigError(result.error.issues.flatMap(describeIssue));
-  const { model, dtype, environment, secrets, s3Role, hosts, prometheusUrl, timeouts, ...rest } = result.data;
+  const { model, dtype, environment, secrets, hosts, timeouts, ...rest } = result.data;
+  const modelImage = model?.match(/^oci:\/\/(.+)$/i)?.[1] ?? null;
   const settings = {
     // The default until it is on S3, because the disk of a replica is lost when it ends.
     BATCH_STORE: "none",
     ...environment,
-    ...(model !== undefined && { MODEL: model }),
+    ...(model !== undefined && { MODEL: modelImage === null ? model : modelImageFolder }),
     ...(dtype !== undefined && { DTYPE: dtype }),
     DEVICE: rest.device.kind,
   };
@@ -120,9 +150,13 @@ export function parseDeployment(text: string): Deployment {
     concurrency: rest.concurrency ?? config.engine.maxNumSequences,
     environment: settings,
     secrets,
-    s3Role: s3Role ?? null,
+    s3Role: rest.s3Role ?? null,
+    repository: rest.repository ?? null,
+    region: rest.region ?? null,
+    asyncOutput: rest.asyncOutput ?? null,
+    modelImage,
     hosts: hosts ?? [rest.name],
-    prometheusUrl: prometheusUrl ?? null,
+    prometheusUrl: rest.prometheusUrl ?? null,
     timeouts: { ...timeouts, shutdownGraceSeconds: timeouts.shutdownGraceSeconds ?? null },
     config,
   };

@@ -89,7 +89,7 @@ function batchTriggers({ replicas, prometheusUrl, config }: Deployment) {
 }
 
 /** Counts jobs that wait and jobs that replicas have, so that a job wakes a replica and keeps it. */
-function queueTriggers(deployment: Deployment) {
+export function queueTriggers(deployment: Deployment) {
   const { name, concurrency, s3Role, config } = deployment;
   const { source } = config.jobs;
   if (source === null) return [];

@@ -4,61 +4,41 @@
  */
 import type { IDeployment } from "kubernetes-models/apps/v1";
 import type { IPodDisruptionBudget } from "kubernetes-models/policy/v1";
-import type { IContainer, IPodSpec, IService, IServiceAccount } from "kubernetes-models/v1";
-import { stringify } from "yaml";
+import type { IService, IServiceAccount } from "kubernetes-models/v1";
 
-import { containerCacheFolder, PORT, healthPaths } from "./deployment-target.ts";
+import { ConfigError } from "../functions/settings/setting.ts";
+import { PORT, unusedFields } from "./deployment-target.ts";
 import type { DeploymentTarget, RenderedFile } from "./deployment-target.ts";
-import type { Deployment, GpuName } from "./deployment.ts";
+import type { Deployment } from "./deployment.ts";
+import { labels, metadata, podSpec, toFile } from "./kubernetes-pod.ts";
 import { interceptorRoute, queueAuthentication, scaledObject } from "./kubernetes-scaling.ts";
-
-const DEFAULT_GRACE_SECONDS = 45;
-/** Time until every proxy knows that the pod is about to end. Requests that arrive meanwhile are served. */
-const PRE_STOP_SECONDS = 5;
-/** Time for the process to end after its requests. Then Kubernetes kills it. */
-const EXIT_SECONDS = 10;
-
-const STARTUP_PERIOD_SECONDS = 5;
-
-/** Labels of NVIDIA's GPU feature discovery. */
-const gpuProducts: Readonly<Record<GpuName, readonly string[]>> = {
-  t4: ["Tesla-T4"],
-  l4: ["NVIDIA-L4"],
-  l40s: ["NVIDIA-L40S"],
-  "rtx-4090": ["NVIDIA-GeForce-RTX-4090"],
-  "rtx-pro-6000": ["NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition"],
-  "a100-80gb": ["NVIDIA-A100-SXM4-80GB", "NVIDIA-A100-80GB-PCIe"],
-  h100: ["NVIDIA-H100-80GB-HBM3", "NVIDIA-H100-PCIe", "NVIDIA-H100-NVL"],
-  h200: ["NVIDIA-H200", "NVIDIA-H200-NVL"],
-};
 
 export const kubernetes: DeploymentTarget = {
   name: "kubernetes",
   platformVariables: [],
-  render(deployment) {
-    const objects: Readonly<Record<string, unknown>> = {
-      "service-account": serviceAccount(deployment),
-      deployment: workload(deployment),
-      service: deployment.worker ? null : service(deployment),
-      "disruption-budget": disruptionBudget(deployment),
-      "queue-authentication": queueAuthentication(deployment),
-      scaling: scaledObject(deployment),
-      route: interceptorRoute(deployment),
-    };
-    return Object.entries(objects).flatMap(([name, object]) => (object === null ? [] : [toFile(name, object)]));
-  },
+  render: (deployment) => renderObjects(deployment),
 };
 
-function toFile(name: string, object: unknown): RenderedFile {
-  return { path: `${name}.yaml`, text: `---\n${stringify(object, { lineWidth: 0 })}` };
-}
-
-function labels({ name }: Deployment) {
-  return { "app.kubernetes.io/name": "fovea", "app.kubernetes.io/instance": name };
-}
-
-function metadata(deployment: Deployment) {
-  return { name: deployment.name, labels: labels(deployment) };
+/** @param podLabels Of pods, in addition to those that select them. */
+export function renderObjects(
+  deployment: Deployment,
+  podLabels: Readonly<Record<string, string>> = {},
+): readonly RenderedFile[] {
+  const problems = unusedFields("Kubernetes", deployment, {
+    repository: "mounts no repository of Hugging Face",
+    asyncOutput: "has no asynchronous inference",
+  });
+  if (problems.length > 0) throw new ConfigError(problems);
+  const objects: Readonly<Record<string, unknown>> = {
+    "service-account": serviceAccount(deployment),
+    deployment: workload(deployment, podLabels),
+    service: deployment.worker ? null : service(deployment),
+    "disruption-budget": disruptionBudget(deployment),
+    "queue-authentication": queueAuthentication(deployment),
+    scaling: scaledObject(deployment),
+    route: interceptorRoute(deployment),
+  };
+  return Object.entries(objects).flatMap(([name, object]) => (object === null ? [] : [toFile(name, object)]));
 }
 
 /** Carries the role that EKS gives to pods; null without a role. */
@@ -72,8 +52,8 @@ function serviceAccount(deployment: Deployment) {
   } satisfies IServiceAccount;
 }
 
-function workload(deployment: Deployment) {
-  const { name, replicas, s3Role } = deployment;
+function workload(deployment: Deployment, podLabels: Readonly<Record<string, string>>) {
+  const { replicas } = deployment;
   return {
     apiVersion: "apps/v1",
     kind: "Deployment",
@@ -85,86 +65,13 @@ function workload(deployment: Deployment) {
       strategy: { type: "RollingUpdate", rollingUpdate: { maxSurge: 1, maxUnavailable: 0 } },
       template: {
         metadata: {
-          labels: labels(deployment),
+          labels: { ...labels(deployment), ...podLabels },
           annotations: { "prometheus.io/scrape": "true", "prometheus.io/port": String(PORT) },
         },
-        spec: {
-          ...(s3Role !== null && { serviceAccountName: name }),
-          // EKS mounts the role's own token. The Kubernetes token is not needed.
-          automountServiceAccountToken: false,
-          ...placement(deployment),
-          terminationGracePeriodSeconds: PRE_STOP_SECONDS + graceSeconds(deployment) + EXIT_SECONDS,
-          securityContext: { runAsNonRoot: true, fsGroup: 65532, seccompProfile: { type: "RuntimeDefault" } },
-          containers: [container(deployment)],
-          volumes: [
-            { name: "cache", emptyDir: { sizeLimit: `${deployment.resources.diskGiB}Gi` } },
-            { name: "tmp", emptyDir: {} },
-          ],
-        },
+        spec: podSpec(deployment),
       },
     },
   } satisfies IDeployment;
-}
-
-function container(deployment: Deployment) {
-  const { image, device, resources, timeouts } = deployment;
-  const { cpu, memoryGiB } = resources;
-  const probe = (path: string) => ({ httpGet: { path, port: "http" }, timeoutSeconds: 2 });
-  const gpu: Readonly<Record<string, string>> = device.kind === "cpu" ? {} : { "nvidia.com/gpu": "1" };
-  return {
-    name: "fovea",
-    image,
-    ...(deployment.worker && { args: ["worker"] }),
-    ports: [{ name: "http", containerPort: PORT }],
-    env: environment(deployment),
-    resources: {
-      requests: { cpu: String(cpu), memory: memory(memoryGiB), ...gpu },
-      // No CPU limit: throttled threads of a step would all wait for the slowest.
-      limits: { memory: memory(memoryGiB), ...gpu },
-    },
-    startupProbe: {
-      ...probe(healthPaths.readiness),
-      periodSeconds: STARTUP_PERIOD_SECONDS,
-      failureThreshold: Math.ceil(timeouts.startupSeconds / STARTUP_PERIOD_SECONDS),
-    },
-    readinessProbe: { ...probe(healthPaths.readiness), periodSeconds: 5, failureThreshold: 2 },
-    livenessProbe: { ...probe(healthPaths.liveness), periodSeconds: 10, failureThreshold: 3 },
-    lifecycle: { preStop: { sleep: { seconds: PRE_STOP_SECONDS } } },
-    securityContext: {
-      allowPrivilegeEscalation: false,
-      readOnlyRootFilesystem: true,
-      capabilities: { drop: ["ALL"] },
-    },
-    volumeMounts: [
-      { name: "cache", mountPath: containerCacheFolder },
-      { name: "tmp", mountPath: "/tmp" },
-    ],
-  } satisfies IContainer;
-}
-
-function environment(deployment: Deployment) {
-  const settings = { ...deployment.environment, SHUTDOWN_GRACE_SECONDS: String(graceSeconds(deployment)) };
-  return [
-    ...Object.entries(settings).map(([name, value]) => ({ name, value })),
-    ...Object.entries(deployment.secrets).map(([name, secret]) => ({
-      name,
-      valueFrom: { secretKeyRef: { name: secret, key: name } },
-    })),
-  ];
-}
-
-/** Selects nodes with the requested GPU, tainted or not. */
-function placement({ device }: Deployment): Pick<IPodSpec, "affinity" | "tolerations"> {
-  if (device.kind === "cpu") return {};
-  const isProduct = { key: "nvidia.com/gpu.product", operator: "In" as const, values: [...gpuProducts[device.gpu]] };
-  return {
-    affinity: {
-      nodeAffinity: {
-        requiredDuringSchedulingIgnoredDuringExecution: { nodeSelectorTerms: [{ matchExpressions: [isProduct] }] },
-      },
-    },
-    tolerations: [{ key: "nvidia.com/gpu", operator: "Exists", effect: "NoSchedule" }],
-  };
 }
 
 function service(deployment: Deployment) {
@@ -183,13 +90,4 @@ function disruptionBudget(deployment: Deployment) {
     metadata: metadata(deployment),
     spec: { maxUnavailable: 1, selector: { matchLabels: labels(deployment) } },
   } satisfies IPodDisruptionBudget;
-}
-
-function graceSeconds({ timeouts }: Deployment): number {
-  return timeouts.shutdownGraceSeconds ?? DEFAULT_GRACE_SECONDS;
-}
-
-/** Kubernetes rejects fractions with a unit that is not divisible. */
-function memory(gibibytes: number): string {
-  return Number.isInteger(gibibytes) ? `${gibibytes}Gi` : `${Math.round(gibibytes * 1024)}Mi`;
 }

@@ -1,9 +1,10 @@
 /**
- * RunPod's load-balancing endpoints: the body of `POST https://api.runpod.io/v2/serverless`. Requests reach the service
- * unchanged. RunPod probes a route to decide whether to send requests, and reads 204 as "still starting".
+ * RunPod's endpoints: the body of `POST https://api.runpod.io/v2/serverless`, whose fields are those of the schema in
+ * runpod/docs at a900806 of 2026-08-20. A load-balancing endpoint passes requests to the service unchanged; it probes a
+ * route to decide whether to send any, and reads 204 as "still starting". Workers belong to a queue-based endpoint.
  */
 import { ConfigError } from "../functions/settings/setting.ts";
-import { PORT, exceeded, healthPaths, queueProblems } from "./deployment-target.ts";
+import { PORT, exceeded, healthPaths, queueProblems, unusedFields } from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
 
@@ -12,6 +13,8 @@ const MAX_GRACE_SECONDS = 8;
 const MAX_REQUEST_SECONDS = 330;
 /** Keeps a replica for the next question of a conversation, which would otherwise wait for a cold start. */
 const IDLE_SECONDS = 60;
+/** A job that waits longer adds a replica. */
+const QUEUE_DELAY_SECONDS = 4;
 /** The CUDA version of the image's libraries. Workers with an older driver could not load them. */
 const minCudaVersion = "13.0";
 
@@ -37,7 +40,7 @@ export const runPod: DeploymentTarget = {
 };
 
 function problemsOf(deployment: Deployment): string[] {
-  const { device, s3Role, timeouts } = deployment;
+  const { device, timeouts } = deployment;
   const problems = exceeded("RunPod", [
     ["timeouts.requestSeconds", timeouts.requestSeconds, MAX_REQUEST_SECONDS, " s"],
     ["timeouts.shutdownGraceSeconds", timeouts.shutdownGraceSeconds, MAX_GRACE_SECONDS, " s"],
@@ -46,9 +49,17 @@ function problemsOf(deployment: Deployment): string[] {
   else if (poolOf(deployment) === undefined) {
     problems.push(`device.gpu: RunPod has ${Object.keys(gpuPools).join(", ")}, not ${device.gpu}.`);
   }
-  problems.push(...queueProblems("RunPod's load balancer", deployment));
-  if (s3Role !== null) problems.push("s3Role: RunPod has no roles; list the secrets of a key pair under secrets.");
-  return problems;
+  const isOwnQueue = deployment.worker && deployment.environment.JOB_SOURCE === "runpod";
+  return [
+    ...problems,
+    ...(isOwnQueue ? [] : queueProblems("RunPod's load balancer", deployment)),
+    ...unusedFields("RunPod", deployment, {
+      s3Role: "has no roles; list the secrets of a key pair under secrets",
+      repository: "mounts no repository here; use s3:// or a folder of the image",
+      asyncOutput: "has its own queue for results; set worker and JOB_SOURCE=runpod instead",
+      modelImage: "mounts no images; use s3:// or a folder of the image",
+    }),
+  ];
 }
 
 function poolOf({ device }: Deployment): string | undefined {
@@ -56,18 +67,21 @@ function poolOf({ device }: Deployment): string | undefined {
 }
 
 function endpoint(deployment: Deployment, pool: string) {
-  const { name, image, device, resources, replicas, concurrency, timeouts } = deployment;
+  const { name, image, device, resources, replicas, concurrency, timeouts, worker } = deployment;
   return {
     name,
-    type: "LOAD_BALANCER",
+    type: worker ? "QUEUE" : "LOAD_BALANCER",
     image,
+    ...(worker && { args: "worker" }),
     disk: resources.diskGiB,
-    ports: [`${PORT}/http`],
+    ...(!worker && { ports: [`${PORT}/http`] }),
     env: environment(deployment),
     // CPU and memory come with the GPU.
     gpu: { pools: [pool], count: 1, ...(device.kind === "cuda" && { minCudaVersion: minCudaVersion }) },
     workers: { ...replicas, idleTimeout: IDLE_SECONDS },
-    scaling: { type: "REQUEST_COUNT", requestCount: concurrency },
+    scaling: worker
+      ? { type: "QUEUE_DELAY", queueDelay: QUEUE_DELAY_SECONDS }
+      : { type: "REQUEST_COUNT", requestCount: concurrency },
     timeout: timeouts.requestSeconds * 1000,
     flashboot: "FLASHBOOT",
   };

@@ -138,6 +138,12 @@ export interface Engine {
   /** The tokens in the vocabulary's own spelling ("" for an id without a token); null until ready. */
   tokensOf(tokenIds: readonly number[]): readonly string[] | null;
   /**
+   * Closes the connection to the shared store, for a snapshot of the process's memory. Requests go on without the store.
+   */
+  disconnect(): Promise<void>;
+  /** Opens it again, and gives requests without a seed other random seeds than copies of this process have. */
+  reconnect(): Promise<void>;
+  /**
    * Aborts running requests, ends the threads and frees all memory. Idempotent.
    *
    * @throws EngineError (as a rejection) `engine_stalled` if the engine thread is in a native call that does not return.

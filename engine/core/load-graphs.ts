@@ -13,6 +13,7 @@ import { KvSlots } from "../kv/kv-slots.ts";
 import { kvRoomBytes, requireRoomForWeights } from "../kv/memory-plan.ts";
 import { planBlocks } from "../kv/plan-blocks.ts";
 import { SlotKvManager } from "../kv/slot-kv-manager.ts";
+import { StateSnapshots } from "../kv/state-snapshots.ts";
 import type { BuiltModel, DecoderGraph } from "../models/built-model.ts";
 import { cudaMemoryBytes } from "../runtime/cuda-memory.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
@@ -46,13 +47,13 @@ export function loadDecoder(options: DecoderOptions): LoadedDecoder {
   }
   const sessionOptions = decoderSessionOptions(config, model);
   const kvSlots = new KvSlots(config.maxNumSequences, maxModelLen);
+  const snapshots = graph.recurrent === undefined ? null : new StateSnapshots(config.maxNumSequences);
   const decoder =
     graph.form === "export"
       ? new ExportedDecoder(graph, sessionOptions, kvSlots)
-      : new InPlaceDecoder(graph, sessionOptions, kvSlots);
+      : new InPlaceDecoder(graph, sessionOptions, kvSlots, snapshots);
   const { canTransfer } = decoder;
-  const enablePrefixCaching = config.enablePrefixCaching !== false && graph.recurrent === undefined;
-  return { decoder, kvManager: new SlotKvManager(kvSlots, { enablePrefixCaching, canTransfer }) };
+  return { decoder, kvManager: new SlotKvManager(kvSlots, { ...config, canTransfer, snapshots }) };
 }
 
 /** Null for a text model. Throws EngineError `runtime_failed` if the graph does not load. */

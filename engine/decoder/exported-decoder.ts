@@ -49,6 +49,7 @@ export class ExportedDecoder implements Decoder {
   }
 
   transfer(transfer: SlotTransfer): void {
+    invariant(transfer.kind !== "state", "states are moved in a decoder without recurrent layers");
     this.#pastSlots.transfer(transfer);
     if (transfer.kind === "copy") this.#kvSlots.setNumKeptTokens(transfer.toSlot, transfer.numTokens);
   }

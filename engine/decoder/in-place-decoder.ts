@@ -9,6 +9,7 @@ import type { KvSlots } from "../kv/kv-slots.ts";
 import type { SlotRange } from "../kv/slot-ranges.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import { StateCache } from "../kv/state-cache.ts";
+import type { StateSnapshots } from "../kv/state-snapshots.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import { Session } from "../runtime/session.ts";
 import type { SessionOptions } from "../runtime/session.ts";
@@ -32,21 +33,25 @@ export class InPlaceDecoder implements Decoder {
   readonly #kvSlots: KvSlots;
   readonly #kvCache: KvCache;
   /** Null without recurrent layers. */
-  readonly #stateCache: StateCache | null;
+  readonly #states: { readonly cache: StateCache; readonly snapshots: StateSnapshots } | null;
   readonly #prefillRuns = new BoundedCache<number, DecoderBinding>(MAX_CACHED_RUNS);
   readonly #decodeBatches = new BoundedCache<number, DecodeBatch>(MAX_CACHED_RUNS);
 
   /**
-   * Throws EngineError `runtime_failed` if a graph does not load, `invalid_configuration` if the KV cache does not fit.
+   * @param snapshots Null without recurrent layers.
+   * @throws EngineError `runtime_failed` if a graph does not load, `invalid_configuration` if the KV cache does not fit.
    */
-  constructor(graph: DecoderGraph, sessionOptions: SessionOptions, kvSlots: KvSlots) {
+  constructor(graph: DecoderGraph, sessionOptions: SessionOptions, kvSlots: KvSlots, snapshots: StateSnapshots | null) {
     this.#graph = graph;
     this.#kvSlots = kvSlots;
     using loaded = new DisposableStack();
     this.#session = loaded.use(Session.load(graph.path, sessionOptions));
     this.#kvCache = loaded.use(createKvCache(this.#session, graph, kvSlots));
     const { recurrent } = graph;
-    this.#stateCache = recurrent === undefined ? null : new StateCache(this.#session, recurrent, kvSlots.numSlots);
+    this.#states =
+      recurrent === undefined || snapshots === null
+        ? null
+        : { cache: new StateCache(this.#session, recurrent, snapshots.numRows), snapshots };
     loaded.move();
   }
 
@@ -55,12 +60,17 @@ export class InPlaceDecoder implements Decoder {
   }
 
   get canRepeat(): boolean {
-    return this.#stateCache === null;
+    return this.#states === null;
   }
 
   transfer(transfer: SlotTransfer): void {
+    if (transfer.kind === "state") {
+      invariant(this.#states !== null, "states are moved in a decoder without recurrent layers");
+      return this.#states.cache.copy(transfer.fromRow, transfer.toRow);
+    }
     invariant(this.#kvCache.transfer !== null, "KV is moved on a device that cannot");
     this.#kvCache.transfer(transfer);
+    if (transfer.kind === "swap") this.#states?.cache.swap(...transfer.slots);
     if (transfer.kind === "copy") this.#kvSlots.setNumKeptTokens(transfer.toSlot, transfer.numTokens);
   }
 
@@ -86,7 +96,7 @@ export class InPlaceDecoder implements Decoder {
     this.#prefillRuns[Symbol.dispose]();
     this.#decodeBatches[Symbol.dispose]();
     this.#kvCache[Symbol.dispose]();
-    this.#stateCache?.[Symbol.dispose]();
+    this.#states?.cache[Symbol.dispose]();
     this.#session[Symbol.dispose]();
   }
 
@@ -111,8 +121,8 @@ export class InPlaceDecoder implements Decoder {
       run.setInput("image_embeds", rows);
       run.setInput("image_positions", Tensor.fromTypedArray("int64", embeddings.positions, [numEmbeddings, 1]));
     }
-    if (this.#stateCache !== null) {
-      if (firstToken === 0) this.#stateCache.clear(kvSlot);
+    if (this.#states !== null) {
+      if (firstToken === 0) this.#states.cache.clear(kvSlot);
       run.setInput("updates_state", Tensor.fromTypedArray("bool", Uint8Array.of(1), [1]));
     }
     if (takesPositions) {
@@ -121,10 +131,12 @@ export class InPlaceDecoder implements Decoder {
     }
     run.run();
     this.#kvSlots.setNumKeptTokens(kvSlot, endToken);
+    if (this.#states === null || !sequence.chunkEnds.includes(endToken)) return;
+    this.#states.cache.copy(kvSlot, this.#states.snapshots.add(kvSlot, endToken));
   }
 
   #createRun({ firstSlot, numSlots }: SlotRange): DecoderBinding {
-    const stateView = this.#stateCache?.view(firstSlot, numSlots) ?? null;
+    const stateView = this.#states?.cache.view(firstSlot, numSlots) ?? null;
     return new DecoderBinding(this.#session, this.#graph, this.#kvCache.view(firstSlot, numSlots), stateView);
   }
 }

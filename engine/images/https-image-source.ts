@@ -146,13 +146,18 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
     }
   }
 
+  async function disconnect(): Promise<void> {
+    const closing = agent;
+    agent = null;
+    await (await closing)?.destroy();
+  }
+
   return {
     schemes,
     fetch: fetchAlways(fetchIfChanged),
     fetchIfChanged,
-    async close() {
-      await (await agent)?.destroy();
-    },
+    disconnect,
+    close: disconnect,
   };
 }
 

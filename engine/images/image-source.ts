@@ -39,6 +39,8 @@ export interface ImageSource {
 
 /** A source with connections. Its creator closes it. */
 export interface ConnectedImageSource extends ImageSource {
+  /** Closes its connections; running fetches fail, and the next fetch connects again. */
+  disconnect(): Promise<void>;
   /** Closes its connections; running fetches fail. Idempotent. */
   close(): Promise<void>;
 }

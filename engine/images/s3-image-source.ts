@@ -57,13 +57,18 @@ export function createS3ImageSource({ createClient }: S3ImageSourceOptions): Con
     }
   }
 
+  async function disconnect(): Promise<void> {
+    const closing = client;
+    client = null;
+    (await closing)?.destroy();
+  }
+
   return {
     schemes: ["s3"],
     fetch: fetchAlways(fetchIfChanged),
     fetchIfChanged,
-    async close() {
-      (await client)?.destroy();
-    },
+    disconnect,
+    close: disconnect,
   };
 }
 

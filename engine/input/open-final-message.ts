@@ -21,6 +21,9 @@ export function openFinalMessage(messages: readonly ChatMessage[], character: st
   const last = messages.at(-1);
   const open = last === undefined ? null : withTag(last, tag);
   if (open === null) throw refusal("The final message has no text that could be continued.");
+  if ((last?.toolCalls ?? []).length > 0) {
+    throw refusal("The final message has calls after its text, so the text cannot be continued. Send their results.");
+  }
   const part = last !== undefined && continuesThinking(last) ? "thinking" : "text";
   return {
     messages: [...messages.slice(0, -1), open],

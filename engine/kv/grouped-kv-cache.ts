@@ -13,7 +13,7 @@ import type { KvShape } from "./memory-plan.ts";
 import { SlotMover } from "./slot-mover.ts";
 import type { SlotPlace } from "./slot-mover.ts";
 import type { SlotRange } from "./slot-ranges.ts";
-import type { SlotTransfer } from "./slot-transfer.ts";
+import type { KvTransfer } from "./slot-transfer.ts";
 
 /** Every adapter binds a buffer of this size to a kernel: the default of WebGPU's `maxStorageBufferBindingSize`. */
 const MAX_GROUP_BYTES = 2 ** 27;
@@ -109,7 +109,7 @@ export class GroupedKvCache implements KvCache {
     return { ...splitLayers(views), [Symbol.dispose]: () => disposeAll(views) };
   }
 
-  readonly transfer = (transfer: SlotTransfer): void => {
+  readonly transfer = (transfer: KvTransfer): void => {
     if (transfer.kind === "copy") {
       if (this.#contents?.slot === transfer.fromSlot) this.#emptyWindow();
       if (this.#contents?.slot === transfer.toSlot) this.#contents = null;

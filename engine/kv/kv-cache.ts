@@ -10,7 +10,7 @@ import { planKvCache, requireRoomForKv } from "./memory-plan.ts";
 import type { KvShape } from "./memory-plan.ts";
 import { coverSlots } from "./slot-ranges.ts";
 import type { SlotRange } from "./slot-ranges.ts";
-import type { SlotTransfer } from "./slot-transfer.ts";
+import type { KvTransfer } from "./slot-transfer.ts";
 
 /** Keys and values of a part of the cache, layer by layer. Of slots: [numSlots, numKvHeads, maxLen, headDim] each. */
 export interface KvView extends Disposable {
@@ -42,7 +42,7 @@ export interface KvCache extends Disposable {
   /** A view of `numSlots` slots from `firstSlot` on; the caller disposes of it, and of the cache only afterwards. */
   view(firstSlot: number, numSlots: number): KvView;
   /** Null where memory is not reached in parts. */
-  readonly transfer: ((transfer: SlotTransfer) => void) | null;
+  readonly transfer: ((transfer: KvTransfer) => void) | null;
 }
 
 export interface KvCacheShape {
@@ -124,7 +124,7 @@ class HostKvCache extends ContiguousKvCache {
   }
 
   /** A token has far fewer bytes here than the weights that computing it reads. */
-  readonly transfer = (transfer: SlotTransfer): void => {
+  readonly transfer = (transfer: KvTransfer): void => {
     for (const { data, shape } of this.tensors) {
       const [, numKvHeads, maxLen, headDim] = shape as readonly [number, number, number, number];
       for (let head = 0; head < numKvHeads; head++) {

@@ -6,6 +6,8 @@ import type { SlotTransfer } from "./slot-transfer.ts";
 export interface KvPlacement {
   /** Leading tokens whose keys and values are reused. At least one token remains to be computed. */
   readonly numCachedTokens: number;
+  /** See `Sequence`. Left out: none. */
+  readonly chunkEnds?: readonly number[];
   /** Gives the memory to the sequence. Returns the transfers to perform before its first chunk. */
   take(): readonly SlotTransfer[];
 }

@@ -9,6 +9,7 @@ import type { ModelCosts, WeightBytes } from "../models/model-costs.ts";
 import type { KvCapacity } from "./kv-manager.ts";
 import { stateBytes } from "./state-cache.ts";
 import { numStateRows } from "./state-rows.ts";
+import { SNAPSHOTS_PER_SLOT } from "./state-snapshots.ts";
 
 export type KvShape = Pick<DecoderShape, "numLayers" | "numKvHeads" | "headDim" | "kvElementType" | "recurrent"> & {
   /** Default: in place. */
@@ -37,7 +38,7 @@ const kvElementBytes: Readonly<Record<DecoderShape["kvElementType"], number>> = 
 /**
  * Each token of a sequence has a key and a value of `headDim` numbers for every layer and head. An export that does not
  * run in place additionally writes those of one sequence into memory of their own. Recurrent layers have states for
- * each sequence, with blocks one before and one after a run.
+ * each sequence: with slots the newest and snapshots of earlier ones, with blocks one before and one after a run.
  */
 export function planKvCache(
   { form, numLayers, numKvHeads, headDim, kvElementType, recurrent }: KvShape,
@@ -46,7 +47,7 @@ export function planKvCache(
 ): KvCachePlan {
   const bytesPerToken = 2 * numLayers * numKvHeads * headDim * kvElementBytes[kvElementType];
   const rowBytes = recurrent === undefined ? 0 : stateBytes(recurrent);
-  const stateBytesPerSequence = blocks === null ? rowBytes : 2 * rowBytes;
+  const stateBytesPerSequence = (blocks === null ? 1 + SNAPSHOTS_PER_SLOT : 2) * rowBytes;
   const bytesPerSequence = bytesPerToken * maxLen + stateBytesPerSequence;
   const numSpareSlots = form === "export" ? 1 : 0;
   const reservedBytes =

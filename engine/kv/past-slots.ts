@@ -12,7 +12,7 @@ import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import type { KvSlots } from "./kv-slots.ts";
 import { planKvCache, requireRoomForKv } from "./memory-plan.ts";
-import type { SlotTransfer } from "./slot-transfer.ts";
+import type { KvTransfer } from "./slot-transfer.ts";
 
 export type PastNumbers = Float32Array | Float16Array;
 
@@ -94,7 +94,7 @@ export class PastSlots {
     this.#lengths[slot] = numTokens;
   }
 
-  transfer(transfer: SlotTransfer): void {
+  transfer(transfer: KvTransfer): void {
     switch (transfer.kind) {
       case "copy": {
         const { fromSlot, toSlot, numTokens } = transfer;

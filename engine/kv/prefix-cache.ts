@@ -6,9 +6,19 @@ import type { Sequence } from "../scheduler/sequence.ts";
 import type { KvSlots } from "./kv-slots.ts";
 import { MAX_GAP } from "./slot-ranges.ts";
 import type { SlotTransfer } from "./slot-transfer.ts";
+import type { StateSnapshots } from "./state-snapshots.ts";
 
 /** Computing a shorter prefix takes about as long as copying it or waiting for it. */
 const MIN_SHARED_TOKENS = 16;
+
+/** A snapshot that saves fewer tokens costs more than them: it cuts the prompt into one more run. */
+const MIN_SNAPSHOT_TOKENS = 32;
+
+/**
+ * The next turn of a conversation usually repeats a prompt without its last tokens, which open the answer and its
+ * thinking.
+ */
+const SNAPSHOT_MARGIN = 16;
 
 export interface SlotPlacement {
   /** A free slot. */
@@ -19,19 +29,28 @@ export interface SlotPlacement {
   readonly prefixSlot: number | null;
   /** The free slot with which `kvSlot` is swapped first; null for no swap. */
   readonly swappedSlot: number | null;
+  /** Tokens after which recurrent states are going to be kept. Left out: none. */
+  readonly chunkEnds?: readonly number[];
 }
+
+type ChosenSlot = Omit<SlotPlacement, "swappedSlot" | "chunkEnds">;
 
 export interface PrefixCacheOptions {
   /** Default true; false reuses nothing. */
   readonly enablePrefixCaching?: boolean;
   /** Whether kept tokens can be moved to other slots, even while their sequence runs. */
   readonly canTransfer: boolean;
+  /** Those of a decoder with recurrent layers; default null. */
+  readonly snapshots?: StateSnapshots | null;
 }
 
-/** A slot, and the number of its tokens that a prompt shares. */
+/** A slot, and the number of its tokens that a prompt shares and can reuse. */
 interface Match {
   readonly slot: number;
+  /** Tokens that can be reused. */
   readonly numTokens: number;
+  /** Tokens whose keys and values could be reused. More than `numTokens` only if recurrent states are missing. */
+  readonly numShared: number;
 }
 
 /**
@@ -39,19 +58,28 @@ interface Match {
  *
  * Prompts are compared with the slots token by token, not by block hashes. There are few slots, so the comparison takes
  * microseconds, it is exact, and a prefix may end at any token.
+ *
+ * Recurrent layers go on only from a state: the slot's own, after all of its tokens, or a snapshot. Snapshots are taken
+ * near the end of a prompt, and where a prompt shared more tokens than it could reuse, because others may branch there.
  */
 export class PrefixCache {
   readonly #kvSlots: KvSlots;
   readonly #isEnabled: boolean;
   readonly #canTransfer: boolean;
+  readonly #snapshots: StateSnapshots | null;
   /** By slot; null for a slot that was never used. */
   readonly #tokens: (SequenceTokens | null)[];
 
-  constructor(kvSlots: KvSlots, { enablePrefixCaching = true, canTransfer }: PrefixCacheOptions) {
+  /** By slot: where snapshots of the running sequence's states are going to be taken. */
+  readonly #chunkEnds: (readonly number[])[];
+
+  constructor(kvSlots: KvSlots, { enablePrefixCaching = true, canTransfer, snapshots = null }: PrefixCacheOptions) {
     this.#kvSlots = kvSlots;
     this.#isEnabled = enablePrefixCaching;
     this.#canTransfer = canTransfer;
+    this.#snapshots = snapshots;
     this.#tokens = Array.from({ length: kvSlots.numSlots }, () => null);
+    this.#chunkEnds = Array.from({ length: kvSlots.numSlots }, () => []);
   }
 
   /** Whether a prefix is looked up for the sequence. Prompt logprobs need the whole computation of the prompt. */
@@ -71,24 +99,38 @@ export class PrefixCache {
   tryPlace(sequence: Sequence): SlotPlacement | null {
     const free = this.#kvSlots.findFree();
     invariant(free !== null, "a sequence is placed while all KV slots are taken");
-    if (!this.serves(sequence)) return this.#placeNear({ kvSlot: free, numCachedTokens: 0, prefixSlot: null });
+    const placeNear = (chosen: ChosenSlot, chunkEnds: readonly number[]): SlotPlacement => ({
+      ...this.#placeNear(chosen),
+      ...(chunkEnds.length > 0 && { chunkEnds }),
+    });
+    if (!this.serves(sequence)) return placeNear({ kvSlot: free, numCachedTokens: 0, prefixSlot: null }, []);
     const { tokens } = sequence;
     const best = this.#findBest(tokens);
     if (best === null) return null;
     const { slot, numTokens } = best;
+    const chunkEndsAfter = (numCached: number): readonly number[] =>
+      this.#plannedSnapshots(numCached, best.numShared, sequence.numTokensToPrefill);
     if (numTokens >= MIN_SHARED_TOKENS && slot !== free) {
-      if (this.#takesInPlace(best)) {
-        return this.#placeNear({ kvSlot: slot, numCachedTokens: numTokens, prefixSlot: null });
-      }
-      if (this.#canTransfer) {
-        return this.#placeNear({ kvSlot: free, numCachedTokens: numTokens, prefixSlot: slot });
+      const isInPlace = this.#takesInPlace(best);
+      if (isInPlace || this.#canTransfer) {
+        const [kvSlot, prefixSlot] = isInPlace ? [slot, null] : [free, slot];
+        return placeNear({ kvSlot, numCachedTokens: numTokens, prefixSlot }, chunkEndsAfter(numTokens));
       }
     }
-    const numCachedTokens = this.#numReusable(free, tokens);
-    return this.#placeNear({ kvSlot: free, numCachedTokens, prefixSlot: null });
+    const numCachedTokens = this.#matchOf(free, tokens).numTokens;
+    return placeNear({ kvSlot: free, numCachedTokens, prefixSlot: null }, chunkEndsAfter(numCachedTokens));
   }
 
-  #placeNear(placement: Omit<SlotPlacement, "swappedSlot">): SlotPlacement {
+  #plannedSnapshots(numCached: number, numShared: number, numTokens: number): readonly number[] {
+    if (this.#snapshots === null) return [];
+    const planned: number[] = [];
+    for (const end of [numShared, numTokens - SNAPSHOT_MARGIN]) {
+      if (end - (planned.at(-1) ?? numCached) >= MIN_SNAPSHOT_TOKENS) planned.push(end);
+    }
+    return planned;
+  }
+
+  #placeNear(placement: ChosenSlot): Omit<SlotPlacement, "chunkEnds"> {
     const { kvSlot, prefixSlot } = placement;
     const nearest = this.#canTransfer ? this.#kvSlots.findNearestFree() : null;
     if (nearest === null || this.#isNear(kvSlot) || !this.#isNear(nearest)) return { ...placement, swappedSlot: null };
@@ -103,26 +145,46 @@ export class PrefixCache {
   }
 
   /** Takes the slot for the sequence. Returns the transfers to perform before its first chunk. */
-  take({ tokens }: Sequence, { kvSlot, numCachedTokens, prefixSlot, swappedSlot }: SlotPlacement): SlotTransfer[] {
+  take(
+    { tokens }: Sequence,
+    { kvSlot, numCachedTokens, prefixSlot, swappedSlot, chunkEnds = [] }: SlotPlacement,
+  ): SlotTransfer[] {
     const transfers: SlotTransfer[] = [];
     const numKeptInPlace = prefixSlot === null ? numCachedTokens : 0;
     if (swappedSlot !== null) {
       const numTokens = [this.#kvSlots.numKeptTokens(kvSlot), numKeptInPlace] as const;
       transfers.push({ kind: "swap", slots: [kvSlot, swappedSlot], numTokens });
       this.#kvSlots.swap(kvSlot, swappedSlot);
+      this.#snapshots?.swap(kvSlot, swappedSlot);
       this.#tokens[swappedSlot] = this.#tokens[kvSlot] ?? null;
     }
+    transfers.push(...this.#restoreStates(prefixSlot ?? kvSlot, kvSlot, numCachedTokens));
     if (prefixSlot !== null) {
       transfers.push({ kind: "copy", fromSlot: prefixSlot, toSlot: kvSlot, numTokens: numCachedTokens });
     }
     this.#kvSlots.take(kvSlot, numKeptInPlace);
+    this.#snapshots?.dropAfter(kvSlot, numKeptInPlace);
     this.#tokens[kvSlot] = tokens;
+    this.#chunkEnds[kvSlot] = chunkEnds;
     return transfers;
+  }
+
+  /** Brings the states after `numTokens` tokens of one slot to another, or back to the same one. */
+  #restoreStates(fromSlot: number, toSlot: number, numTokens: number): readonly SlotTransfer[] {
+    if (this.#snapshots === null || numTokens === 0) return [];
+    const isNewest = numTokens === this.#kvSlots.numKeptTokens(fromSlot);
+    if (isNewest && fromSlot === toSlot) return [];
+    const fromRow = isNewest ? fromSlot : this.#snapshots.rowOf(fromSlot, numTokens);
+    return [{ kind: "state", fromRow, toRow: toSlot }];
   }
 
   /** Returns the slot, with its tokens unless `keepsTokens` is false. */
   release(kvSlot: number, keepsTokens: boolean): void {
-    if (!keepsTokens || !this.#isEnabled) this.#kvSlots.setNumKeptTokens(kvSlot, 0);
+    if (!keepsTokens || !this.#isEnabled) {
+      this.#kvSlots.setNumKeptTokens(kvSlot, 0);
+      this.#snapshots?.dropAfter(kvSlot, 0);
+    }
+    this.#chunkEnds[kvSlot] = [];
     this.#kvSlots.free(kvSlot);
   }
 
@@ -131,20 +193,19 @@ export class PrefixCache {
    * enough to wait.
    */
   #findBest(prompt: SequenceTokens): Match | null {
-    let best: Match = { slot: 0, numTokens: 0 };
+    let best: Match = { slot: 0, numTokens: 0, numShared: 0 };
+    let numShared = 0;
     let numAwaited = 0;
     for (let slot = 0; slot < this.#kvSlots.numSlots; slot++) {
       if (this.#kvSlots.isTaken(slot)) {
         if (!this.#canTransfer) continue;
-        numAwaited = Math.max(
-          numAwaited,
-          this.#numShared(slot, prompt, this.#tokens[slot]?.promptTokenIds.length ?? 0),
-        );
+        numAwaited = Math.max(numAwaited, this.#numAwaited(slot, prompt));
       }
-      const match = { slot, numTokens: this.#numReusable(slot, prompt) };
+      const match = this.#matchOf(slot, prompt);
+      numShared = Math.max(numShared, match.numShared);
       if (this.#isBetter(match, best)) best = match;
     }
-    return numAwaited - best.numTokens >= MIN_SHARED_TOKENS ? null : best;
+    return numAwaited - best.numTokens >= MIN_SHARED_TOKENS ? null : { ...best, numShared };
   }
 
   /** Among equal matches, prefers a free slot, then the slot that loses fewer other tokens. */
@@ -164,8 +225,19 @@ export class PrefixCache {
     return !this.#canTransfer || 2 * numTokens >= this.#kvSlots.numKeptTokens(slot);
   }
 
-  #numReusable(slot: number, prompt: SequenceTokens): number {
-    return this.#numShared(slot, prompt, this.#kvSlots.numKeptTokens(slot));
+  #matchOf(slot: number, prompt: SequenceTokens): Match {
+    const numKept = this.#kvSlots.numKeptTokens(slot);
+    const numShared = this.#numShared(slot, prompt, numKept);
+    const hasStates = this.#snapshots === null || numShared === numKept;
+    return { slot, numTokens: hasStates ? numShared : this.#snapshots.longest(slot, numShared), numShared };
+  }
+
+  /** Tokens that the prompt is going to share with a slot in use, and can reuse by then. */
+  #numAwaited(slot: number, prompt: SequenceTokens): number {
+    const numShared = this.#numShared(slot, prompt, this.#tokens[slot]?.promptTokenIds.length ?? 0);
+    if (this.#snapshots === null) return numShared;
+    const numComputed = this.#kvSlots.numKeptTokens(slot);
+    return this.#chunkEnds[slot]!.findLast((end) => end <= numShared && end > numComputed) ?? 0;
   }
 
   /**

@@ -37,6 +37,7 @@ export class SlotKvManager implements KvManager {
     if (placement === null) return null;
     return {
       numCachedTokens: placement.numCachedTokens,
+      ...(placement.chunkEnds && { chunkEnds: placement.chunkEnds }),
       take: () => {
         const transfers = this.#prefixCache.take(sequence, placement);
         sequence.kvSlot = placement.kvSlot;

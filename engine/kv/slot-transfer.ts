@@ -1,7 +1,19 @@
 /** Moves between KV slots that happen before a step computes anything. */
 
-export type SlotTransfer =
+export type KvTransfer =
   /** Copies the first `numTokens` positions of one slot to another. */
   | { readonly kind: "copy"; readonly fromSlot: number; readonly toSlot: number; readonly numTokens: number }
-  /** Swaps the first `numTokens` positions of two slots; 0 if a slot's tokens are no longer needed. */
+  /**
+   * Swaps the first `numTokens` positions of two slots, and their recurrent states; 0 if a slot's tokens are no longer
+   * needed.
+   */
   | { readonly kind: "swap"; readonly slots: readonly [number, number]; readonly numTokens: readonly [number, number] };
+
+/** Copies the recurrent states of one row to another: slots first, then their snapshots. */
+export interface StateTransfer {
+  readonly kind: "state";
+  readonly fromRow: number;
+  readonly toRow: number;
+}
+
+export type SlotTransfer = KvTransfer | StateTransfer;

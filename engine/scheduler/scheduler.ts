@@ -208,6 +208,7 @@ export class Scheduler {
       const placement = this.#kvManager.tryPlace(sequence);
       if (placement === null) break;
       sequence.skipCachedTokens(placement.numCachedTokens);
+      sequence.chunkEnds = placement.chunkEnds ?? [];
       const chunk = this.#planChunk(sequence, tokenBudget);
       if (chunk === null) {
         sequence.skipCachedTokens(0);
@@ -256,7 +257,8 @@ export class Scheduler {
   /** The sequence's next chunk of at most `maxNumTokens`; null if its next image has no room in the encoder cache. */
   #planChunk(sequence: Sequence, maxNumTokens: number): PrefillChunk | null {
     const firstToken = sequence.numComputedTokens;
-    const wantedEnd = Math.min(sequence.numTokensToPrefill, firstToken + maxNumTokens);
+    const nextEnd = sequence.chunkEnds.find((end) => end > firstToken) ?? Infinity;
+    const wantedEnd = Math.min(sequence.numTokensToPrefill, nextEnd, firstToken + maxNumTokens);
     const { endToken, imagesToEncode } = this.#holdImages(sequence, wantedEnd);
     const numTokens = endToken - firstToken;
     return numTokens > 0 ? { sequence, firstToken, numTokens, imagesToEncode } : null;

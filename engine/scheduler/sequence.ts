@@ -44,6 +44,8 @@ export class Sequence {
    * output up to then as well.
    */
   numTokensToPrefill: number;
+  /** Tokens at which a chunk ends, because the recurrent states after them are kept; ascending. */
+  chunkEnds: readonly number[] = [];
   numPreemptions = 0;
   /** Prompt tokens that the statistics contain; a preempted prompt is counted once. */
   numCountedTokens = 0;

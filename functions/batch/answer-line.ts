@@ -155,7 +155,7 @@ function toAnswer(
   const requestId = randomUUID();
   const { status, body } = toErrorAnswer(error, requestId, parsed?.paths);
   const code = error instanceof EngineError ? error.code : null;
-  const isDrained = service.state === "draining" && (code === "closed" || code === "aborted");
+  const isDrained = service.givesWorkBack && (code === "not_ready" || code === "closed" || code === "aborted");
   // A stalled step says nothing about the line.
   const isStalled = code === "engine_stalled";
   // Checks the engine itself, because the service may already be draining.

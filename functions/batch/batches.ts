@@ -2,9 +2,9 @@
  * The operations behind the routes of files and batches: uploads, queued batches, and their processing next to other
  * requests.
  */
-import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 
+import { randomUuid } from "../../engine/index.ts";
 import type { Logger } from "../logger.ts";
 import type { ObjectStore } from "../storage/object-store.ts";
 import type { BatchUrl } from "./batch-line.ts";
@@ -94,7 +94,7 @@ export class Batches {
       ...runner,
       records: new BatchRecords({ store: backgroundStore, model, damage }),
       files: new StoredFiles({ store: backgroundStore, now, damage }),
-      serverId: randomUUID(),
+      serverId: randomUuid(),
       onDamaged: (jobId) => this.#damagedJobs.add(jobId),
     };
   }

@@ -1,5 +1,5 @@
 /** Ids of files and batches: unguessable, and ordered by creation. */
-import { randomBytes } from "node:crypto";
+import { randomHex } from "../../engine/index.ts";
 
 const TIME_DIGITS = 12;
 const RANDOM_BYTES = 16;
@@ -8,7 +8,7 @@ const prefixes = { file: "file-", batch: "batch_" } as const;
 export type IdKind = keyof typeof prefixes;
 
 export function createId(kind: IdKind, nowMs: number): string {
-  return prefixes[kind] + nowMs.toString(16).padStart(TIME_DIGITS, "0") + randomBytes(RANDOM_BYTES).toString("hex");
+  return prefixes[kind] + nowMs.toString(16).padStart(TIME_DIGITS, "0") + randomHex(RANDOM_BYTES);
 }
 
 /** Creation time of an id that `isId` accepts: Unix time in milliseconds. */

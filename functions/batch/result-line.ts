@@ -1,6 +1,6 @@
 /** A line of a batch's results: OpenAI's Batch output line. */
-import { randomUUID } from "node:crypto";
 
+import { randomUuid } from "../../engine/index.ts";
 import type { BadBatchLine, BatchLine } from "./batch-line.ts";
 
 export interface ResultLine {
@@ -65,5 +65,5 @@ export function expiredLine({ lineNumber, customId }: BatchLine): ResultLine {
 }
 
 function createId(): string {
-  return `batch_req_${randomUUID().replaceAll("-", "")}`;
+  return `batch_req_${randomUuid().replaceAll("-", "")}`;
 }

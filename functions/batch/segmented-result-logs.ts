@@ -2,9 +2,9 @@
  * Result logs as objects of a store that cannot append. Lines are collected for some seconds and stored together as a
  * segment, which exists as a whole or not at all. Lines that a killed process had collected are answered again.
  */
-import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 
+import { randomUuid } from "../../engine/index.ts";
 import type { Logger } from "../logger.ts";
 import { StorageError } from "../storage/object-store.ts";
 import type { ObjectStore } from "../storage/object-store.ts";
@@ -98,7 +98,7 @@ interface Segment {
 class Segments {
   readonly #logs: SegmentedResultLogsOptions;
   readonly #options: SegmentsOptions;
-  readonly #writer = randomUUID();
+  readonly #writer = randomUuid();
   #number: number;
   #gathered: Buffer[] = [];
   #numGatheredBytes = 0;

@@ -1,7 +1,7 @@
 /** The kinds of requests that generate text, and the conversion of their bodies to engine requests. */
-import { randomUUID } from "node:crypto";
 import type { z } from "zod";
 
+import { randomUuid } from "../../engine/index.ts";
 import type { Engine, ExtraArguments, GenerationRequest } from "../../engine/index.ts";
 import type { ErrorBody } from "../http/error-body.ts";
 import { HttpError } from "../http/errors.ts";
@@ -83,7 +83,7 @@ export function parseBody<Fields extends CommonFields>(
   refuseUnservedFields(body, kind.unservedFields);
   const fields = parseFields(kind.schema, body);
   const model = resolveModel(fields.model, servedModelNames);
-  const requestId = `${kind.idPrefix}${randomUUID().replaceAll("-", "")}`;
+  const requestId = `${kind.idPrefix}${randomUuid().replaceAll("-", "")}`;
   const id = typeof fields.request_id === "string" ? `${kind.idPrefix}${fields.request_id}` : requestId;
   const created = Math.floor(Date.now() / 1000);
   return { fields, head: { id, created, model }, requestId, paths: kind.paths(fields, inlineImages) };

@@ -267,7 +267,13 @@ export function chatRequestPaths(fields: ChatCompletionRequest, inlineImages: In
     partsOf(message, index, inlineImages).flatMap(({ part, path }) => (part.type === "text" ? [] : [path])),
   );
   const isToolForm = structuredOutputOf(fields) === null && (fields.tools ?? []).length > 0;
-  return { prompt: "messages", images, structuredOutput: isToolForm ? "tools" : structuredOutputField(fields) };
+  return {
+    prompt: "messages",
+    images,
+    structuredOutput: isToolForm ? "tools" : structuredOutputField(fields),
+    // It goes before `max_tokens`, as in `toChatRequest`.
+    ...(typeof fields.max_completion_tokens === "number" && { names: { maxTokens: "max_completion_tokens" } }),
+  };
 }
 
 /** The field of a part that contains its content. */

@@ -133,8 +133,10 @@ function settingHint({ setting }: EngineError): string {
 
 /** Its message may use the engine's names of fields. */
 function isAboutFields({ parameter }: EngineError): boolean {
-  return parameter !== null && (parameter.startsWith("samplingParams.") || parameter === "numChoices");
+  return parameter !== null && (parameter.startsWith("samplingParams.") || requestFields.has(parameter));
 }
+
+const requestFields: ReadonlySet<string> = new Set(["numChoices", "truncatePromptTokens"]);
 
 function answer(
   status: number,

@@ -1,9 +1,9 @@
 /** Request ids, the access log, HTTP metrics and the spans of requests. */
-import { randomUUID } from "node:crypto";
 import type { IncomingMessage } from "node:http";
 import type { Context, MiddlewareHandler } from "hono";
 import { routePath } from "hono/route";
 
+import { randomUuid } from "../../engine/index.ts";
 import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Service } from "../service.ts";
@@ -55,7 +55,7 @@ export function traceRequests({
 }: TraceDependencies): MiddlewareHandler<AppEnvironment> {
   return async function traceRequest(c, next) {
     const start = performance.now();
-    const requestId = sanitizeRequestId(c.req.header("x-request-id")) ?? randomUUID();
+    const requestId = sanitizeRequestId(c.req.header("x-request-id")) ?? randomUuid();
     c.set("requestId", requestId);
     c.set("logFields", {});
     c.header("X-Request-Id", requestId);

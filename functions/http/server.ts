@@ -32,6 +32,8 @@ const CLOSE_POLL_MS = 20;
 
 export interface OpenServer {
   readonly port: number;
+  /** Closes connections without a request in progress. */
+  closeIdleConnections(): void;
   /** Stops listening, waits up to a second for written answers to leave, then closes all connections. */
   close(): Promise<void>;
 }
@@ -77,6 +79,7 @@ export async function openServer(
 
   return {
     port: (server.address() as AddressInfo).port,
+    closeIdleConnections: () => server.closeIdleConnections(),
     async close() {
       const closed = Promise.withResolvers<void>();
       server.close(() => closed.resolve());

@@ -41,6 +41,13 @@ export const serviceSettings = {
     "Keys, separated by commas. Requests must send one as a bearer token. Without keys, everyone is served.",
     { secret: true, rejectEmpty: true, unset: [] },
   ),
+  /** An empty list leaves out the routes that it protects. An empty text is an error. */
+  adminKeys: setting(
+    "ADMIN_KEY",
+    commaSeparated("one or more keys separated by commas"),
+    "Keys, separated by commas, for POST /admin/quiesce and /admin/resume; without any, there are no such routes.",
+    { secret: true, rejectEmpty: true, unset: [] },
+  ),
   /** Origins of web pages that may read answers; `*` is every one. */
   allowedOrigins: setting(
     "ALLOWED_ORIGINS",

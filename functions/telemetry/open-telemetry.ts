@@ -1,6 +1,6 @@
 /** Traces and metrics by OpenTelemetry's SDK, sent over OTLP. Imported only if the settings name a collector. */
 import { DiagLogLevel, diag, ROOT_CONTEXT, SpanKind, SpanStatusCode, trace, TraceFlags } from "@opentelemetry/api";
-import type { Attributes, Span, TextMapGetter } from "@opentelemetry/api";
+import type { Attributes, Span, TextMapGetter, Tracer } from "@opentelemetry/api";
 import { W3CTraceContextPropagator } from "@opentelemetry/core";
 import { defaultResource, resourceFromAttributes } from "@opentelemetry/resources";
 import type { Resource } from "@opentelemetry/resources";
@@ -48,11 +48,24 @@ export async function createOpenTelemetry(
       "service.name": config.serviceName,
     }),
   );
-  const tracerProvider = await createTracerProvider(config, resource);
-  const meterProvider = await createMeterProvider(config, resource, createMetricProducer(metrics, scope));
-  const tracer = tracerProvider?.getTracer(scope.name, version) ?? null;
   const propagator = new W3CTraceContextPropagator();
-  const providers = [tracerProvider, meterProvider].filter((provider) => provider !== null);
+  const producer = createMetricProducer(metrics, scope);
+  let tracer: Tracer | null = null;
+  let providers: readonly (TracerProvider | MeterProvider)[] = [];
+  const resume = async (): Promise<void> => {
+    const tracerProvider = await createTracerProvider(config, resource);
+    const meterProvider = await createMeterProvider(config, resource, producer);
+    tracer = tracerProvider?.getTracer(scope.name, version) ?? null;
+    providers = [tracerProvider, meterProvider].filter((provider) => provider !== null);
+  };
+  /** A collector that is down must hold up nothing; the SDK has reported it. */
+  const suspend = async (): Promise<void> => {
+    const closing = providers;
+    tracer = null;
+    providers = [];
+    await Promise.allSettled(closing.map((provider) => provider.shutdown()));
+  };
+  await resume();
   return {
     startSpan({ name, kind, parent, attributes }: SpanStart): RequestSpan {
       const context = parent === null ? ROOT_CONTEXT : propagator.extract(ROOT_CONTEXT, parent, getter);
@@ -77,12 +90,10 @@ export async function createOpenTelemetry(
         },
       };
     },
-    async flush() {
-      // A collector that is down must hold up nothing; the SDK has reported it.
-      await Promise.allSettled(providers.map((provider) => provider.forceFlush()));
-    },
+    suspend,
+    resume,
     async close() {
-      await Promise.allSettled(providers.map((provider) => provider.shutdown()));
+      await suspend();
       diag.disable();
     },
   };

@@ -34,7 +34,8 @@ export interface RequestSpan {
 
 export interface Telemetry {
   startSpan(start: SpanStart): RequestSpan;
-  /** Sends what is finished, so that nothing is lost when the process is stopped or its memory is saved. */
-  flush(): Promise<void>;
+  /** Sends what is finished and closes all connections until `resume`. Spans of the time between are dropped. */
+  suspend(): Promise<void>;
+  resume(): Promise<void>;
   close(): Promise<void>;
 }

@@ -6,7 +6,7 @@ import { describe, expect, test } from "vitest";
 
 import { loadConfig, settingDescriptions } from "../../functions/settings/config.ts";
 import { ConfigError } from "../../functions/settings/setting.ts";
-import { PORT, healthPaths } from "../../infra/deployment-target.ts";
+import { healthPaths } from "../../infra/deployment-target.ts";
 import type { DeploymentTarget, RenderedFile } from "../../infra/deployment-target.ts";
 import { parseDeployment } from "../../infra/deployment.ts";
 import { deploymentTargets } from "../../infra/targets.ts";
@@ -19,8 +19,8 @@ export interface RenderedDeployment {
   readonly environment: Readonly<Record<string, unknown>>;
   /** Names of secrets by variable. */
   readonly secrets: Readonly<Record<string, string>>;
-  /** Probed before a replica gets requests. */
-  readonly readinessPath: string;
+  /** Probed before a replica gets requests; null if replicas get none. */
+  readonly readinessPath: string | null;
   /** Probed to decide about a restart; null if the platform does not. */
   readonly livenessPath: string | null;
   /** Time between SIGTERM and SIGKILL; null if it is not configurable. */
@@ -37,6 +37,19 @@ export interface DeploymentTargetFixture {
   readonly takesCpu: boolean;
   /** Null if the platform has no maximum. */
   readonly maxGraceSeconds: number | null;
+  /** Fields that this platform needs, or without which it has no such deployment. */
+  readonly base?: Readonly<Record<string, unknown>> & {
+    readonly environment?: Readonly<Record<string, unknown>>;
+    readonly timeouts?: Readonly<Record<string, unknown>>;
+  };
+  /** A GPU that the platform has. Default: l4. */
+  readonly gpu?: string;
+  /** False if the platform has no secrets for containers, and rejects them. */
+  readonly takesSecrets?: boolean;
+  /** False if the platform keeps at least one replica, and rejects less. */
+  readonly scalesToZero?: boolean;
+  /** False if the platform scales by something else than requests or jobs per replica. */
+  readonly countsRequests?: boolean;
 }
 
 const description = {
@@ -52,9 +65,28 @@ const description = {
   secrets: { API_KEY: "pictures-key", REDIS_URL: "pictures-redis" },
 };
 
-export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }: DeploymentTargetFixture): void {
-  const files = (changes: object = {}) =>
-    target.render(parseDeployment(JSON.stringify({ ...description, ...changes })));
+/** Fits the smallest platforms. */
+const smallCpu = { cpu: 2, memoryGiB: 4 };
+
+export function testDeploymentTarget({
+  target,
+  read,
+  takesCpu,
+  maxGraceSeconds,
+  base = {},
+  gpu = "l4",
+  takesSecrets = true,
+  scalesToZero = true,
+  countsRequests = true,
+}: DeploymentTargetFixture): void {
+  const own = {
+    ...description,
+    device: { kind: "cuda", gpu },
+    secrets: takesSecrets ? description.secrets : {},
+    ...base,
+    environment: { ...description.environment, ...base.environment },
+  };
+  const files = (changes: object = {}) => target.render(parseDeployment(JSON.stringify({ ...own, ...changes })));
   const rendered = (changes: object = {}) => read(files(changes));
 
   describe(`the contract of deployment targets: ${target.name}`, () => {
@@ -70,7 +102,7 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
       expect(files()).toEqual(files());
       const paths = files().map(({ path }) => path);
       expect(new Set(paths).size).toBe(paths.length);
-      for (const path of paths) expect(path).toMatch(/^[a-z-]+\.(yaml|json)$/);
+      for (const path of paths) expect(path).toMatch(/^[a-z-]+(\.tf)?\.(yaml|json|py)$/);
     });
 
     test("gives every variable a string value and a name that the service or the platform knows", () => {
@@ -82,9 +114,10 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
     });
 
     test("sets variables that the service accepts and that say what the deployment says", () => {
-      const config = loadConfig(rendered().environment as Record<string, string>);
+      const { environment, port } = rendered();
+      const config = loadConfig(environment as Record<string, string>);
       expect(config).toMatchObject({
-        port: PORT,
+        port,
         engine: { model: "s3://models/llava", dtype: "float16", device: "cuda", maxNumSequences: 24 },
         images: { allowHttp: false },
       });
@@ -92,13 +125,15 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
     });
 
     test("passes secrets by name only", () => {
-      expect(rendered().secrets).toEqual(description.secrets);
-      for (const name of Object.keys(description.secrets)) expect(rendered().environment).not.toHaveProperty(name);
+      expect(rendered().secrets).toEqual(own.secrets);
+      for (const name of Object.keys(own.secrets)) expect(rendered().environment).not.toHaveProperty(name);
+      const withSecret = () => Object.keys(rendered({ secrets: { API_KEY: "pictures-key" } }).secrets).length;
+      expect(valueOrRefusedField(withSecret)).toBe(takesSecrets ? 1 : "secrets.API_KEY");
     });
 
     test("checks readiness on the service's port, at a route that needs a loaded model", async () => {
-      const { port, readinessPath, environment } = rendered();
-      expect(port).toBe(PORT);
+      const { readinessPath, environment } = rendered();
+      if (readinessPath === null) return;
       const { app, engine } = createTestApp({ config: loadConfig(environment as Record<string, string>) });
       expect((await app.request(readinessPath)).status).toBe(200);
       engine.state = "loading";
@@ -121,7 +156,7 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
 
     test("gives requests in progress less time than the platform gives the replica, whatever the grace", () => {
       for (const shutdownGraceSeconds of [undefined, 3, maxGraceSeconds ?? 120]) {
-        const { secondsToEnd, environment } = rendered({ timeouts: { shutdownGraceSeconds } });
+        const { secondsToEnd, environment } = rendered({ timeouts: { ...base.timeouts, shutdownGraceSeconds } });
         const graceSeconds = Number(environment.SHUTDOWN_GRACE_SECONDS);
         expect(graceSeconds).toBe(shutdownGraceSeconds ?? graceSeconds);
         expect(graceSeconds).toBeGreaterThan(0);
@@ -130,29 +165,33 @@ export function testDeploymentTarget({ target, read, takesCpu, maxGraceSeconds }
     });
 
     test("rejects a grace that the platform does not allow", () => {
+      const tooLong = (maxGraceSeconds ?? 119) + 1;
       const graceOf = () =>
-        Number(rendered({ timeouts: { shutdownGraceSeconds: 120 } }).environment.SHUTDOWN_GRACE_SECONDS);
-      expect(valueOrRefusedField(graceOf)).toBe(maxGraceSeconds === null ? 120 : "timeouts.shutdownGraceSeconds");
+        Number(
+          rendered({ timeouts: { ...base.timeouts, shutdownGraceSeconds: tooLong } }).environment
+            .SHUTDOWN_GRACE_SECONDS,
+        );
+      expect(valueOrRefusedField(graceOf)).toBe(maxGraceSeconds === null ? tooLong : "timeouts.shutdownGraceSeconds");
     });
 
     test("requests a GPU for a GPU deployment, and none or an error for a CPU deployment", () => {
       expect(rendered().numGpus).toBe(1);
-      expect(rendered({ device: { kind: "webgpu", gpu: "l4" } }).numGpus).toBe(1);
-      const gpusOnCpu = () => rendered({ device: { kind: "cpu" }, dtype: "int8" }).numGpus;
+      expect(rendered({ device: { kind: "webgpu", gpu } }).numGpus).toBe(1);
+      const gpusOnCpu = () => rendered({ device: { kind: "cpu" }, dtype: "int8", resources: smallCpu }).numGpus;
       expect(valueOrRefusedField(gpusOnCpu)).toBe(takesCpu ? 0 : "device.kind");
     });
 
-    test("scales to zero and never above the maximum", () => {
+    test("scales to zero, or rejects that, and never above the maximum", () => {
       expect(rendered().replicas).toEqual({ min: 1, max: 5 });
-      expect(rendered({ replicas: { min: 0, max: 2 } }).replicas).toEqual({ min: 0, max: 2 });
+      const toZero = () => rendered({ replicas: { min: 0, max: 2 } }).replicas.min;
+      expect(valueOrRefusedField(toZero)).toBe(scalesToZero ? 0 : "replicas.min");
       expect(rendered({ replicas: { min: 3, max: 3 } }).replicas).toEqual({ min: 3, max: 3 });
     });
 
     test("scales at the deployment's concurrency, which defaults to MAX_NUM_SEQS", () => {
-      expect(rendered().concurrency).toBe(24);
-      const { concurrency: _, ...rest } = description;
-      const byDefault = { ...rest, environment: { MAX_NUM_SEQS: "6" } };
-      expect(read(target.render(parseDeployment(JSON.stringify(byDefault)))).concurrency).toBe(6);
+      expect(rendered().concurrency).toBe(countsRequests ? 24 : null);
+      const environment = { ...base.environment, MAX_NUM_SEQS: "6" };
+      expect(rendered({ concurrency: undefined, environment }).concurrency).toBe(countsRequests ? 6 : null);
     });
   });
 }

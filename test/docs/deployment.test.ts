@@ -1,6 +1,6 @@
 /** The commands of docs/deployment.md that need no platform, and its description of the deployment file. */
 import { execFile } from "node:child_process";
-import { access, readFile } from "node:fs/promises";
+import { access, readFile, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -12,19 +12,23 @@ import { createTemporaryFolder } from "../support/temporary-folder.ts";
 
 const repository = fileURLToPath(new URL("../..", import.meta.url));
 const page = await readFile(join(repository, "docs/deployment.md"), "utf8");
+const platforms = await readFile(join(repository, "infra/README.md"), "utf8");
 
-test("every render command of the page writes the files that it names", async () => {
-  const commands = page.match(/^npm start -s -- render --platform .*$/gm) ?? [];
-  expect(commands).toHaveLength(deploymentTargets.length);
+test("every render command of the pages writes files, and every platform has one", async () => {
+  const commands = `${page}\n${platforms}`.match(/^npm start -s -- render --platform .*$/gm) ?? [];
+  const names = commands.map((command) => /--platform (\S+)/.exec(command)![1]!);
+  expect(names.toSorted()).toEqual(deploymentTargets.map(({ name }) => name).toSorted());
   await using folder = await createTemporaryFolder();
-  for (const command of commands) {
-    const elsewhere = command.replace("manifests", join(folder.path, "manifests")).replace("> ", `> ${folder.path}/`);
+  const run = async (command: string): Promise<void> => {
+    const output = join(folder.path, /--platform (\S+)/.exec(command)![1]!);
+    // Into a file of its own instead of one of this folder or the next command of a pipe.
+    const elsewhere = command.replace(/ (--output \S+|> \S+|\|.*)$/, ` --output ${output}`);
     await promisify(execFile)("sh", ["-ec", elsewhere], { cwd: repository });
-  }
-  for (const name of ["manifests/deployment.yaml", "cloud-run.yaml", "endpoint.json"]) {
-    await access(join(folder.path, name));
-  }
-});
+    expect(await readdir(output)).not.toHaveLength(0);
+  };
+  // As many at once as a small machine has cores for.
+  while (commands.length > 0) await Promise.all(commands.splice(0, 2).map(run));
+}, 120_000);
 
 test("the page's deployment is valid, and its table lists every field", () => {
   parseDeployment(/```yaml\n([^]*?)```/.exec(page)?.[1] ?? "");
@@ -32,8 +36,10 @@ test("the page's deployment is valid, and its table lists every field", () => {
   for (const field of deploymentFields) expect(told).toContain(field);
 });
 
-test("every file that the page links exists", async () => {
-  const links = [...page.matchAll(/\]\((?!http|#)([^)#]+)\)/g)].map(([, path]) => join(repository, "docs", path!));
+test("every file that the pages link exists", async () => {
+  const linksOf = (text: string, folder: string) =>
+    [...text.matchAll(/\]\((?!http|#)([^)#]+)(?:#[^)]*)?\)/g)].map(([, path]) => join(repository, folder, path!));
+  const links = [...linksOf(page, "docs"), ...linksOf(platforms, "infra")];
   expect(links.length).toBeGreaterThan(3);
   for (const path of links) await access(path);
   for (const [, path] of page.matchAll(/-f (container\/\S+)/g)) await access(join(repository, path!));

@@ -113,8 +113,18 @@ test("several prompts are shortened one by one, and their omitted images add up"
 });
 
 test.for<[string, object, string, RegExp]>([
-  ["no token", { truncate_prompt_tokens: 0 }, "truncate_prompt_tokens", /must be -1 or at least 1, got 0/],
-  ["too many tokens", { truncate_prompt_tokens: 257 }, "truncate_prompt_tokens", /is 257, .* length of 256/],
+  [
+    "no token",
+    { truncate_prompt_tokens: 0 },
+    "truncate_prompt_tokens",
+    /^truncate_prompt_tokens must be -1 or at least 1, got 0/,
+  ],
+  [
+    "too many tokens",
+    { truncate_prompt_tokens: 257 },
+    "truncate_prompt_tokens",
+    /^truncate_prompt_tokens is 257, .* length of 256/,
+  ],
   ["a text", { truncate_prompt_tokens: "all" }, "truncate_prompt_tokens", /must be a number/],
   ["a wrong side", { truncate_prompt_tokens: 5, truncation_side: "middle" }, "truncation_side", /left or right/],
   ["no room", { truncate_prompt_tokens: -1, max_tokens: 256 }, "max_tokens", /256; the model length of 256 leaves no/],

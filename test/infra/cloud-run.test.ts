@@ -1,7 +1,8 @@
 import { Service } from "@kubernetes-models/knative/serving.knative.dev/v1";
 import type { IService } from "@kubernetes-models/knative/serving.knative.dev/v1";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
+import { z } from "zod";
 
 import { cloudRun } from "../../infra/cloud-run.ts";
 import type { RenderedFile } from "../../infra/deployment-target.ts";
@@ -90,4 +91,51 @@ test.for<[object, RegExp]>([
   [{ s3Role: "arn:aws:iam::1:role/x" }, /^s3Role: Cloud Run has no AWS roles/],
 ])("unsupported fields of Cloud Run are rejected by path: %j", ([changes, expected]) => {
   expect(() => render(changes)).toThrow(expected);
+});
+
+describe("workers", () => {
+  const workers = { worker: true, environment: { JOB_SOURCE: "redis://redis.queues:6380/2?queue=pictures" } };
+
+  /** The fields of WorkerPool in Google's discovery document run.v1, revision of google-api-python-client 2.202.0. */
+  const workerPool = z.strictObject({
+    apiVersion: z.literal("run.googleapis.com/v1"),
+    kind: z.literal("WorkerPool"),
+    metadata: z.strictObject({ name: z.string(), annotations: z.record(z.string(), z.string()) }),
+    spec: z.strictObject({
+      template: z.strictObject({
+        metadata: z.strictObject({ annotations: z.record(z.string(), z.string()) }).optional(),
+        spec: z.strictObject({
+          nodeSelector: z.record(z.string(), z.string()).optional(),
+          containers: z.array(
+            z.strictObject({
+              name: z.string(),
+              image: z.string(),
+              args: z.array(z.string()),
+              env: z.array(z.strictObject({ name: z.string(), value: z.string() })),
+              resources: z.strictObject({ limits: z.record(z.string(), z.string()) }),
+              startupProbe: z.looseObject({}),
+              livenessProbe: z.looseObject({}),
+            }),
+          ),
+        }),
+      }),
+    }),
+  });
+
+  test("become a worker pool with a fixed number of instances, and no port for requests", () => {
+    const [file] = render({ ...workers, replicas: { min: 2, max: 2 } });
+    const { metadata, spec } = workerPool.parse(parse(file!.text));
+    expect(file!.path).toBe("worker-pool.yaml");
+    expect(metadata.annotations).toEqual({
+      "run.googleapis.com/scalingMode": "manual",
+      "run.googleapis.com/manualInstanceCount": "2",
+    });
+    expect(spec.template.spec.containers[0]!.args).toEqual(["worker"]);
+  });
+
+  test("that would have to scale are rejected, because nothing counts their jobs", () => {
+    expect(() => render({ ...workers, replicas: { min: 0, max: 2 } })).toThrow(
+      /^replicas: Cloud Run does not scale worker pools.* got 0 and 2\.$/,
+    );
+  });
 });

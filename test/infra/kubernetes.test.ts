@@ -260,12 +260,24 @@ describe("jobs", () => {
     expect(() => render({ worker: true, secrets })).toThrow(/replicas: KEDA cannot read the length/);
     expect(render({ worker: true, secrets, replicas: { min: 2, max: 2 } })).toBeDefined();
     for (const target of [cloudRun, runPod]) {
-      const workers = { ...description, worker: true, environment: { JOB_SOURCE: sqs } };
-      expect(() => target.render(parseDeployment(JSON.stringify(workers)))).toThrow(/worker: .* scales by requests/);
-      const asleep = { ...workers, worker: false, replicas: { min: 0, max: 2 } };
+      const asleep = { ...description, environment: { JOB_SOURCE: sqs }, replicas: { min: 0, max: 2 } };
       expect(() => target.render(parseDeployment(JSON.stringify(asleep)))).toThrow(
         /replicas.min: .* by requests alone/,
       );
     }
   });
+});
+
+test("a checkpoint from an OCI artifact is mounted read-only, and served from there", () => {
+  const files = render({ model: "oci://registry.example.com/models/llava:1.0" });
+  const { spec, container } = podOf(files);
+  expect(spec?.volumes).toContainEqual({
+    name: "model",
+    image: { reference: "registry.example.com/models/llava:1.0", pullPolicy: "IfNotPresent" },
+  });
+  const { mountPath } = container.volumeMounts!.find(({ name }) => name === "model")!;
+  expect(container.volumeMounts).toContainEqual({ name: "model", mountPath, readOnly: true });
+  expect(container.env).toContainEqual({ name: "MODEL", value: mountPath });
+  expect(() => new Deployment(deploymentOf(files)).validate()).not.toThrow();
+  expect(() => render({ model: "oci://registry.example.com/models/llava:latest" })).toThrow(/^model: expected oci:/);
 });

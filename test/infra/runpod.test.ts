@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { z } from "zod";
 
 import { loadConfig } from "../../functions/settings/config.ts";
 import type { RenderedFile } from "../../infra/deployment-target.ts";
@@ -7,6 +8,32 @@ import { runPod } from "../../infra/runpod.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
 import { createTestApp } from "../support/test-app.ts";
+
+/** CreateEndpointRequest of api-reference-v2/openapi.json in runpod/docs at a900806, 2026-08-20; others are refused. */
+const createEndpointRequest = z.strictObject({
+  name: z.string().min(1),
+  type: z.enum(["QUEUE", "LOAD_BALANCER"]),
+  image: z.string(),
+  args: z.string().optional(),
+  disk: z.int().min(1),
+  ports: z.array(z.string()).optional(),
+  env: z.record(z.string(), z.string()),
+  gpu: z.strictObject({
+    pools: z.array(z.string()).min(1),
+    count: z.int().min(1),
+    minCudaVersion: z
+      .string()
+      .regex(/^\d+\.\d+$/)
+      .optional(),
+  }),
+  workers: z.strictObject({ min: z.int().min(0), max: z.int().min(0), idleTimeout: z.int().min(1).max(3600) }),
+  scaling: z.discriminatedUnion("type", [
+    z.strictObject({ type: z.literal("REQUEST_COUNT"), requestCount: z.int().min(1) }),
+    z.strictObject({ type: z.literal("QUEUE_DELAY"), queueDelay: z.number().min(0.5) }),
+  ]),
+  timeout: z.int(),
+  flashboot: z.enum(["OFF", "FLASHBOOT", "PRIORITY_FLASHBOOT"]),
+});
 
 interface Endpoint {
   readonly type: string;
@@ -32,7 +59,7 @@ function render(changes: object = {}): Endpoint {
 }
 
 function endpointOf([file]: readonly RenderedFile[]): Endpoint {
-  return JSON.parse(file!.text) as Endpoint;
+  return createEndpointRequest.parse(JSON.parse(file!.text)) as Endpoint;
 }
 
 testDeploymentTarget({ target: runPod, read, takesCpu: false, maxGraceSeconds: 8 });
@@ -88,4 +115,16 @@ test.for<[object, RegExp]>([
   [{ s3Role: "arn:aws:iam::1:role/x" }, /^s3Role: RunPod has no roles/],
 ])("unsupported fields of RunPod are rejected by path: %j", ([changes, expected]) => {
   expect(() => render(changes)).toThrow(expected);
+});
+
+test("workers take jobs of RunPod's own queue, which wakes them from zero", () => {
+  const workers = { worker: true, environment: { JOB_SOURCE: "runpod" } };
+  expect(render(workers)).toMatchObject({
+    type: "QUEUE",
+    args: "worker",
+    scaling: { type: "QUEUE_DELAY", queueDelay: 4 },
+    workers: { min: 0, max: 2 },
+  });
+  const elsewhere = { worker: true, environment: { JOB_SOURCE: "redis://redis?queue=a" } };
+  expect(() => render(elsewhere)).toThrow(/^worker: RunPod's load balancer scales by requests/);
 });

@@ -37,6 +37,8 @@ export function createScriptedEngine(
     stall: null,
     failure: null,
     ready: loading.promise,
+    async disconnect() {},
+    async reconnect() {},
     endLoading(error) {
       if (error === undefined) loading.resolve();
       else loading.reject(error);

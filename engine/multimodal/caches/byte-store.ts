@@ -22,6 +22,10 @@ export interface ByteStore {
   setMany(entries: readonly ByteStoreEntry[]): Promise<void>;
   /** Tells the store, for its log, that the caller no longer waits for a call, which may still be answered. */
   onGivenUp?(timeoutMs: number): void;
+  /** Closes the connection until `connect`. */
+  disconnect?(): void;
+  /** Opens the connection again. Resolves when it is open, or will be tried again in the background. */
+  connect?(): Promise<void>;
   /** Closes the connection. Idempotent. */
   close(): Promise<void>;
 }

@@ -82,6 +82,14 @@ export class GuardedStore {
     }
   }
 
+  disconnect(): void {
+    this.#store.disconnect?.();
+  }
+
+  async connect(): Promise<void> {
+    await this.#store.connect?.();
+  }
+
   async close(): Promise<void> {
     this.#reads[Symbol.dispose]();
     this.#writes[Symbol.dispose]();

@@ -88,6 +88,16 @@ export class MultiModalCaches {
     await Promise.all([this.processor.cache, this.encoder, this.source].map((cache) => cache.settled()));
   }
 
+  /** Waits for pending writes, then closes the connection to the shared store until `connect`. */
+  async disconnect(): Promise<void> {
+    await this.settled();
+    this.#store?.disconnect();
+  }
+
+  async connect(): Promise<void> {
+    await this.#store?.connect();
+  }
+
   /** Abandons pending writes. Idempotent. */
   async close(): Promise<void> {
     await this.#store?.close();

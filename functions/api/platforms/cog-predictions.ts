@@ -19,6 +19,9 @@ export type CogEnd =
   /** Canceled, too, is an error. */
   | { readonly status: "failed" | "canceled"; readonly error: unknown; readonly seconds: number };
 
+/** Resolves to the output. Ends when the controller of its prediction aborts. */
+type CogWork = (addChunk: (chunk: object) => void) => Promise<unknown>;
+
 /** Mutable. A prediction is visible to its tenant alone, and only while it runs. */
 export class CogPredictions {
   readonly #running = new Map<string, CogPrediction>();
@@ -29,14 +32,10 @@ export class CogPredictions {
   }
 
   /** Work that is streamed calls `addChunk`. */
-  start(
-    tenant: string,
-    id: string | null,
-    work: (signal: AbortSignal, addChunk: (chunk: object) => void) => Promise<unknown>,
-  ): CogPrediction {
+  start(tenant: string, id: string | null, controller: AbortController, work: CogWork): CogPrediction {
     const prediction: CogPrediction = {
       id,
-      controller: new AbortController(),
+      controller,
       chunks: [],
       end: null,
       changed: Promise.withResolvers(),
@@ -46,16 +45,12 @@ export class CogPredictions {
     return prediction;
   }
 
-  async #run(
-    prediction: CogPrediction,
-    tenant: string,
-    work: (signal: AbortSignal, addChunk: (chunk: object) => void) => Promise<unknown>,
-  ): Promise<void> {
+  async #run(prediction: CogPrediction, tenant: string, work: CogWork): Promise<void> {
     const { id, controller, chunks } = prediction;
     const start = performance.now();
     const seconds = (): number => Math.round(performance.now() - start) / 1000;
     try {
-      const output = await work(controller.signal, (chunk) => {
+      const output = await work((chunk) => {
         chunks.push(chunk);
         announce(prediction);
       });

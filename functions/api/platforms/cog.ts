@@ -48,13 +48,13 @@ export function createCogRoutes(dependencies: AppDependencies): CogRoutes {
 
   function start(c: Context<AppEnvironment>, id: string | null, input: object): CogPrediction {
     const isStreamed = wantsStream(c);
-    // Checks the fields before the prediction exists.
-    const open = (signal: AbortSignal) => openEnvelope(c, { body: input, path: "input", signal }, dependencies);
-    open(new AbortController().signal);
-    return predictions.start(c.get("tenant"), id, async (signal, addChunk) => {
-      if (!isStreamed) return open(signal).answer();
+    const controller = new AbortController();
+    // Throws for an input that is wrong, before the prediction exists.
+    const opened = openEnvelope(c, { body: input, path: "input", signal: controller.signal }, dependencies);
+    return predictions.start(c.get("tenant"), id, controller, async (addChunk) => {
+      if (!isStreamed) return opened.answer();
       const chunks: object[] = [];
-      for await (const chunk of open(signal).chunks()) {
+      for await (const chunk of opened.chunks()) {
         chunks.push(chunk);
         addChunk(chunk);
       }

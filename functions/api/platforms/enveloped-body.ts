@@ -1,5 +1,6 @@
 /** Bodies of chat and text completions inside the envelopes of platforms. */
 import type { Context } from "hono";
+import { z } from "zod";
 
 import type { AppDependencies } from "../../app-dependencies.ts";
 import { chatCompletionKind } from "../../generation/chat-completion-kind.ts";
@@ -11,6 +12,17 @@ import { HttpError, toErrorAnswer } from "../../http/errors.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
 import type { RequestPaths } from "../../http/wire-parameter.ts";
 import type { Admission } from "../../service.ts";
+
+/** More than a completion has. They are copied into every body, so a long list would block all other requests. */
+const MAX_COMMON_FIELDS = 128;
+
+/** Fields that every body of a list gets, unless it has its own. */
+export const commonFields = z
+  .looseObject({}, "must be an object")
+  .refine((fields) => Object.keys(fields).length <= MAX_COMMON_FIELDS, {
+    error: ({ input }) => `can have at most ${MAX_COMMON_FIELDS} fields, not ${Object.keys(input as object).length}`,
+  })
+  .nullish();
 
 export interface Envelope {
   readonly body: object;

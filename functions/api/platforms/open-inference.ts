@@ -18,7 +18,7 @@ import { parseJson, readJsonObject } from "../../http/json-body.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
 import { readVersion } from "../../package-version.ts";
 import type { Service } from "../../service.ts";
-import { answerAll } from "./enveloped-body.ts";
+import { answerAll, commonFields } from "./enveloped-body.ts";
 
 /** They are computed together, so more would not fit into the engine of a function. */
 const MAX_ELEMENTS = 128;
@@ -39,7 +39,7 @@ const input = z.looseObject({
 });
 const inferRequest = z.looseObject({
   id: z.string("must be a string").max(1024, "must have at most 1024 characters").nullish(),
-  parameters: z.looseObject({}, "must be an object").nullish(),
+  parameters: commonFields,
   inputs: boundedList(input, 1, "must be a list of one tensor").min(1, "must have a tensor"),
 });
 

@@ -11,7 +11,7 @@ import { boundedList } from "../../generation/schemas/wire-types.ts";
 import { readJsonObject } from "../../http/json-body.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
 import { completionAnswer } from "../routes/invocations.ts";
-import { answerAll } from "./enveloped-body.ts";
+import { answerAll, commonFields } from "./enveloped-body.ts";
 
 /** They are computed together, so more would not fit into the engine of a function. */
 const MAX_INSTANCES = 128;
@@ -19,7 +19,7 @@ const MAX_INSTANCES = 128;
 const instance = z.looseObject({ "@requestFormat": z.string("must be a string").optional() }, "must be an object");
 const predictRequest = z.object({
   instances: boundedList(instance, MAX_INSTANCES, "must be a list of bodies").min(1, "must contain a body"),
-  parameters: z.looseObject({}, "must be an object").nullish(),
+  parameters: commonFields,
 });
 
 /** Model Garden's clients mark an instance by this, and read `predictions` as its answer instead of as a list. */

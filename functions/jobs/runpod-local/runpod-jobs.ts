@@ -2,8 +2,8 @@
  * Jobs of a RunPod endpoint whose queue is the memory of this process, with the states, times and retention of
  * https://docs.runpod.io/serverless/endpoints (runpod/docs at a900806 of 2026-08-20).
  */
-import { randomUUID } from "node:crypto";
 
+import { randomUuid } from "../../../engine/index.ts";
 import type { PushedJobSource, PushOutcome } from "../sources/pushed-job-source.ts";
 import { readRunpodInput, toRunpodOutput } from "../sources/runpod-input.ts";
 
@@ -79,7 +79,7 @@ export class RunpodJobs {
   run(tenant: string, kind: RunpodJob["kind"], request: RunpodRequest): RunpodJob | null {
     if (!this.#makeRoom()) return null;
     const job: RunpodJob = {
-      id: `${kind === "runsync" ? "sync-" : ""}${randomUUID()}`,
+      id: `${kind === "runsync" ? "sync-" : ""}${randomUuid()}`,
       tenant,
       kind,
       status: "IN_QUEUE",

@@ -28,6 +28,8 @@ export interface PushedJobSource extends JobSource {
   push(job: PushedJob): Promise<PushOutcome> | null;
   /** Whether no more jobs are taken, because the service is shutting down. */
   readonly isStopped: boolean;
+  /** Takes jobs again after `stop`. */
+  restart(): void;
   /** Releases the jobs that wait, and those that are pushed from now on. */
   stop(): void;
   /** Ends a job that was pushed with this id: its outcome is `released`. */
@@ -123,6 +125,9 @@ export function createPushedJobSource({ maxNumWaiting, maxWaitingBytes }: Pushed
       return isStopped;
     },
     stop,
+    restart() {
+      isStopped = false;
+    },
     async take(maxNumJobs, signal) {
       if (waiting.length === 0 && !signal.aborted) {
         arrived = Promise.withResolvers();

@@ -2,10 +2,10 @@
  * Jobs from a BullMQ queue in Redis. Producers add them with BullMQ: `queue.add("chat", { messages: [...] })`. The return
  * value of a job is its result.
  */
-import { randomUUID } from "node:crypto";
 import { UnrecoverableError, Worker } from "bullmq";
 import type { Job } from "bullmq";
 
+import { randomUuid } from "../../../engine/index.ts";
 import { readTraceContext } from "../../telemetry/trace-context.ts";
 import type { TraceContext } from "../../telemetry/trace-context.ts";
 import { LeaseLostError } from "../job-source.ts";
@@ -29,7 +29,7 @@ export interface RedisJobSourceOptions {
 /** Rejected jobs are among BullMQ's failed jobs. A job that loses its worker is handed out again. */
 export function createRedisJobSource(options: RedisJobSourceOptions): JobSource {
   const { url, queue, prefix, leaseMs, waitSeconds = WAIT_SECONDS } = options;
-  const token = randomUUID();
+  const token = randomUuid();
   let worker: Worker | null = null;
   const first = new WaitingCall<Job<unknown> | undefined>(() => (worker ??= open()).getNextJob(token));
 

@@ -154,6 +154,14 @@ test("thinking is continued in a final message without text", () => {
   expect(() => render(silent, thought)).toThrow(/leaves out the thinking of the final message/);
 });
 
+test("a final message with calls cannot be continued", () => {
+  const toolCalls = [{ id: "1", name: "look", arguments: {} }];
+  const messages = [{ role: "assistant", content: "Let me", toolCalls }] as const;
+  expect(() => renderChat({ messages, ...continued }, { template: printing, imagePlaceholder: null })).toThrow(
+    /has calls after its text/,
+  );
+});
+
 test("without text in the final message there is nothing to continue", () => {
   const messages = [{ role: "user", content: [image("1")] }] as const;
   expect(() => renderChat({ messages, ...continued }, { template: walking, imagePlaceholder: "<image>" })).toThrow(

@@ -55,15 +55,16 @@ test("a token of SmolLM2-135M takes 45 KiB of KV in float32, a sequence 90 MiB",
   });
 });
 
-test("recurrent states add the same bytes to a sequence of any length, and twice as many with blocks", () => {
+test("recurrent states add the same bytes to a sequence of any length: three with slots, two with blocks", () => {
   const recurrent = { numLayers: 18, numChannels: 6144, kernelSize: 4, numHeads: 16, keyDim: 128, valueDim: 128 };
   const hybrid = { ...smolLm2135m, recurrent };
   // 18 layers * (16 * 128 * 128 + 3 * 6144 numbers) * 4 bytes.
   const stateBytes = 20_201_472;
+  // The slot's own and two snapshots.
   expect(planKvCache(hybrid, { numSlots: 8, maxLen: 2048 })).toMatchObject({
-    stateBytesPerSequence: stateBytes,
-    bytesPerSequence: 90 * mebibyte + stateBytes,
-    reservedBytes: 8 * (90 * mebibyte + stateBytes),
+    stateBytesPerSequence: 3 * stateBytes,
+    bytesPerSequence: 90 * mebibyte + 3 * stateBytes,
+    reservedBytes: 8 * (90 * mebibyte + 3 * stateBytes),
   });
   const blocks = { blockSize: 16, numBlocks: 129, numTokens: 2048 };
   // A pair for each sequence, and one for padding.

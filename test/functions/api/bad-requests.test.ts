@@ -105,7 +105,7 @@ const badChats: [unknown, string | null, RegExp][] = [
   [{ ...chatBody, max_tokens: 0 }, "max_tokens", /^max_tokens must be at least 1, got 0/],
   [{ ...chatBody, max_tokens: -1 }, "max_tokens", /at least 1/],
   [{ ...chatBody, max_tokens: "5" }, "max_tokens", /must be a number/],
-  [{ ...chatBody, max_completion_tokens: 0 }, "max_tokens", /at least 1/],
+  [{ ...chatBody, max_completion_tokens: 0 }, "max_completion_tokens", /^max_completion_tokens must be at least 1/],
   [{ ...chatBody, min_tokens: -1 }, "min_tokens", /greater than or equal to 0, got -1/],
   [
     { ...chatBody, min_tokens: 5, max_tokens: 2 },

@@ -94,6 +94,16 @@ describe("predictions", () => {
     });
   });
 
+  test("parameters that would be copied into every instance are bounded", async () => {
+    const { post, engine } = createTestApp({ config });
+    const parameters = Object.fromEntries(Array.from({ length: 129 }, (_, index) => [`p${index}`, 1]));
+    const response = await post(predict, { instances: [chatBody], parameters });
+    expect([response.status, engine.requests.length]).toEqual([400, 0]);
+    expect(await response.json()).toMatchObject({
+      error: { param: "parameters", message: "parameters can have at most 128 fields, not 129." },
+    });
+  });
+
   test("all instances end if the service has no room for one of them", async () => {
     const { post, engine, service } = createTestApp({ config, maxNumRequests: 2, script: [hang] });
     const response = await post(predict, { instances: [chatBody, chatBody, chatBody] });
