@@ -16,6 +16,9 @@ const main = fileURLToPath(new URL("../functions/cli/main.js", import.meta.url))
 await import("@aws-sdk/client-s3");
 await import("../functions/redis-store.ts");
 await import("../functions/batch/redis-job-queue.ts");
+await import("../functions/telemetry/open-telemetry.ts");
+await import("@opentelemetry/exporter-trace-otlp-proto");
+await import("@opentelemetry/exporter-metrics-otlp-proto");
 
 const service = spawn(process.execPath, [main], {
   env: { ...process.env, DEVICE: "cpu", HOST: "127.0.0.1", PORT: "0" },

@@ -2,6 +2,7 @@
 import type { EngineConfig } from "./contract/config.ts";
 import { defaultCacheConfig, MAX_COUNTED_TOKENS } from "./contract/default-limits.ts";
 import type { EngineDependencies, ModelInfo } from "./contract/engine.ts";
+import { EngineError } from "./contract/errors.ts";
 import type { SamplingParams } from "./contract/sampling-params.ts";
 import { timePhase } from "./contract/start-phase.ts";
 import type { OnStartPhase } from "./contract/start-phase.ts";
@@ -132,6 +133,9 @@ export async function loadModel(
     ),
   );
   onPhase("build", (performance.now() - start) / 1000 - reportedSeconds);
+  if (model.decoder.keepsImagesWhole === true && imageInputs !== null) {
+    requireRoomForImage({ ...config, maxNumSequences }, imageInputs.info.maxTokensPerItem);
+  }
   const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
   const inputs = {
     tokenizer,
@@ -191,6 +195,20 @@ function numSequencesOf(
   if (isPaged || !keepsKvOnHost(device, decoder)) return maxNumSequences;
   const memory = { weightBytes: decoder.weightBytes, machineBytes: machineMemoryBytes() };
   return requireRoomForSequences(decoder, { maxNumSequences, maxLen }, memory);
+}
+
+/** Every other sequence may take a token of the step that computes an image. */
+function requireRoomForImage(
+  { maxNumBatchedTokens, maxNumSequences }: Pick<EngineConfig, "maxNumBatchedTokens" | "maxNumSequences">,
+  numImageTokens: number,
+): void {
+  const fewest = numImageTokens + maxNumSequences - 1;
+  if (maxNumBatchedTokens >= fewest) return;
+  throw new EngineError(
+    "invalid_configuration",
+    `This model computes the ${numImageTokens} tokens of an image in one step, so that ${maxNumSequences} sequences need steps of ${fewest} tokens or more; the limit is ${maxNumBatchedTokens}.`,
+    { setting: "maxNumBatchedTokens" },
+  );
 }
 
 function disposeOf(parts: AsyncDisposableStack): () => Promise<void> {

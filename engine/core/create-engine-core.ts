@@ -47,7 +47,8 @@ export async function createEngineCore(
   const logits = new StepLogits(config.maxNumSequences, graph.vocabSize);
   const createCore = (chain: ProcessorChain, take: () => readonly ToEngineThread[]): EngineCore => {
     const eosTokenIds = new Set(options.eosTokenIds);
-    const scheduler = new Scheduler({ ...config, maxModelLen, eosTokenIds, kvManager, encoderCache });
+    const { keepsImagesWhole } = graph;
+    const scheduler = new Scheduler({ ...config, maxModelLen, eosTokenIds, kvManager, encoderCache, keepsImagesWhole });
     const runner = new ModelRunner({
       decoder,
       visionEncoder,

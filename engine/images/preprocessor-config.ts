@@ -73,6 +73,7 @@ const defaultsByProcessor: Readonly<Record<string, ProcessorDefaults>> = {
   LlavaImageProcessor: { ...clipDefaults, mayPad: true },
   SiglipImageProcessor: siglipDefaults,
   BlipImageProcessor: blipDefaults,
+  Gemma3ImageProcessor: siglipDefaults,
 };
 
 const length = "an integer from 1 to 16384";

@@ -323,6 +323,7 @@ export class InputProcessor {
         promptText: createPromptText(this.#options.tokenizer, signal),
         mayBeExpanded: !isExact && mayHoldFeatures(tokenIds, this.#imageInputs(), items.length, items.length),
         mayMatchText: !isExact,
+        joinTokens: processor.joinTokens,
       },
     );
     const { imagePlaceholder, imagePlaceholderTokenIds } = processor;

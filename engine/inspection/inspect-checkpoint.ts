@@ -18,6 +18,7 @@ import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { tryLogitsProcessors } from "../sampling/custom/try-processors.ts";
 import type { TriedLogitsProcessor } from "../sampling/custom/try-processors.ts";
 import { loadChatTemplate } from "../text/chat-template.ts";
+import { readQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import { resolveCheckpoint } from "../weights/resolve-checkpoint.ts";
 import { measureWorstImage } from "./worst-image.ts";
 import type { WorstImage } from "./worst-image.ts";
@@ -27,6 +28,8 @@ export interface ModelInspection {
   /** Name of the pipeline that gives a text model its vision part; null if there is none. */
   readonly pipeline: string | null;
   readonly dtype: Exclude<DtypeName, "auto">;
+  /** How the checkpoint is quantised, such as "awq, 4 bits in groups of 128"; null if it is not. */
+  readonly quantisation: string | null;
   /** Type and device of the vision tower and the projector; null without them, and for a ready-made export. */
   readonly visionParts: { readonly vision: VisionPart; readonly projector: VisionPart } | null;
   /** Hash of weights, configuration and dtype, as used in cache keys. */
@@ -134,6 +137,7 @@ export async function inspectCheckpoint(
     architecture,
     pipeline: opened.pipeline,
     dtype,
+    quantisation: checkpoint.onnxFileNames === null ? (readQuantisation(checkpoint.config)?.description ?? null) : null,
     visionParts: visionParts && { vision: typeOf(visionParts.vision), projector: typeOf(visionParts.projector) },
     contentHash,
     maxModelLen,

@@ -46,6 +46,8 @@ export interface DecoderShape {
   readonly acceptsImages: boolean;
   /** Whether tokens have three-axis positions, which the graph does not compute itself. */
   readonly takesPositions: boolean;
+  /** Whether a run must have all tokens of an image that it begins, because they see each other. Default false. */
+  readonly keepsImagesWhole?: boolean;
   /** Left out if every layer has keys and values. */
   readonly recurrent?: RecurrentShape;
 }

@@ -26,7 +26,8 @@ export function resolveKvLayout(
   checkpoint: Pick<Checkpoint, "config" | "onnxFileNames">,
 ): KvLayout {
   const isExport = checkpoint.onnxFileNames !== null;
-  const isPaged = kvLayout === "auto" ? device === "cuda" && !isExport : kvLayout === "paged";
+  const isPaged =
+    kvLayout === "auto" ? device === "cuda" && !isExport && !keepsImagesWhole(checkpoint) : kvLayout === "paged";
   if (!isPaged) return { kind: "slots" };
   if (isExport) throw unavailable("A ready-made ONNX export computes its own attention and has no paged KV cache.");
   if (device === "webgpu") throw unavailable("The webgpu device has no paged KV cache.");
@@ -53,12 +54,13 @@ export interface KvPrecisionSettings {
 export function resolveKvPrecision(
   { device, dtype, kvCacheDtype = "auto" }: KvPrecisionSettings,
   layout: KvLayout,
-  checkpoint: Pick<Checkpoint, "onnxFileNames">,
+  checkpoint: Pick<Checkpoint, "onnxFileNames"> & Partial<Pick<Checkpoint, "config">>,
 ): KvPrecision {
   const isExport = checkpoint.onnxFileNames !== null;
   const isPossible = device === "cpu" && layout.kind === "slots" && !isExport;
   if (kvCacheDtype === "auto") {
-    return isPossible && quantisedDtypes.has(dtype) ? { kind: "int8", steps: null } : { kind: "activations" };
+    const isWanted = quantisedDtypes.has(dtype) && !keepsImagesWhole(checkpoint);
+    return isPossible && isWanted ? { kind: "int8", steps: null } : { kind: "activations" };
   }
   if (kvCacheDtype === "model") return { kind: "activations" };
   if (isPossible) return { kind: "int8", steps: null };
@@ -80,6 +82,14 @@ function fastBlockSize(headDim: number): number {
 
 function unavailable(reason: string): EngineError {
   return new EngineError("invalid_configuration", `${reason} Choose the KV layout "slots" or "auto".`);
+}
+
+/** Causal kernels cannot compute these models' attention to images; see `attendToWholeImages`. */
+function keepsImagesWhole({
+  config,
+  onnxFileNames,
+}: Pick<Checkpoint, "onnxFileNames"> & Partial<Pick<Checkpoint, "config">>): boolean {
+  return config !== undefined && onnxFileNames === null && configOf({ config }).decoder.keepsImagesWhole === true;
 }
 
 function configOf({ config }: Pick<Checkpoint, "config">): ConfiguredModel {

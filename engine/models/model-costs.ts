@@ -7,6 +7,7 @@ import {
   batch,
   cachedTokens,
   cacheLength,
+  imageKeys,
   imageTokens,
   length,
   longestRun,
@@ -76,6 +77,7 @@ export function runCosts(
           [presentTokens, maxModelLen],
           [cachedTokens, numSequences * maxModelLen],
           ["C * blockSize", maxModelLen],
+          [imageKeys, maxModelLen],
         ]),
       ),
     visionRunBytes: (numEmbeddings) =>

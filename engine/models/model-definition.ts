@@ -18,6 +18,7 @@ export interface DecoderDimensions {
   readonly imageWidth: number;
   readonly vocabSize: number;
   readonly takesPositions?: boolean;
+  readonly keepsImagesWhole?: boolean;
   /** Left out if every layer has keys and values. */
   readonly recurrent?: RecurrentShape;
 }

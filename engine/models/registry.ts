@@ -4,6 +4,7 @@ import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
 import { parseConfigObject } from "./config-field.ts";
 import { fuyuDefinition } from "./fuyu/definition.ts";
+import { gemma3Definition, gemma3TextDefinition } from "./gemma3/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { internVlDefinition } from "./internvl/definition.ts";
 import { llamaDefinition, mistralDefinition, qwen2Definition, qwen3Definition } from "./llama/definition.ts";
@@ -24,6 +25,8 @@ const definitions: readonly ModelDefinition[] = [
   qwen3Definition,
   qwen35TextDefinition,
   persimmonDefinition,
+  gemma3TextDefinition,
+  gemma3Definition,
   llavaDefinition,
   llavaNextDefinition,
   llavaOneVisionDefinition,

@@ -8,6 +8,9 @@ import type { PromptSequence, PromptTarget, ResolvedPromptUpdate } from "./resol
 /** Each item's alternatives, preferred one first. Items of a modality are in order, and so are modalities. */
 export type ItemUpdates = readonly (readonly ResolvedPromptUpdate[])[];
 
+/** See `MultiModalProcessor.joinTokens`. */
+export type JoinTokens = (this: void, left: number, right: number) => number | null;
+
 export interface UpdatedPrompt {
   readonly tokenIds: readonly number[];
   /** By item; null for an item whose targets are not in the prompt. */
@@ -22,12 +25,13 @@ export async function applyPromptUpdates(
   promptTokenIds: readonly number[],
   items: ItemUpdates,
   promptText: PromptText,
+  joinTokens?: JoinTokens,
 ): Promise<UpdatedPrompt> {
   const placeable = await placeableUpdates(items, async (target) => ({
     kind: "sequence",
     elements: target.kind === "tokens" ? target.tokenIds : await promptText.encode(target.text),
   }));
-  const updated = new PromptBuilder(items);
+  const updated = new PromptBuilder(items, joinTokens);
   let position = 0;
   for (const { item, alternative, keepUntil, resumeAt } of placeUpdates(promptTokenIds, placeable)) {
     updated.appendTokens(promptTokenIds, position, keepUntil);
@@ -47,6 +51,7 @@ export async function applyPromptUpdatesToText(
   promptTokenIds: readonly number[],
   items: ItemUpdates,
   promptText: PromptText,
+  joinTokens?: JoinTokens,
 ): Promise<UpdatedPrompt> {
   const text = promptText.decode(promptTokenIds);
   const placeable = await placeableUpdates(items, async (target) => {
@@ -55,7 +60,7 @@ export async function applyPromptUpdatesToText(
     const targetText = target.kind === "text" ? target.text : promptText.decode(target.tokenIds);
     return { kind: "sequence", elements: codeUnitsOf(targetText) };
   });
-  const updated = new PromptBuilder(items);
+  const updated = new PromptBuilder(items, joinTokens);
   const appendText = async (start: number, end: number): Promise<void> => {
     if (start === end) return;
     const tokenIds = await promptText.encode(text.slice(start, end));
@@ -112,9 +117,13 @@ class PromptBuilder {
   readonly #items: ItemUpdates;
   readonly #tokenIds: number[] = [];
   readonly #placeholders: (PlaceholderRange | null)[];
+  readonly #joinTokens: JoinTokens | null;
+  /** Whether the last token is the end of an item's content. */
+  #endsWithContent = false;
 
-  constructor(items: ItemUpdates) {
+  constructor(items: ItemUpdates, joinTokens: JoinTokens | undefined) {
     this.#items = items;
+    this.#joinTokens = joinTokens ?? null;
     this.#placeholders = items.map(() => null);
   }
 
@@ -122,15 +131,36 @@ class PromptBuilder {
     return { tokenIds: this.#tokenIds, placeholders: this.#placeholders };
   }
 
-  /** Without spread, because prompts can exceed the maximum number of arguments. */
+  /** Tokens of the prompt. */
   appendTokens(tokenIds: readonly number[], start: number, end: number): void {
-    for (let index = start; index < end; index += 1) this.#tokenIds.push(tokenIds[index]!);
+    if (start === end) return;
+    const first = this.#endsWithContent && this.#joinsWith(tokenIds[start]!) ? start + 1 : start;
+    this.#append(tokenIds, first, end);
+    this.#endsWithContent = false;
   }
 
+  /** A first token that joins with the token before it is not part of the placeholder: it has no embedding. */
   appendContent(item: number, alternative: number): void {
     const { full, isEmbed } = this.#items[item]![alternative]!.content;
-    this.#placeholders[item] = { offset: this.#tokenIds.length, length: full.length, isEmbed };
-    this.appendTokens(full, 0, full.length);
+    const start = isEmbed?.[0] === false && this.#joinsWith(full[0]!) ? 1 : 0;
+    const embedded = start === 0 || isEmbed === null ? isEmbed : isEmbed.slice(start);
+    this.#placeholders[item] = { offset: this.#tokenIds.length, length: full.length - start, isEmbed: embedded };
+    this.#append(full, start, full.length);
+    this.#endsWithContent = isEmbed?.at(-1) === false;
+  }
+
+  /** Replaces the last token by the one that it forms with the next. Returns false if they stay apart. */
+  #joinsWith(next: number): boolean {
+    const last = this.#tokenIds.at(-1);
+    const joined = last === undefined ? null : (this.#joinTokens?.(last, next) ?? null);
+    if (joined === null) return false;
+    this.#tokenIds[this.#tokenIds.length - 1] = joined;
+    return true;
+  }
+
+  /** Without spread, because prompts can exceed the maximum number of arguments. */
+  #append(tokenIds: readonly number[], start: number, end: number): void {
+    for (let index = start; index < end; index += 1) this.#tokenIds.push(tokenIds[index]!);
   }
 }
 

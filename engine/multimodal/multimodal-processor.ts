@@ -124,6 +124,11 @@ export interface MultiModalProcessor {
    */
   promptUpdates(items: readonly UpdateItem[], options: ProcessorOptions): readonly PromptUpdate[];
   /**
+   * The token as which the tokenizer spells two neighbours, for contents that begin or end with text that joins with the
+   * prompt's, such as line breaks; null if it keeps them apart.
+   */
+  joinTokens?(this: void, left: number, right: number): number | null;
+  /**
    * A change that the model makes to a prompt besides its images (for example a token at the end). Does not change its
    * argument, and is idempotent.
    */

@@ -1,6 +1,6 @@
 /** Inserts processed items into a prompt, whichever way it spells their placeholders. */
 import { applyPromptUpdates, applyPromptUpdatesToText } from "./apply-prompt-updates.ts";
-import type { ItemUpdates, UpdatedPrompt } from "./apply-prompt-updates.ts";
+import type { ItemUpdates, JoinTokens, UpdatedPrompt } from "./apply-prompt-updates.ts";
 import { findPlaceholders } from "./find-placeholders.ts";
 import type { PromptText } from "./prompt-text.ts";
 
@@ -10,6 +10,7 @@ export interface ExpansionOptions {
   readonly mayBeExpanded: boolean;
   /** Whether to search the prompt's text for places that its tokens lack. */
   readonly mayMatchText: boolean;
+  readonly joinTokens?: JoinTokens | undefined;
 }
 
 /**
@@ -20,15 +21,15 @@ export interface ExpansionOptions {
 export async function expandPrompt(
   tokenIds: readonly number[],
   items: ItemUpdates,
-  { promptText, mayBeExpanded, mayMatchText }: ExpansionOptions,
+  { promptText, mayBeExpanded, mayMatchText, joinTokens }: ExpansionOptions,
 ): Promise<UpdatedPrompt> {
   if (mayBeExpanded) {
     const placeholders = findPlaceholders(tokenIds, [items])[0]!;
     if (isComplete({ tokenIds, placeholders })) return { tokenIds, placeholders };
   }
-  const updated = await applyPromptUpdates(tokenIds, items, promptText);
+  const updated = await applyPromptUpdates(tokenIds, items, promptText, joinTokens);
   if (isComplete(updated) || !mayMatchText) return updated;
-  return applyPromptUpdatesToText(tokenIds, items, promptText);
+  return applyPromptUpdatesToText(tokenIds, items, promptText, joinTokens);
 }
 
 function isComplete({ placeholders }: UpdatedPrompt): boolean {

@@ -3,6 +3,7 @@ import { closeSync, existsSync, openSync, readSync } from "node:fs";
 import { platform } from "node:os";
 import { join } from "node:path";
 import { threadId } from "node:worker_threads";
+import koffi from "koffi";
 
 import type { DeviceName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
@@ -78,6 +79,15 @@ function appendWebGpu(sessionOptions: Pointer, { deviceId }: ProviderOptions): v
   checkStatus(api, api.SessionOptionsAppendExecutionProvider(sessionOptions, "WebGPU", [], [], 0));
 }
 
+function hasCudnn(): boolean {
+  try {
+    koffi.load(cudnnName);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 function createCudaOptions(deviceId: number): Pointer {
   const { api, out } = ortEnvironment();
   try {
@@ -95,6 +105,8 @@ function appendCuda(sessionOptions: Pointer, { deviceId, cudaProviderOptions }: 
   // Same-as-requested growth: doubling would take memory that is reserved for the KV cache.
   const entries = Object.entries({
     arena_extend_strategy: "kSameAsRequested",
+    // The graphs that Fovea builds have no convolutions, so that an installation may leave cuDNN out.
+    ...(hasCudnn() ? {} : { enable_cudnn: "0" }),
     ...cudaProviderOptions,
     device_id: String(deviceId),
   });
@@ -123,6 +135,8 @@ const [sharedLibraryName, cudaLibraryName] =
   platform() === "win32"
     ? ["onnxruntime_providers_shared.dll", "onnxruntime_providers_cuda.dll"]
     : ["libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"];
+
+const cudnnName = platform() === "win32" ? "cudnn64_9.dll" : "libcudnn.so.9";
 
 /** The names of the libraries that another needs stand at its start. */
 const NUM_ELF_BYTES = 2 ** 20;

@@ -8,7 +8,7 @@ import type { KvManager, KvPlacement } from "../kv/kv-manager.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import type { EngineCoreOutput, EngineCoreStats } from "../thread/messages.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
-import { endTokenOf, numEmbeddingsOf } from "../vision/image-span.ts";
+import { embeddedSpan, endTokenOf, numEmbeddingsOf } from "../vision/image-span.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
 import { Sequence } from "./sequence.ts";
 import { checkStop } from "./stop-conditions.ts";
@@ -20,6 +20,8 @@ export interface SchedulerOptions extends StopLimits {
   readonly maxNumWaiting: number;
   readonly kvManager: KvManager;
   readonly encoderCache: EncoderCache;
+  /** See `DecoderShape.keepsImagesWhole`. Default false. */
+  readonly keepsImagesWhole?: boolean | undefined;
 }
 
 /** Mutable. By priority; first come, first served among equal ones. */
@@ -92,7 +94,8 @@ export class Scheduler {
    * Fills one step within the token budget. Sequences that decode take one token each. Prompts in progress take the
    * rest of the budget in chunks. Waiting requests are then admitted in order of `WaitingQueue` while tokens and room
    * last. A request whose prefix another sequence is about to compute waits for it, and so do the requests behind it. A chunk
-   * may end inside an image; the image is encoded whole, in the step of the first chunk that needs it.
+   * may end inside an image, unless the model keeps images whole; the image is encoded whole, in the step of the first
+   * chunk that needs it.
    *
    * If a sequence has no room for its next token, the least urgent running sequence is preempted: of those with the
    * highest priority value, the youngest. It gives up its memory and waits, before all that came later, until it can be
@@ -177,7 +180,7 @@ export class Scheduler {
 
   /** Preempts less urgent sequences until the sequence has room for a token. Returns false if it had to go itself. */
   #makeRoom(sequence: Sequence): boolean {
-    while (this.#kvManager.numTokensWithRoom(sequence) === 0) {
+    while (this.#kvManager.numTokensWithRoom(sequence) < this.#fewestTokens(sequence)) {
       const leastUrgent = this.#running.at(-1);
       invariant(
         leastUrgent !== undefined && this.#running.length > 1,
@@ -259,9 +262,24 @@ export class Scheduler {
     const firstToken = sequence.numComputedTokens;
     const nextEnd = sequence.chunkEnds.find((end) => end > firstToken) ?? Infinity;
     const wantedEnd = Math.min(sequence.numTokensToPrefill, nextEnd, firstToken + maxNumTokens);
-    const { endToken, imagesToEncode } = this.#holdImages(sequence, wantedEnd);
+    const { endToken, imagesToEncode } = this.#holdImages(sequence, this.#endOfWholeImages(sequence, wantedEnd));
     const numTokens = endToken - firstToken;
     return numTokens > 0 ? { sequence, firstToken, numTokens, imagesToEncode } : null;
+  }
+
+  /** The fewest tokens that the next run of the sequence can compute: 1, or the rest of an image that must be whole. */
+  #fewestTokens(sequence: Sequence): number {
+    if (this.#options.keepsImagesWhole !== true || !sequence.isPrefilling) return 1;
+    const first = sequence.numComputedTokens;
+    const span = sequence.images.map(embeddedSpan).find(({ start, end }) => start <= first && first < end);
+    return span === undefined ? 1 : span.end - first;
+  }
+
+  /** `wantedEnd`, or the start of an image that would otherwise be cut there. */
+  #endOfWholeImages({ images, numComputedTokens }: Sequence, wantedEnd: number): number {
+    if (this.#options.keepsImagesWhole !== true) return wantedEnd;
+    const cut = images.map(embeddedSpan).find(({ start, end }) => start < wantedEnd && wantedEnd < end);
+    return cut === undefined ? wantedEnd : Math.max(cut.start, numComputedTokens);
   }
 
   /**

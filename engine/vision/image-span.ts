@@ -11,6 +11,15 @@ export function endTokenOf({ placeholder }: ImageFeature): number {
   return placeholder.offset + placeholder.length;
 }
 
+/** The tokens from the first to the last that receives an embedding: `start` inclusive, `end` exclusive. */
+export function embeddedSpan({ placeholder: { offset, length, isEmbed } }: ImageFeature): {
+  readonly start: number;
+  readonly end: number;
+} {
+  if (isEmbed === null) return { start: offset, end: offset + length };
+  return { start: offset + isEmbed.indexOf(true), end: offset + isEmbed.lastIndexOf(true) + 1 };
+}
+
 /**
  * Calls `visit` for each token from `firstToken` up to, but not including, `endToken` that receives an embedding of the
  * image. Passes the row of the image's embeddings.

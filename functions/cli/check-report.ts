@@ -37,14 +37,15 @@ export function formatReport(report: CheckReport): string {
 }
 
 function modelLines({ config: { engine }, inspection }: CheckReport): Line[] {
-  const { architecture, pipeline, visionParts, dtype, contentHash, maxModelLen, vocabSize, hasChatTemplate } =
-    inspection;
+  const { architecture, pipeline, visionParts, dtype, quantisation, contentHash, maxModelLen, vocabSize } = inspection;
+  const { hasChatTemplate } = inspection;
   return [
     "Model",
     ["model", engine.model],
     ["architecture", architecture],
     ...(pipeline === null ? [] : [["pipeline", pipeline] as const]),
     ["dtype", dtype, engine.dtype === "auto" ? "chosen by DTYPE=auto" : ""],
+    ...(quantisation === null ? [] : [["quantised by", quantisation] as const]),
     ["device", engine.device],
     ...(visionParts === null
       ? []

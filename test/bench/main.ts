@@ -21,6 +21,7 @@ import { benchMemory } from "./memory.ts";
 import { benchNoRepeatNgram } from "./no-repeat-ngram.ts";
 import { benchOutputParsing } from "./output-parsing.ts";
 import { benchPrefix } from "./prefix.ts";
+import { benchQuantised } from "./quantised.ts";
 import { benchSampling } from "./sampling.ts";
 import { benchFolder, engineOptions, numThreads } from "./settings.ts";
 import { benchStartUp } from "./start-up.ts";
@@ -46,6 +47,7 @@ const benches: Readonly<Record<string, Bench>> = {
     title: "Against transformers.js on an export as the hub has them",
     run: benchAgainstHubExport,
   },
+  quantised: { title: "Quantised uploads against our own int4 and int8", run: benchQuantised },
   "start-up": { title: "Start-up", run: benchStartUp },
   prefix: { title: "First token of a second turn, 900 tokens of history", run: benchPrefix },
   "first-byte": { title: "First byte of a stream, by endpoint", run: benchFirstByte },

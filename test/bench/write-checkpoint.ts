@@ -11,6 +11,8 @@ export interface CheckpointTensor {
   readonly shape: readonly number[];
   /** Null for the ones of a norm. */
   readonly standardDeviation: number | null;
+  /** Bytes of another type than bfloat16. */
+  readonly raw?: { readonly dtype: "I8" | "I32" | "F16"; readonly numBytes: number; readonly make: () => Uint8Array };
 }
 
 /** @param prefix Prefix of every name; `model.` for a decoder alone. */
@@ -48,8 +50,8 @@ function writeWeights(path: string, list: readonly CheckpointTensor[]): void {
   const header: Record<string, unknown> = { __metadata__: { format: "pt" } };
   let offset = 0;
   for (const tensor of list) {
-    const end = offset + numElements(tensor) * 2;
-    header[tensor.name] = { dtype: "BF16", shape: tensor.shape, data_offsets: [offset, end] };
+    const end = offset + (tensor.raw?.numBytes ?? numElements(tensor) * 2);
+    header[tensor.name] = { dtype: tensor.raw?.dtype ?? "BF16", shape: tensor.shape, data_offsets: [offset, end] };
     offset = end;
   }
   const json = Buffer.from(JSON.stringify(header));
@@ -60,6 +62,10 @@ function writeWeights(path: string, list: readonly CheckpointTensor[]): void {
   writeSync(file, lengthBytes);
   writeSync(file, Buffer.concat([json, Buffer.alloc(length - json.length, " ")]));
   for (const [index, tensor] of list.entries()) {
+    if (tensor.raw !== undefined) {
+      writeSync(file, tensor.raw.make());
+      continue;
+    }
     const values = new Float32Array(numElements(tensor)).fill(1);
     if (tensor.standardDeviation !== null) fillRandom(values, tensor.standardDeviation, index + 1);
     writeSync(file, toBfloat16(values));

@@ -34,7 +34,7 @@ test("every external source has a pinned version, and stages are used after they
   }
 });
 
-describe.for(["cpu", "cuda"])("the image %s", (target) => {
+describe.for(["cpu", "cuda-slim", "cuda"])("the image %s", (target) => {
   const instructions = instructionsOf(stages, target);
   const environment = environmentOf(instructions);
 
@@ -59,10 +59,67 @@ describe.for(["cpu", "cuda"])("the image %s", (target) => {
     const known = settingDescriptions.filter(({ isSecret }) => !isSecret).map(({ name }) => name);
     expect([...known, ...ofOthers]).toEqual(expect.arrayContaining(Object.keys(environment)));
     expect(loadConfig(environment)).toMatchObject({
-      engine: { device: target, cacheFolder: containerCacheFolder },
+      engine: { device: target === "cpu" ? "cpu" : "cuda", cacheFolder: containerCacheFolder },
       servedModelNames: ["fovea-shapes"],
     });
   });
+});
+
+test("layers go from those that change least to those that change most", () => {
+  /** By the sources of the COPY lines: what changes with NVIDIA's releases, ONNX Runtime's, Node's, packages, Fovea. */
+  const order = [
+    "/cuda/cudnn",
+    "/cuda/lib",
+    "/cuda/provider",
+    "/runtime/node",
+    "/native/node_modules",
+    "/app/node_modules",
+    "/sbom",
+    "container/cuda-requirements.txt",
+    "/app",
+  ];
+  for (const target of ["cpu", "cuda-slim", "cuda"]) {
+    const sources = withKeyword(instructionsOf(stages, target), "COPY").flatMap((line) => copyOf(line).sources);
+    const expected = order.filter(
+      (source) =>
+        target === "cuda" || (source !== "/cuda/cudnn" && (target === "cuda-slim" || !source.includes("cuda"))),
+    );
+    expect(sources, target).toEqual(expected);
+  }
+});
+
+test("both CUDA images differ in cuDNN alone, and are for x64 alone", () => {
+  const linesOf = (target: string) =>
+    instructionsOf(stages, target).map(
+      (line) => `${line.getKeyword()} ${line.getKeyword() === "COPY" ? copyOf(line).stage : ""} ${textOf(line)}`,
+    );
+  const added = new Set(linesOf("cuda")).difference(new Set(linesOf("cuda-slim")));
+  expect([...added]).toEqual(["COPY cuda-libraries /cuda/cudnn /usr/local/lib/cuda"]);
+  const runs = withKeyword(stages.get("cuda-libraries")?.instructions ?? [], "RUN").map(textOf);
+  expect(runs[0]).toContain('test "$(uname -m)" = x86_64');
+});
+
+test("every native package of production is there for x64 and for arm64", async () => {
+  interface LockedPackage {
+    readonly dev?: boolean;
+    readonly devOptional?: boolean;
+    readonly os?: readonly string[];
+    readonly cpu?: readonly string[];
+    readonly libc?: readonly string[];
+  }
+  const { packages } = JSON.parse(await readFile(join(repository, "package-lock.json"), "utf8")) as {
+    readonly packages: Readonly<Record<string, LockedPackage>>;
+  };
+  const forLinux = (cpu: string): string[] =>
+    Object.entries(packages)
+      .filter(([, { dev, devOptional, os, cpu: cpus, libc }]) => {
+        const isNeeded = dev !== true && devOptional !== true && libc?.includes("musl") !== true;
+        return isNeeded && os?.includes("linux") === true && cpus?.includes(cpu) === true;
+      })
+      .map(([path]) => path.replaceAll(cpu, "CPU"));
+  const x64 = forLinux("x64");
+  expect(x64.length).toBeGreaterThan(3);
+  expect(forLinux("arm64")).toEqual(expect.arrayContaining(x64));
 });
 
 test("every copied file exists, and every file in the build context is needed", async () => {

@@ -22,7 +22,8 @@ import {
 const run = promisify(execFile);
 
 /** The only folders that a RUN line may name by absolute paths: all others would be the machine's. */
-const imageFolders = /^\/(app|runtime|usr\/local\/bin|var\/cache\/fovea|var\/lib\/fovea)(?=\/|$)/;
+const imageFolders =
+  /^\/(app|runtime|native|sbom|usr\/local\/bin|usr\/local\/share\/sbom|var\/cache\/fovea|var\/lib\/fovea)(?=\/|$)/;
 const absolutePath = /(?<![^\s"'=(:])\/[\w./-]*/g;
 
 /** As root, the files are used by the image's user; other users cannot switch. */
@@ -51,7 +52,7 @@ export async function buildImageFiles(folder: string): Promise<ImageFiles> {
   };
   for (const name of ["packages", "application", "cpu"]) {
     // Each stage has the same paths, because the compile cache is keyed by paths.
-    for (const path of ["app", "usr/local/bin", "var/cache/fovea", "var/lib/fovea"])
+    for (const path of ["app", "usr/local/bin", "usr/local/share", "var/cache/fovea", "var/lib/fovea"])
       await mkdir(join(root, path), { recursive: true });
     if (imageUser.uid !== undefined) await run("chown", ["-R", "65532:65532", join(root, "var")]);
     let user: typeof imageUser = {};

@@ -1,16 +1,15 @@
 /** The tutorial of docs/pipelines.md as a reader follows it: its files and commands, in a folder outside the repository. */
 import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
-import { copyFile, mkdir, readFile, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { copyFile, readFile } from "node:fs/promises";
+import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
 
-import { writeLanguageModel, writeSiglip } from "../engine/pipelines/stored-tensors.ts";
 import { goldensFolder } from "../support/goldens.ts";
-import { floatTensor, writeSafetensors } from "../support/safetensors-writer.ts";
+import { writePipelineExample } from "../support/pipeline-example.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 
 const repository = fileURLToPath(new URL("../..", import.meta.url));
@@ -30,25 +29,10 @@ const [check = "", serve = "", list = "", ask = ""] = blocks
   .filter(({ kind }) => kind === "sh")
   .map(({ text }) => text);
 
-/** Widths of the recorded language model and of its vision tower. */
-const HIDDEN_SIZE = 48;
-const VISION_SIZE = 40;
-
 test("the tutorial's pipeline is checked, listed and answers about a picture", async () => {
   await using folder = await createTemporaryFolder();
   const at = (path: string): string => join(folder.path, path);
-  for (const { kind, text } of blocks) {
-    if (!kind.startsWith("ts ")) continue;
-    await mkdir(dirname(at(kind.slice(3))), { recursive: true });
-    await writeFile(at(kind.slice(3)), text);
-  }
-  await writeLanguageModel("llava-default", at("models/llama"));
-  await writeSiglip(at("models/siglip"));
-  const weights = Array.from({ length: HIDDEN_SIZE * VISION_SIZE }, (_, index) => Math.sin(index));
-  await writeSafetensors(at("models/projector.safetensors"), [
-    floatTensor("projector.weight", [HIDDEN_SIZE, VISION_SIZE], weights),
-    floatTensor("projector.bias", [HIDDEN_SIZE], weights.slice(0, HIDDEN_SIZE)),
-  ]);
+  await writePipelineExample(folder.path);
   await copyFile(join(goldensFolder, "pictures/photo.png"), at("picture.png"));
 
   const runnable = (command: string): string =>

@@ -1,14 +1,16 @@
 /** Reads the recordings of test/fixtures/quantised/record.py: checkpoints in the formats of quantised uploads. */
-import { readdirSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { copyFile, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 import type { GoldenCase } from "./goldens.ts";
+import { writeHubCheckpoint, type HubCase } from "./hub-checkpoints.ts";
 
 const folder = fileURLToPath(new URL("../fixtures/quantised/", import.meta.url));
 
 export const quantisedCheckpoints: readonly string[] = readdirSync(folder, { withFileTypes: true })
-  .filter((entry) => entry.isDirectory())
+  .filter((entry) => entry.isDirectory() && existsSync(join(folder, entry.name, "config.json")))
   .map(({ name }) => name)
   .sort();
 
@@ -43,4 +45,20 @@ export function loadQuantisedCheckpoint(name: string): QuantisedCheckpoint {
     },
     weightHashes: weights,
   };
+}
+
+/**
+ * The hub's checkpoint of Qwen2.5-VL whose decoder is in AWQ, and whose vision tower is not.
+ *
+ * @param target An empty folder.
+ */
+export async function writeVisionCheckpoint(target: string): Promise<readonly HubCase[]> {
+  const source = join(folder, "vision-awq");
+  await writeHubCheckpoint("qwen2.5-vl", "v4", target);
+  await copyFile(join(source, "model.safetensors"), join(target, "model.safetensors"));
+  const configFile = join(target, "config.json");
+  const readJson = async (file: string): Promise<object> => JSON.parse(await readFile(file, "utf8")) as object;
+  const quantization = await readJson(join(source, "quantization.json"));
+  await writeFile(configFile, JSON.stringify({ ...(await readJson(configFile)), quantization_config: quantization }));
+  return (await readJson(join(source, "goldens.json"))) as HubCase[];
 }

@@ -1,5 +1,5 @@
 /** Decoding over a paged KV cache on CUDA: one PagedAttention node per layer, which finds tokens and blocks itself. */
-import { invariant } from "../../contract/errors.ts";
+import { EngineError, invariant } from "../../contract/errors.ts";
 import { pagedAttention, rotatesInside } from "../../graph/paged-attention-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -30,6 +30,12 @@ export function createCudaPagedInputs(context: GraphContext, blockSize: number):
 
   const attend = (attention: CachedAttention): Value => {
     const { name, layer, rotary, numHeads, numKvHeads, headDim, localWindowSize, scale } = attention;
+    if (attention.seesWholeImages === true) {
+      throw new EngineError(
+        "invalid_configuration",
+        "In this model the tokens of an image see each other, which paged attention on cuda cannot compute; set KV_LAYOUT to slots.",
+      );
+    }
     const isInside = rotary.rowOf === "position" && rotatesInside(headDim, rotaryDimOf(rotary));
     const { output, presentKey, presentValue } = pagedAttention(graph, name, {
       ...queryKeyValue(context, attention, isInside ? null : rotate),
@@ -58,7 +64,7 @@ function withoutRecurrence(): Value {
   invariant(false, "recurrent layers have no paged form on cuda");
 }
 
-function runOf({ cumulativeLengths, pastLengths, blockTable }: PagedValues): Omit<PagedValues, "tokenIds"> {
+function runOf({ cumulativeLengths, pastLengths, blockTable }: PagedValues): Omit<PagedValues, "tokenIds" | "isImage"> {
   return { cumulativeLengths, pastLengths, blockTable };
 }
 

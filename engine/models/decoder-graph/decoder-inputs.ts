@@ -44,6 +44,11 @@ export interface CachedAttention {
   readonly localWindowSize: number | null;
   /** Factor of the products of query and key; null means `1 / sqrt(headDim)`. */
   readonly scale: number | null;
+  /**
+   * Whether a token of an image also sees the later tokens of the same image: those without text between them. A run
+   * then has whole images; see `DecoderShape.keepsImagesWhole`. Default false.
+   */
+  readonly seesWholeImages?: boolean;
 }
 
 /** Its state is inputs and outputs of the graph; see `DecoderGraph`. */

@@ -17,6 +17,8 @@ export interface PagedValues {
   readonly pastLengths: Value;
   /** int32 [B, C]. */
   readonly blockTable: Value;
+  /** bool [N]: which tokens belong to images; null in a graph without images. */
+  isImage: Value | null;
 }
 
 /** The place of each token of the run. */
@@ -33,17 +35,18 @@ export function pagedValues({ graph }: GraphContext): PagedValues {
     cumulativeLengths: graph.input("cumulative_lengths", "int32", [`${batch} + 1`]),
     pastLengths: graph.input("past_lengths", "int32", [batch]),
     blockTable: graph.input("block_table", "int32", [batch, blockColumns]),
+    isImage: null,
   };
 }
 
 export function pagedInputs(
   context: GraphContext,
-  { tokenIds }: PagedValues,
+  values: PagedValues,
   mixing: Pick<DecoderInputs, "attend" | "convolve" | "recur">,
 ): DecoderInputs {
   const { graph } = context;
   return {
-    tokenIds,
+    tokenIds: values.tokenIds,
     logitRows: graph.input("logit_rows", "int64", [logitRows]),
     withImages(embedded, numLevels) {
       const width = Number(embedded.shape[1]);
@@ -52,6 +55,7 @@ export function pagedInputs(
       const none = graph.constant("int64.scalar.0", "int64", [], [0]);
       const images = gatherRows(graph, "image_pool.rows", pool, maximum(graph, "image_rows.any", rows, none));
       const isImage = greaterOrEqual(graph, "image_rows.is_image", rows, none);
+      values.isImage = isImage;
       const condition = asColumn(context, "image_rows.is_image", isImage);
       const features = cast(graph, "image_pool.cast", images, embedded.elementType);
       const chosenFor = (name: string, chosen: Value, other: Value): Value =>

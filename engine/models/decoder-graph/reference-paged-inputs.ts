@@ -5,7 +5,17 @@
  * this form is for tests, and for machines without a GPU.
  */
 import { maskedAttention } from "../../graph/paged-attention-ops.ts";
-import { and, equal, gatherAt, less, lessOrEqual, nonZero, scatterAt, where } from "../../graph/selection-ops.ts";
+import {
+  and,
+  equal,
+  gatherAt,
+  less,
+  lessOrEqual,
+  nonZero,
+  scatterAt,
+  sliceRows,
+  where,
+} from "../../graph/selection-ops.ts";
 import {
   add,
   cast,
@@ -38,7 +48,8 @@ import {
   type TokenPlaces,
 } from "./paged-inputs.ts";
 import { createPagedRecurrence } from "./paged-recurrence.ts";
-import { cachedTokens, tokens } from "./sizes.ts";
+import { cachedTokens, imageTokens, tokens } from "./sizes.ts";
+import { numLaterImageTokens, withOneMore } from "./whole-images.ts";
 
 interface PagedIndex {
   /** Places of the run's N tokens. */
@@ -51,6 +62,8 @@ interface PagedIndex {
   readonly cachedSlots: Value;
   /** By window, bool [N, L]: which of the L tokens a token sees. */
   readonly masks: Map<number | null, Value>;
+  /** int64 [N]: the last position that a token sees, if that can be later than its own; null until a layer needs it. */
+  until: Value | null;
 }
 
 export function createReferencePagedInputs(context: GraphContext, blockSize: number): DecoderInputs {
@@ -59,9 +72,33 @@ export function createReferencePagedInputs(context: GraphContext, blockSize: num
   const index = createIndex(context, values, { bounds, blockSize });
   const rotate = createRowRotation(context, () => index.own.positions);
   return pagedInputs(context, values, {
-    attend: (attention) => attend(context, attention, { index, rotate, blockSize }),
+    attend(attention) {
+      if (attention.seesWholeImages === true && values.isImage !== null) {
+        index.until ??= endOfImages(context, index.own, values.isImage);
+      }
+      return attend(context, attention, { index, rotate, blockSize });
+    },
     ...createPagedRecurrence(context, { tokenIds: values.tokenIds, bounds, sequences: index.own.sequences }),
   });
+}
+
+/** int64 [N]: each token's own position, or that of the last token of its image. */
+function endOfImages(context: GraphContext, { sequences, positions }: TokenPlaces, isImage: Value): Value {
+  const { graph } = context;
+  const anySize = graph.constant("any_size", "int64", [1], [-1]);
+  const coordinates = nonZero(graph, "image_tokens.coordinates", isImage, imageTokens);
+  const rows = reshape(graph, "image_tokens.rows", coordinates, anySize, [imageTokens]);
+  const anyRows = withOneMore(context, "image_tokens.any_rows", rows, 0);
+  const own = gatherRows(graph, "image_tokens.sequence", sequences, anyRows);
+  const numLater = numLaterImageTokens(context, rows, own);
+  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
+  const none = subtract(graph, "tokens.none_later", positions, positions);
+  const later = scatterAt(graph, "tokens.num_later", {
+    data: none,
+    indices: reshape(graph, "image_tokens.indices", rows, columnShape, [imageTokens, 1]),
+    updates: sliceRows(graph, "image_tokens.num_later.own", numLater, { start: 0, end: -1, size: imageTokens }),
+  });
+  return add(graph, "tokens.until", positions, later);
 }
 
 function createIndex(
@@ -103,6 +140,7 @@ function createIndex(
     ownSlots: slots(context, "tokens", { places: own, table, blockSize }),
     cachedSlots: slots(context, "cache", { places: cached, table, blockSize }),
     masks: new Map(),
+    until: null,
   };
 }
 
@@ -135,7 +173,7 @@ function slots(
   return pair(`${name}.slot`, block, modulo(graph, `${name}.place`, places.positions, size));
 }
 
-function mask(context: GraphContext, { own, cached, masks }: PagedIndex, window: number | null): Value {
+function mask(context: GraphContext, { own, cached, masks, until }: PagedIndex, window: number | null): Value {
   const known = masks.get(window);
   if (known !== undefined) return known;
   const { graph } = context;
@@ -143,7 +181,8 @@ function mask(context: GraphContext, { own, cached, masks }: PagedIndex, window:
   const sequence = asColumn(context, `${name}.sequence`, own.sequences);
   const position = asColumn(context, `${name}.position`, own.positions);
   const isSame = equal(graph, `${name}.is_same`, sequence, cached.sequences);
-  const isBefore = lessOrEqual(graph, `${name}.is_before`, cached.positions, position);
+  const last = until === null ? position : asColumn(context, `${name}.until`, until);
+  const isBefore = lessOrEqual(graph, `${name}.is_before`, cached.positions, last);
   let made = and(graph, `${name}.is_own`, isSame, isBefore);
   if (window !== null) {
     const size = graph.constant(`int64.scalar.${window}`, "int64", [], [window]);

@@ -7,6 +7,8 @@ import type { Rotary } from "./decoder-inputs.ts";
 import { tokens } from "./sizes.ts";
 
 export interface RotaryOptions {
+  /** Prefix of the tables' names, for graphs with several. Default: `rope`. */
+  readonly name?: string;
   readonly rope: RopeConfig;
   /** Dimensions of a head that are rotated, from its start. */
   readonly rotaryDim: number;
@@ -25,14 +27,22 @@ export interface RotaryOptions {
 
 export function createRotary(context: GraphContext, options: RotaryOptions): Rotary {
   const { graph, precision } = context;
-  const { rope, rotaryDim, maxModelLen, factor, sections, interleavesSections = false } = options;
+  const {
+    rope,
+    rotaryDim,
+    maxModelLen,
+    factor,
+    sections,
+    interleavesSections = false,
+    name: prefix = "rope",
+  } = options;
   const { cos, sin } = ropeTables(rope, rotaryDim, maxModelLen);
   const table = (name: string, values: Float32Array): Value => {
     const scaled = values.map((value) => value * factor);
     return graph.constant(name, precision.activations, [maxModelLen, rotaryDim / 2], scaled);
   };
-  const cosCache = table("rope.cos", cos);
-  const sinCache = table("rope.sin", sin);
+  const cosCache = table(`${prefix}.cos`, cos);
+  const sinCache = table(`${prefix}.sin`, sin);
   if (sections === undefined) return { tables: { cosCache, sinCache }, rowOf: "position" };
   const positions = graph.input("positions", "int64", [3, tokens]);
   const axes = interleavesSections ? interleavedAxes(sections, rotaryDim / 2) : null;

@@ -3,6 +3,10 @@ export const batch = "B";
 export const length = "S";
 export const tokens = "N";
 export const imageTokens = "M";
+/** The image tokens and one more; see `withOneMore`. */
+export const oneMoreImageToken = "M + 1";
+/** Keys that image tokens see: those of the sequence in a run with images, otherwise 1. */
+export const imageKeys = "T";
 export const cacheLength = "maxLen";
 /** Tokens of a chunk's sequence before the chunk, and with it. */
 export const pastTokens = "pastLen";

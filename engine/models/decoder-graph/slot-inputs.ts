@@ -1,13 +1,17 @@
 /** Decoding over KV slots: each sequence has a cache of the full length, and attention is one node per layer. */
+import { EngineError } from "../../contract/errors.ts";
 import { groupQueryAttention } from "../../graph/contrib-ops.ts";
 import { cast, concat, expand, reshape, scatterRows, shapeOf, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { logitRows, type GraphContext } from "../graph-context.ts";
+import { separate } from "../linear.ts";
 import type { CachedAttention, DecoderInputs } from "./decoder-inputs.ts";
+import { headWidths } from "./heads.ts";
 import { attendToInt8Cache, flat, runShape, type RunShape } from "./int8-slot-attention.ts";
 import { batch, cacheLength, imageTokens, length, tokens } from "./sizes.ts";
 import { attentionRotates, queryKeyValue, type SlotValues } from "./slot-projections.ts";
 import { createSlotRecurrence } from "./slot-recurrence.ts";
+import { attendToWholeImages, createImageRows } from "./whole-image-attention.ts";
 
 export function createSlotInputs(context: GraphContext): DecoderInputs {
   const { graph } = context;
@@ -21,6 +25,8 @@ export function createSlotInputs(context: GraphContext): DecoderInputs {
     seqlensK: graph.input("seqlens_k", "int32", [batch]),
     totalSequenceLength: graph.input("total_sequence_length", "int32", []),
     rotaryRows: new Map(),
+    imagePositions: null,
+    imageRows: null,
   };
   const run = context.kvPrecision.kind === "int8" ? runShape(context, values) : null;
   return {
@@ -30,6 +36,7 @@ export function createSlotInputs(context: GraphContext): DecoderInputs {
       const width = Number(embedded.shape[1]);
       const imageEmbeds = graph.input("image_embeds", "float32", [imageTokens, (1 + numLevels) * width]);
       const imagePositions = graph.input("image_positions", "int64", [imageTokens, 1]);
+      values.imagePositions = imagePositions;
       const rows = cast(graph, "image_embeds.cast", imageEmbeds, embedded.elementType);
       const place = (name: string, data: Value, updates: Value): Value =>
         scatterRows(graph, name, data, imagePositions, updates);
@@ -63,7 +70,21 @@ function attend(context: GraphContext, values: SlotValues, run: RunShape | null,
       : attendToInt8Cache(context, values, attention, { ...cache, headSink, run });
   graph.output(presentKey);
   graph.output(presentValue);
-  return output;
+  const { imagePositions } = values;
+  if (attention.seesWholeImages !== true || imagePositions === null) return output;
+  if (run !== null) {
+    throw new EngineError(
+      "invalid_configuration",
+      "In this model the tokens of an image see each other, which an int8 KV cache does not support; set KV_CACHE_DTYPE to model or auto.",
+    );
+  }
+  values.imageRows ??= createImageRows(context, { ...values, imagePositions });
+  const [query] = separate(graph, `${attention.name}.qkv`, attention.projected, headWidths(attention));
+  return attendToWholeImages(context, attention, values.imageRows, {
+    causal: output,
+    query,
+    present: [presentKey, presentValue],
+  });
 }
 
 function attendToCache(

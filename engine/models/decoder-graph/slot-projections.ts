@@ -7,6 +7,7 @@ import { separate } from "../linear.ts";
 import type { CachedAttention, Rotary } from "./decoder-inputs.ts";
 import { headWidths, rotaryDimOf } from "./heads.ts";
 import { batch, length, tokens } from "./sizes.ts";
+import type { ImageRows } from "./whole-image-attention.ts";
 
 export interface SlotValues {
   /** int64 [N]. */
@@ -20,6 +21,10 @@ export interface SlotValues {
   readonly totalSequenceLength: Value;
   /** int64 [B, S] for each kind that a layer uses: rows of the rotary tables. */
   readonly rotaryRows: Map<Rotary["rowOf"], Value>;
+  /** int64 [M, 1]: rows of image tokens; null in a graph without images. */
+  imagePositions: Value | null;
+  /** Of `imagePositions`, once a layer needs them. */
+  imageRows: ImageRows | null;
 }
 
 /** Whether attention itself can rotate query and key. */

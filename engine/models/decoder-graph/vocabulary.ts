@@ -1,5 +1,6 @@
 /** The two ends of a decoder: token ids to embeddings, hidden states to logits. */
-import { cast, gatherRows } from "../../graph/standard-ops.ts";
+import type { GraphBuilder } from "../../graph/graph-builder.ts";
+import { cast, divide, gatherRows, multiply, tanh } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { logitRows, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
@@ -17,6 +18,7 @@ export interface VocabularySize {
  * [N, hiddenSize]: embeddings of the tokens, and of the images among them.
  *
  * @param options.numLevels Number of further features of an image embedding. Default 0.
+ * @param options.factor Of the tokens' embeddings, not of the images'. Default 1.
  */
 export function embedTokens(
   { graph, weights, precision }: GraphContext,
@@ -26,11 +28,13 @@ export function embedTokens(
     size,
     acceptsImages,
     numLevels = 0,
+    factor = 1,
   }: {
     readonly tableName: string;
     readonly size: VocabularySize;
     readonly acceptsImages: boolean;
     readonly numLevels?: number;
+    readonly factor?: number;
   },
 ): TokensWithImages {
   const tableShape = [size.vocabSize, size.hiddenSize];
@@ -42,7 +46,16 @@ export function embedTokens(
     weights.prepared({ name: "embedding_table", sources: [tableName], shape: tableShape, format }).weight;
   const table = graph.externalTensor("embedding_table", tableTensor);
   const gathered = gatherRows(graph, "embedded", table, inputs.tokenIds);
-  const embedded = cast(graph, "embedded.cast", gathered, precision.activations);
+  const converted = cast(graph, "embedded.cast", gathered, precision.activations);
+  const embedded =
+    factor === 1
+      ? converted
+      : multiply(
+          graph,
+          "embedded.scaled",
+          converted,
+          graph.constant("embedded.factor", precision.activations, [1], [factor]),
+        );
   return acceptsImages ? inputs.withImages(embedded, numLevels) : { embedded, levels: [] };
 }
 
@@ -61,15 +74,32 @@ export function headTensor(weights: WeightSource, { isTied, tableName, headName 
   return isTied && !weights.has(`${headName}.weight`) ? tableName : headName;
 }
 
-/** Computes `logits` float32 [R, vocabSize] from the rows' hidden states, and in a paged graph the rows' candidates. */
-export function outputLogits(context: GraphContext, input: Value, name: string, size: VocabularySize): void {
+/**
+ * Computes `logits` float32 [R, vocabSize] from the rows' hidden states, and in a paged graph the rows' candidates.
+ *
+ * @param size.softcap Logits become `softcap * tanh(logits / softcap)`; null or left out: they stay as they are.
+ */
+export function outputLogits(
+  context: GraphContext,
+  input: Value,
+  name: string,
+  size: VocabularySize & { readonly softcap?: number | null },
+): void {
   const { graph, precision } = context;
-  const { hiddenSize: inFeatures, vocabSize: outFeatures } = size;
+  const { hiddenSize: inFeatures, vocabSize: outFeatures, softcap = null } = size;
   const layer = { name, inFeatures, outFeatures, hasBias: false };
-  const logits =
+  const outputName = softcap === null ? "logits" : "logits.unbounded";
+  const projected =
     precision.activations === "float32"
-      ? linear(context, input, layer, precision.head, "logits")
-      : cast(graph, "logits", linear(context, input, layer, precision.head), "float32");
+      ? linear(context, input, layer, precision.head, outputName)
+      : cast(graph, outputName, linear(context, input, layer, precision.head), "float32");
+  const logits = softcap === null ? projected : bounded(graph, projected, softcap);
   graph.output(logits, [logitRows, outFeatures]);
   if (context.kvLayout.kind === "paged") outputCandidates(context, logits, outFeatures);
+}
+
+function bounded(graph: GraphBuilder, logits: Value, softcap: number): Value {
+  const cap = graph.constant("logits.cap", "float32", [1], [softcap]);
+  const bent = tanh(graph, "logits.bent", divide(graph, "logits.relative", logits, cap));
+  return multiply(graph, "logits", bent, cap);
 }

@@ -270,7 +270,9 @@ function blockShapeOf(
 ): readonly [number, number] {
   if (strategy === "channel") return [1, inFeatures];
   if (strategy !== "block") return [outFeatures, inFeatures];
-  if (isBlockShape(structure)) return structure;
+  // Older files have "128x128".
+  const sizes = typeof structure === "string" ? structure.split("x").map(Number) : structure;
+  if (isBlockShape(sizes)) return sizes;
   throw unsupported("config_groups.weights.block_structure", structure ?? null, `${module} needs two sizes`);
 }
 

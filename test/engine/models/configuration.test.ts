@@ -59,6 +59,8 @@ const qwen3Vl = {
   vision_config: qwen3VlVision,
 };
 
+const gemma3 = { architectures: ["Gemma3ForCausalLM"], hidden_size: 64 };
+
 const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, message: string])[] = [
   [{ architectures: ["GemmaForCausalLM"] }, "The architecture GemmaForCausalLM is not supported"],
   [{ ...llama, hidden_act: "gelu" }, 'config.json: hidden_act = "gelu" is not supported'],
@@ -100,6 +102,25 @@ const refusals: readonly (readonly [config: Readonly<Record<string, unknown>>, m
   [
     { ...qwen3Vl, vision_config: { ...qwen3VlVision, out_hidden_size: 32 } },
     "config.json: vision_config.out_hidden_size = 32 is not supported: the decoder's is 64",
+  ],
+  [{ ...gemma3, attn_logit_softcapping: 50 }, "config.json: attn_logit_softcapping = 50 is not supported"],
+  [
+    { ...gemma3, use_bidirectional_attention: true },
+    "config.json: use_bidirectional_attention = true is not supported",
+  ],
+  [{ ...gemma3, attention_bias: true }, "config.json: attention_bias = true is not supported"],
+  [{ ...gemma3, layer_types: ["full_attention"] }, 'config.json: layer_types = ["full_attention"] is not supported'],
+  [
+    { ...gemma3, num_hidden_layers: 1, layer_types: ["chunked_attention"] },
+    'config.json: layer_types = "chunked_attention" is not supported',
+  ],
+  [
+    { architectures: ["Gemma3ForConditionalGeneration"], text_config: gemma3, mm_tokens_per_image: 100 },
+    "config.json: mm_tokens_per_image = 100 is not supported: expected the square of a number by which 14",
+  ],
+  [
+    { architectures: ["Gemma3ForConditionalGeneration"], text_config: { model_type: "gemma2" } },
+    'config.json: text_config.model_type = "gemma2" is not supported',
   ],
   [{ ...qwen35, num_experts: 128 }, "config.json: num_experts = 128 is not supported"],
   [

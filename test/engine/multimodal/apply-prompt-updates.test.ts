@@ -40,6 +40,29 @@ async function applied(prompt: readonly number[], ...items: readonly (readonly R
   return [tokenIds, placeholders.map((range) => range?.offset ?? null)];
 }
 
+test("tokens that join at the ends of a content become one, and embeddings keep their places", async () => {
+  // Runs of line breaks: 101 is one, 102 are two, and so on.
+  const joinTokens = (left: number, right: number): number | null =>
+    left > 100 && right > 100 ? left + right - 100 : null;
+  const picture: ResolvedPromptUpdate = {
+    ...update("replacement", [9], [102, 8, 1, 1, 102]),
+    content: { full: [102, 8, 1, 1, 102], isEmbed: [false, false, true, true, false] },
+  };
+  const prompt = [5, 101, 9, 9, 101, 6, 9];
+  const { tokenIds, placeholders } = await applyPromptUpdates(
+    prompt,
+    [[picture], [picture], [picture]],
+    promptText,
+    joinTokens,
+  );
+  expect(tokenIds).toEqual([5, 103, 8, 1, 1, 104, 8, 1, 1, 103, 6, 102, 8, 1, 1, 102]);
+  expect(placeholders).toEqual([
+    { offset: 2, length: 4, isEmbed: [false, true, true, false] },
+    { offset: 6, length: 4, isEmbed: [false, true, true, false] },
+    { offset: 11, length: 5, isEmbed: [false, false, true, true, false] },
+  ]);
+});
+
 describe("replacements", () => {
   test("items with the same target take its occurrences in order, and other occurrences stay", async () => {
     expect(await applied([5, 9, 6, 9, 9], replace([9], [1, 1]), replace([9], [2]))).toEqual([

@@ -17,6 +17,7 @@ export interface SchedulerOverrides {
   readonly maxNumBatchedTokens?: number;
   readonly maxNumWaiting?: number;
   readonly maxNumEmbeddings?: number;
+  readonly keepsImagesWhole?: boolean;
 }
 
 export const eosTokenId = 2;
@@ -38,6 +39,7 @@ export function createScheduler(overrides: SchedulerOverrides = {}): SchedulerPa
     encoderCache,
     eosTokenIds: new Set([eosTokenId]),
     maxModelLen,
+    keepsImagesWhole: overrides.keepsImagesWhole,
   });
   return { scheduler, kvSlots, encoderCache };
 }

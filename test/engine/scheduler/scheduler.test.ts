@@ -79,6 +79,38 @@ describe("images", () => {
     expect(second.prefills[0]).toMatchObject({ firstToken: 6, numTokens: 6, imagesToEncode: [] });
   });
 
+  test("a chunk ends before an image that has to be whole and does not fit, or inside of its markers", () => {
+    const parts = createScheduler({ maxNumBatchedTokens: 8, keepsImagesWhole: true });
+    const { placeholder, ...cat } = createImage("cat", 4, 8);
+    // A marker before and after the six embeddings.
+    const isEmbed = [false, true, true, true, true, true, true, false];
+    const images = [{ ...cat, placeholder: { ...placeholder, isEmbed } }];
+    parts.scheduler.add(createRequest("a", { numPromptTokens: 20, images }));
+    const chunks: (readonly [number, number])[] = [];
+    while (chunks.length < 3) {
+      const scheduled = parts.scheduler.schedule();
+      chunks.push(...scheduled.prefills.map(({ firstToken, numTokens }) => [firstToken, numTokens] as const));
+      parts.scheduler.update(scheduled, resultsOf(scheduled, 7, parts.encoderCache));
+    }
+    expect(chunks).toEqual([
+      [0, 5],
+      [5, 8],
+      [13, 7],
+    ]);
+  });
+
+  test("an image that has to be whole waits for a step with enough tokens", () => {
+    const parts = createScheduler({ maxNumBatchedTokens: 8, keepsImagesWhole: true });
+    parts.scheduler.add(createRequest("a", { numPromptTokens: 4 }));
+    parts.scheduler.add(createRequest("b", { numPromptTokens: 9, images: [createImage("cat", 1, 7)] }));
+    const first = parts.scheduler.schedule();
+    expect(first.prefills.map(({ numTokens }) => numTokens)).toEqual([4, 1]);
+    parts.scheduler.update(first, resultsOf(first, 7, parts.encoderCache));
+    const second = parts.scheduler.schedule();
+    expect(second.decodes).toHaveLength(1);
+    expect(second.prefills.map(({ firstToken, numTokens }) => [firstToken, numTokens])).toEqual([[1, 7]]);
+  });
+
   test("an image behind the chunk is not encoded yet", () => {
     const { scheduler } = createScheduler({ maxNumBatchedTokens: 4 });
     scheduler.add(createRequest("a", { numPromptTokens: 12, images: [createImage("cat", 4, 6)] }));

@@ -2,6 +2,8 @@ import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 
 import { startCli } from "../../support/cli-process.ts";
+import { writeVisionCheckpoint } from "../../support/quantised-checkpoints.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 interface Report {
   readonly ok: boolean;
@@ -27,6 +29,14 @@ async function checkJson(args: readonly string[] = [], environment: Readonly<Rec
 }
 
 const steering = "./examples/steering/target-token.ts:TargetToken";
+
+test("the report says how a checkpoint is quantised", async () => {
+  await using folder = await createTemporaryFolder();
+  await writeVisionCheckpoint(folder.path);
+  const { exitCode, stdout } = await check([], { MODEL: folder.path, MAX_NUM_SEQS: "1", MAX_MODEL_LEN: "256" });
+  expect(exitCode).toBe(0);
+  expect(stdout).toMatch(/^ {2}quantised by +awq, 4 bits in groups of 32$/m);
+});
 
 test("the report shows the model, its memory by part, and that it fits", async () => {
   const { exitCode, stdout, stderr } = await check([], { MAX_NUM_SEQS: "4", MAX_MODEL_LEN: "1024" });

@@ -1,8 +1,10 @@
 /** Checkpoints of every served method, compared with what PyTorch and the methods' own code make of them. */
 import { hash } from "node:crypto";
-import { open } from "node:fs/promises";
+import { open, readFile } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
 
+import type { DtypeName } from "../../../../engine/contract/config.ts";
+import { decodeModel } from "../../../../engine/graph/onnx-schema.ts";
 import { linearForm } from "../../../../engine/models/kept-format.ts";
 import { createPreparedSource } from "../../../../engine/models/weight-source.ts";
 import { openCheckpoint } from "../../../../engine/weights/checkpoint.ts";
@@ -129,6 +131,38 @@ test.for(keptNames)("%s loses nothing when it is packed for kernels of cuda", as
 test.for(dequantisedNames)("%s is dequantised, because no kernel takes it", async (name) => {
   const { formats } = await prepareModules(name, "cpu");
   expect(kindsOf(formats)).toEqual(["plain"]);
+});
+
+/** How many products of each kind a decoder has. */
+async function countProducts(name: string, dtype: DtypeName): Promise<Record<string, number>> {
+  await using cache = await createTemporaryFolder();
+  const { checkpointFolder } = loadQuantisedCheckpoint(name);
+  const model = await buildFrom(checkpointFolder, { cacheFolder: cache.path, dtype });
+  const { graph } = decodeModel(await readFile(model.decoder.path));
+  const counts: Record<string, number> = {};
+  for (const { opType } of graph.node) {
+    if (/^(?:MatMul.*|Gemm)$/.test(opType)) counts[opType] = (counts[opType] ?? 0) + 1;
+  }
+  return counts;
+}
+
+// In the first layer k_proj has floats, so q, k and v are not joined; in the second, the perceptron has floats.
+test.for<[DtypeName, Record<string, number>]>([
+  ["auto", { MatMulNBits: 7, Gemm: 5 }],
+  ["int8", { MatMulNBits: 7, MatMulIntegerToFloat: 4 }],
+  ["int4", { MatMulNBits: 10, MatMulIntegerToFloat: 1 }],
+  ["float32", { Gemm: 15 }],
+])("%s decides about the layers that awq leaves alone", async ([dtype, expected]) => {
+  expect(await countProducts("awq-32-mixed", dtype)).toEqual(expected);
+});
+
+test("layers over one input are joined if their order is the same", async () => {
+  // Of both layers, qkv and gate_up; the recording orders q, k and v of the second differently.
+  expect(await countProducts("gptq-act-order", "auto")).toEqual({ MatMulNBits: 10, Gemm: 1 });
+});
+
+test("int8 quantises weights that were dequantised", async () => {
+  expect(await countProducts("fp8-blocks", "int8")).toEqual({ MatMulIntegerToFloat: 5 });
 });
 
 describe.for(quantisedCheckpoints)("%s", (name) => {

@@ -1,0 +1,67 @@
+/** Gemma 3's pictures: SigLIP's last hidden state, averaged over squares of patches, normalised and projected. */
+import { invariant } from "../../contract/errors.ts";
+import { simplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
+import { add, averagePool, gemm, layerNormalization, reshape, transpose } from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import { parameter, projectorContext, type GraphContext } from "../graph-context.ts";
+import { projectorPrefixes, towerPrefixes } from "../llava/definition.ts";
+import type { VisionEncoderDefinition } from "../model-definition.ts";
+import { siglipTower } from "../siglip/vision-tower.ts";
+import { patchesPerSide } from "../vision-transformer/config.ts";
+import { createPictureEncoder } from "../vision-transformer/picture-encoder.ts";
+import { findPrefix } from "../weight-source.ts";
+import type { Gemma3Config } from "./config.ts";
+
+export function gemma3VisionEncoder(config: Gemma3Config): VisionEncoderDefinition {
+  return createPictureEncoder({
+    ...config.vision,
+    numImageTokens: config.tokensPerSide ** 2,
+    hiddenSize: config.text.hiddenSize,
+    hasProjector: true,
+    embed: (context, pixels) =>
+      project(context, config, pool(context, config, lastHiddenState(context, config, pixels))),
+  });
+}
+
+/** [numImages, patches, hiddenSize]. */
+function lastHiddenState(context: GraphContext, { vision }: Gemma3Config, pixels: Value): Value {
+  const prefix = findPrefix(context.weights, towerPrefixes, "embeddings.patch_embedding.weight");
+  const [state] = siglipTower.build(context, vision, prefix, pixels, [vision.numLayers]);
+  invariant(state !== undefined, "the tower has a last layer");
+  const name = `${prefix}post_layernorm`;
+  return layerNormalization(context.graph, name, state, {
+    weight: parameter(context, `${name}.weight`, [vision.hiddenSize]),
+    bias: parameter(context, `${name}.bias`, [vision.hiddenSize]),
+    epsilon: vision.layerNormEpsilon,
+  });
+}
+
+/** [numImages * tokensPerSide^2, hiddenSize], row by row. */
+function pool({ graph }: GraphContext, { vision, tokensPerSide }: Gemma3Config, state: Value): Value {
+  const side = patchesPerSide(vision);
+  const { hiddenSize } = vision;
+  const numImages = state.shape[0]!;
+  const channelsFirst = transpose(graph, "pooling.channels_first", state, [0, 2, 1]);
+  const gridShape = graph.constant("pooling.grid_shape", "int64", [4], [-1, hiddenSize, side, side]);
+  const grid = reshape(graph, "pooling.grid", channelsFirst, gridShape, [numImages, hiddenSize, side, side]);
+  const pooled = averagePool(graph, "pooling.pooled", grid, side / tokensPerSide);
+  const byPlace = transpose(graph, "pooling.pooled.by_place", pooled, [0, 2, 3, 1]);
+  const flatShape = graph.constant("pooling.flat_shape", "int64", [2], [-1, hiddenSize]);
+  return reshape(graph, "pooling.pooled.flat", byPlace, flatShape, ["numImages * numImageTokens", hiddenSize]);
+}
+
+/** [rows, width of the decoder]. */
+function project(context: GraphContext, { vision, text }: Gemma3Config, pooled: Value): Value {
+  const { context: own, input } = projectorContext(context, pooled);
+  const { graph, weights, precision } = own;
+  const prefix = findPrefix(weights, projectorPrefixes, "mm_soft_emb_norm.weight");
+  const normName = `${prefix}mm_soft_emb_norm`;
+  const one = graph.constant("norm.one", precision.activations, [1], [1]);
+  const weight = add(graph, `${normName}.gain`, parameter(own, `${normName}.weight`, [vision.hiddenSize]), one);
+  const epsilon = vision.layerNormEpsilon;
+  const normalised = simplifiedLayerNormalization(graph, normName, { input, weight, epsilon });
+  // Stored with the inputs first, unlike a linear layer.
+  const weightName = `${prefix}mm_input_projection_weight`;
+  const stored = parameter(own, weightName, [vision.hiddenSize, text.hiddenSize]);
+  return gemm(graph, "projected", normalised, transpose(graph, `${weightName}.transposed`, stored, [1, 0]), null);
+}
