@@ -1,138 +1,121 @@
 /**
- * Jobs from queues with an engine that answers at once: the rate of the runner beside that of HTTP requests, and the
- * time until a stopping worker has returned its jobs.
+ * Jobs from queues with an engine that answers at once: the rate of the runner and the time of one job beside
+ * those of HTTP requests, and the time until a stopping worker has returned its jobs.
  */
-import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
-import { jetstream, jetstreamManager } from "@nats-io/jetstream";
-import { connect } from "@nats-io/transport-node";
-import { Queue } from "bullmq";
 import { Agent, request } from "undici";
 
 import { prepareLine } from "../../functions/batch/answer-line.ts";
 import { WorkWindow } from "../../functions/batch/work-window.ts";
 import { JobRunner } from "../../functions/jobs/job-runner.ts";
 import type { JobSource } from "../../functions/jobs/job-source.ts";
-import { createNatsJobSource } from "../../functions/jobs/sources/nats-job-source.ts";
-import { createRedisJobSource } from "../../functions/jobs/sources/redis-job-source.ts";
-import { createSqsJobSource } from "../../functions/jobs/sources/sqs-job-source.ts";
+import { readJobSource } from "../../functions/jobs/sources/job-sources.ts";
 import { createLogger } from "../../functions/logger.ts";
 import { createMetrics } from "../../functions/metrics.ts";
+import { loadConfig } from "../../functions/settings/config.ts";
+import {
+  createBullQueue,
+  createNatsQueue,
+  createPubSubJobs,
+  createRabbitQueue,
+  createSqsJobs,
+} from "../support/job-queues.ts";
+import type { FilledQueue } from "../support/job-queues.ts";
 import { startNatsServer } from "../support/nats-server.ts";
+import { startPubSubServer } from "../support/pubsub-server.ts";
+import { startRabbitMqServer } from "../support/rabbitmq-server.ts";
 import { startRedisServer } from "../support/redis-server.ts";
 import { startS3Server } from "../support/s3-server.ts";
 import { hang } from "../support/scripted-engine.ts";
 import type { Script } from "../support/scripted-engine.ts";
-import { createSqsQueue } from "../support/sqs-queue.ts";
 import { createTestApp, serveApp } from "../support/test-app.ts";
 import { median, plainFigure, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 
 const numJobs = 1000;
 /** The server of the tests answers a few dozen calls a second. */
-const numJobsOfSqs = 100;
+const numJobsOfMoto = 100;
+/** Jobs and requests whose time is measured one by one. */
+const numAlone = 40;
 const numConcurrent = 32;
 const leaseMs = 60_000;
 const job = { prompt: "a", max_tokens: 1 };
+const logger = createLogger({ level: "error", write: (line) => process.stderr.write(line) });
+const { runpod } = loadConfig({}).jobs;
 
 interface BenchQueue {
   readonly name: string;
   readonly numJobs: number;
-  readonly open: () => Promise<JobSource>;
-  readonly fill: (numJobs: number) => Promise<void>;
-  readonly close: () => Promise<void>;
+  readonly create: () => Promise<FilledQueue>;
 }
 
 /** @param rounds How often each side is measured, alternately. */
 export async function benchJobs(rounds: number): Promise<Figure[]> {
-  const [redis, nats, aws] = await Promise.all([startRedisServer(), startNatsServer(), startS3Server()]);
+  const [redis, nats, rabbit, aws, pubSub] = await Promise.all([
+    startRedisServer(),
+    startNatsServer(),
+    startRabbitMqServer(),
+    startS3Server(),
+    startPubSubServer(),
+  ]);
   process.env.AWS_ACCESS_KEY_ID = "test";
   process.env.AWS_SECRET_ACCESS_KEY = "test";
-  const makers = [() => redisQueue(redis.url), () => natsQueue(nats.address), () => sqsQueue(aws.endpoint)];
+  const queues: readonly BenchQueue[] = [
+    { name: "BullMQ", numJobs, create: () => createBullQueue(redis) },
+    { name: "NATS", numJobs, create: () => createNatsQueue(nats) },
+    { name: "RabbitMQ", numJobs, create: () => createRabbitQueue(rabbit) },
+    { name: "SQS (moto)", numJobs: numJobsOfMoto, create: () => createSqsJobs(aws) },
+    { name: "Pub/Sub (the tests' server)", numJobs, create: () => createPubSubJobs(pubSub) },
+  ];
   const figures: Figure[] = [];
   try {
-    for (const make of makers) {
+    for (const { name, numJobs: count, create } of queues) {
       const rates: number[] = [];
       const httpRates: number[] = [];
+      const latencies: number[] = [];
+      const httpLatencies: number[] = [];
       const returns: number[] = [];
-      let name = "";
       for (let round = 0; round < rounds; round++) {
-        const queue = await make();
-        name = queue.name;
+        await using queue = await create();
         reportProgress(`jobs of ${name}, round ${round + 1} of ${rounds}`);
-        httpRates.push(await measureHttp());
-        rates.push(await measureJobs(queue));
+        const http = await measureHttp();
+        httpRates.push(http.rate);
+        httpLatencies.push(http.latencyMs);
+        rates.push(await measureJobs(queue, count));
+        latencies.push(await measureLatency(queue));
         returns.push(await measureReturn(queue));
-        await queue.close();
       }
       figures.push(
-        compare(`jobs of ${name} / HTTP requests, ${numConcurrent} at once`, rates, httpRates),
+        compare(`jobs of ${name} / HTTP requests, ${numConcurrent} at once`, "1/s", rates, httpRates),
+        compare(`${name}: one job, from sending to done / one HTTP request`, "ms", latencies, httpLatencies),
         plainFigure(`${name}: from the stop until ${numConcurrent} jobs are returned`, "ms", returns),
       );
     }
   } finally {
     await redis.kill();
-    await nats[Symbol.asyncDispose]();
+    for (const server of [nats, rabbit, pubSub]) await server[Symbol.asyncDispose]();
     await aws.stop();
   }
   return figures;
 }
 
-function compare(name: string, ours: readonly number[], theirs: readonly number[]): Figure {
+function compare(name: string, unit: string, ours: readonly number[], theirs: readonly number[]): Figure {
   const ratio = median(ours.map((rate, round) => rate / theirs[round]!));
   const rounds = { ours, theirs };
-  return { name, unit: "1/s", ours: median(ours), theirs: median(theirs), ratio, target: null, reached: null, rounds };
+  return { name, unit, ours: median(ours), theirs: median(theirs), ratio, target: null, reached: null, rounds };
 }
 
-async function redisQueue(url: string): Promise<BenchQueue> {
-  const name = randomUUID();
-  const queue = new Queue(name, { connection: { url } });
-  return {
-    name: "BullMQ",
-    numJobs,
-    open: async () => createRedisJobSource({ url, queue: name, prefix: "bull", leaseMs }),
-    async fill(count) {
-      await queue.addBulk(Array.from({ length: count }, () => ({ name: "job", data: job })));
-    },
-    close: () => queue.close(),
-  };
-}
+const open = (queue: FilledQueue): Promise<JobSource> =>
+  readJobSource(
+    queue.address,
+    runpod,
+  )({ leaseMs, maxNumDeliveries: 5, awsRegion: "us-east-1", listModels: () => ({}), logger });
 
-async function natsQueue(server: string): Promise<BenchQueue> {
-  const stream = randomUUID();
-  const connection = await connect({ servers: server });
-  await (await jetstreamManager(connection)).streams.add({ name: stream, subjects: [stream] });
-  const client = jetstream(connection);
-  const options = { server, user: null, tls: false, stream, consumer: "workers", deadLetterSubject: null, leaseMs };
-  return {
-    name: "NATS",
-    numJobs,
-    open: () => createNatsJobSource(options),
-    async fill(count) {
-      await Promise.all(Array.from({ length: count }, () => client.publish(stream, JSON.stringify(job))));
-    },
-    close: () => connection.close(),
-  };
-}
+const fill = (queue: FilledQueue, count: number): Promise<void> =>
+  queue.send(Array.from({ length: count }, () => JSON.stringify(job)));
 
-async function sqsQueue(endpoint: string): Promise<BenchQueue> {
-  const queue = await createSqsQueue(endpoint, randomUUID());
-  return {
-    name: "SQS (moto)",
-    numJobs: numJobsOfSqs,
-    open: async () => createSqsJobSource({ queueUrl: queue.url, region: "us-east-1", leaseMs }),
-    async fill(count) {
-      for (let start = 0; start < count; start += numConcurrent) {
-        const size = Math.min(numConcurrent, count - start);
-        await Promise.all(Array.from({ length: size }, () => queue.send(JSON.stringify(job))));
-      }
-    },
-    async close() {},
-  };
-}
-
-/** Requests per second. */
-async function measureHttp(): Promise<number> {
+/** Requests per second, many at once, and the median time of a request alone. */
+async function measureHttp(): Promise<{ readonly rate: number; readonly latencyMs: number }> {
   await using served = await serveApp(createTestApp());
   const dispatcher = new Agent({ connections: numConcurrent });
   const post = async (): Promise<void> => {
@@ -151,29 +134,55 @@ async function measureHttp(): Promise<number> {
   };
   await Promise.all(Array.from({ length: numConcurrent }, sender));
   const seconds = (performance.now() - startMs) / 1000;
+  const latencyMs = await medianTime(post);
   await dispatcher.close();
-  return numJobs / seconds;
+  return { rate: numJobs / seconds, latencyMs };
+}
+
+/** Median milliseconds of one call after the other. */
+async function medianTime(call: () => Promise<void>): Promise<number> {
+  const times: number[] = [];
+  for (let n = 0; n < numAlone; n++) {
+    const startMs = performance.now();
+    await call();
+    times.push(performance.now() - startMs);
+  }
+  return median(times);
 }
 
 /** Jobs per second. */
-async function measureJobs(queue: BenchQueue): Promise<number> {
-  await queue.fill(queue.numJobs);
+async function measureJobs(queue: FilledQueue, count: number): Promise<number> {
+  await fill(queue, count);
   const done = Promise.withResolvers<void>();
   let numDone = 0;
   const { runner } = await createRunner(queue, ["a"], () => {
-    if (++numDone === queue.numJobs) done.resolve();
+    if (++numDone === count) done.resolve();
   });
   const startMs = performance.now();
   runner.start();
   await done.promise;
   const seconds = (performance.now() - startMs) / 1000;
   await runner.close();
-  return queue.numJobs / seconds;
+  return count / seconds;
+}
+
+/** Milliseconds from the sending of a job to an idle worker until the queue has its end. */
+async function measureLatency(queue: FilledQueue): Promise<number> {
+  let done = Promise.withResolvers<void>();
+  const { runner } = await createRunner(queue, ["a"], () => done.resolve());
+  runner.start();
+  const latencyMs = await medianTime(async () => {
+    done = Promise.withResolvers<void>();
+    await fill(queue, 1);
+    await done.promise;
+  });
+  await runner.close();
+  return latencyMs;
 }
 
 /** Milliseconds. */
-async function measureReturn(queue: BenchQueue): Promise<number> {
-  await queue.fill(numConcurrent);
+async function measureReturn(queue: FilledQueue): Promise<number> {
+  await fill(queue, numConcurrent);
   const { runner, app } = await createRunner(queue, [hang], () => {});
   runner.start();
   while (app.engine.numRunning < numConcurrent) await sleep(10);
@@ -184,9 +193,8 @@ async function measureReturn(queue: BenchQueue): Promise<number> {
   return milliseconds;
 }
 
-async function createRunner(queue: BenchQueue, script: Script, onOutcome: () => void) {
+async function createRunner(queue: FilledQueue, script: Script, onOutcome: () => void) {
   const app = createTestApp({ script });
-  const logger = createLogger({ level: "error", write: (line) => process.stderr.write(line) });
   const answer = {
     service: app.service,
     engine: app.engine,
@@ -196,7 +204,7 @@ async function createRunner(queue: BenchQueue, script: Script, onOutcome: () => 
     tenant: "",
   };
   const runner = new JobRunner({
-    source: await queue.open(),
+    source: await open(queue),
     sinks: [],
     openTargets: () => [],
     prepareLine: (line) => prepareLine(line, answer),

@@ -8,9 +8,9 @@ import type { AddressInfo } from "node:net";
 /**
  * `hold` accepts the request and does not answer until `release`, which then forwards it, like a server that was
  * paused. `stall` forwards the request and passes on only the first bytes of the answer's body. `lose` forwards it, and
- * answers as if it had been rejected.
+ * answers as if it had been rejected. `expire` rejects the credentials.
  */
-export type Fate = "forward" | "refuse" | "hold" | "stall" | "lose";
+export type Fate = "forward" | "refuse" | "hold" | "stall" | "lose" | "expire";
 
 export interface ProxiedRequest {
   readonly method: string;
@@ -30,6 +30,7 @@ export interface FaultProxy extends AsyncDisposable {
 
 /** Bytes of a stalling answer that are passed on. */
 const NUM_STALLED_BYTES = 1000;
+const EXPIRY = "<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>";
 const REFUSAL = "<Error><Code>ServiceUnavailable</Code><Message>Reduce your request rate.</Message></Error>";
 
 export async function startFaultProxy(target: string): Promise<FaultProxy> {
@@ -73,6 +74,8 @@ export async function startFaultProxy(target: string): Promise<FaultProxy> {
         return;
       case "refuse":
         return refuse(outgoing);
+      case "expire":
+        return void outgoing.writeHead(400, { "content-type": "application/xml" }).end(EXPIRY);
     }
   };
   const server = createServer((incoming, outgoing) => void answer(incoming, outgoing));

@@ -25,7 +25,8 @@ export interface ServerProcess {
   kill(): Promise<void>;
 }
 
-const startTimeoutMs = 60_000;
+/** Far above what a start takes, also on a busy machine: RabbitMQ is the slowest. */
+const startTimeoutMs = 240_000;
 
 export async function startServerProcess(server: ServerProgram): Promise<ServerProcess> {
   const { program, args, environment = process.env } = server;
