@@ -15,6 +15,7 @@ import { buildModel } from "./models/build-model.ts";
 import type { BuiltModel } from "./models/built-model.ts";
 import { resolveKvLayout, resolveKvPrecision } from "./models/kv-layout.ts";
 import { sampleText } from "./models/kv-steps/sample-text.ts";
+import { resolvePromptDtype } from "./models/precision.ts";
 import { MultiModalCaches } from "./multimodal/caches/multimodal-caches.ts";
 import { openModel } from "./open-model.ts";
 import { machineMemoryBytes } from "./runtime/machine-memory.ts";
@@ -74,6 +75,7 @@ export async function loadModel(
   const numThreads = config.numThreads ?? numUsableCores();
   const kvLayout = resolveKvLayout(config, checkpoint);
   const kvPrecision = resolveKvPrecision(config, kvLayout, checkpoint);
+  const widensPrompts = resolvePromptDtype(config, kvLayout, checkpoint, machineMemoryBytes());
   const loadingTokenizer = opened.loadTokenizer();
   const sampleTokens = async (): Promise<number[]> =>
     (await (await loadingTokenizer).encode(sampleText, { addSpecialTokens: true, signal })) ?? [];
@@ -87,6 +89,7 @@ export async function loadModel(
       definition,
       kvLayout,
       kvPrecision,
+      widensPrompts,
       sampleTokens,
       numThreads,
       signal,

@@ -16,6 +16,9 @@ export type DtypeName = (typeof dtypeNames)[number];
 export const kvCacheDtypeNames = ["auto", "model", "int8"] as const;
 export type KvCacheDtypeName = (typeof kvCacheDtypeNames)[number];
 
+export const promptDtypeNames = ["auto", "model", "int8"] as const;
+export type PromptDtypeName = (typeof promptDtypeNames)[number];
+
 export const kvLayoutNames = ["auto", "slots", "paged"] as const;
 export type KvLayoutName = (typeof kvLayoutNames)[number];
 
@@ -91,6 +94,11 @@ export interface EngineConfig {
   readonly maxNumSequences: number;
   /** Default `auto`. */
   readonly kvLayout?: KvLayoutName;
+  /**
+   * Weights with which prompts are computed: `model` are those of newest tokens; `int8` stand beside 4-bit weights on the
+   * CPU. Default `auto`.
+   */
+  readonly promptDtype?: PromptDtypeName;
   /**
    * Type of keys and values: `model` is that of the activations; `int8` takes a quarter of float32's memory, on the CPU
    * with slots. Default `auto`.

@@ -48,6 +48,7 @@ export type LoadingSetting =
   | "cacheFolder"
   | "hubCacheFolder"
   | "chatTemplate"
+  | "promptDtype"
   | "kvCacheDtype"
   | "maxModelLen"
   | "maxNumBatchedTokens";

@@ -3,35 +3,65 @@ import { standardDomain, type GraphBuilder, type ValuePerElement } from "./graph
 import { checkElementType, checkShape, nodeError } from "./node-checks.ts";
 import { describeValue, sameShape, type Value } from "./value.ts";
 
+/** Two ways to compute the same values, in the same order, of the same types and shapes. */
 export interface Alternatives {
-  readonly names: readonly string[];
   /** bool []. */
   readonly condition: Value;
   /** Computes the values where the condition is true. */
   readonly chosen: () => readonly Value[];
-  /** Computes values of the same types and shapes where it is false. */
+  /** Computes them where it is false. */
   readonly other: () => readonly Value[];
 }
 
 /**
  * The values of one of two branches, under `names`. A branch that is not computed costs nothing; the node itself takes
- * one to two microseconds. An output that is bound to memory of the caller's is written there by the branch itself, so a
- * node that works in place may be in a branch.
+ * some microseconds. An output that is bound to memory of the caller's is written there by the branch itself, so a node
+ * that works in place may be in a branch.
  */
 export function choose<const Names extends readonly string[]>(
   graph: GraphBuilder,
   name: string,
-  { names, condition, chosen, other }: Alternatives & { readonly names: Names },
+  { names, ...alternatives }: Alternatives & { readonly names: Names },
 ): ValuePerElement<Names> {
+  return addChoice(graph, name, names, alternatives) as ValuePerElement<Names>;
+}
+
+/** Two graphs with the same outputs, which become those of the whole graph. Both name them with `GraphBuilder.output`. */
+export function chooseGraph(
+  graph: GraphBuilder,
+  name: string,
+  {
+    condition,
+    chosen,
+    other,
+  }: { readonly [Part in keyof Alternatives]: Part extends "condition" ? Value : () => void },
+): void {
+  const naming = (build: () => void) => (): readonly Value[] => {
+    build();
+    return [];
+  };
+  const alternatives = { condition, chosen: naming(chosen), other: naming(other) };
+  for (const output of addChoice(graph, name, null, alternatives)) graph.output(output);
+}
+
+/** @param names Null for the names that the outputs have in the branches. */
+function addChoice(
+  graph: GraphBuilder,
+  name: string,
+  names: readonly string[] | null,
+  { condition, chosen, other }: Alternatives,
+): readonly Value[] {
   const node = { name, operator: "If" };
   checkElementType(node, condition, "bool");
   checkShape(node, condition, []);
   const thenBranch = graph.branch(`${name}.then`, chosen);
   const elseBranch = graph.branch(`${name}.else`, other);
-  const outputs = names.map((output, index) => {
+  const outputNames = names ?? thenBranch.outputs.map((output) => output.name);
+  const outputs = outputNames.map((output, index) => {
     const [left, right] = [thenBranch.outputs[index], elseBranch.outputs[index]];
     if (left === undefined || right === undefined) throw nodeError(node, `a branch lacks the output ${output}.`);
-    if (left.elementType !== right.elementType || !sameShape(left.shape, right.shape)) {
+    const isSame = left.elementType === right.elementType && sameShape(left.shape, right.shape);
+    if (!isSame || (names === null && left.name !== right.name)) {
       throw nodeError(node, `the branches compute ${describeValue(left)} and ${describeValue(right)}.`);
     }
     return { name: output, elementType: left.elementType, shape: left.shape };
@@ -45,5 +75,5 @@ export function choose<const Names extends readonly string[]>(
       else_branch: { kind: "graph", value: elseBranch },
     },
     outputs,
-  }) as ValuePerElement<Names>;
+  });
 }

@@ -66,9 +66,10 @@ export class GraphBuilder {
   #nodes: NodeDefinition[] = [];
   #opset = OLDEST_OPSET;
   readonly #initializers: TensorProto[] = [];
+  readonly #tensors = new Map<string, { readonly stored: StoredTensor; readonly value: Value }>();
   #externalBytes = 0;
-  readonly #inputs: ValueInfoProto[] = [];
-  readonly #outputs: Value[] = [];
+  readonly #inputs = new Map<string, ValueInfoProto>();
+  #outputs: Value[] = [];
   readonly #values = new Map<string, Value>();
 
   constructor(name: string) {
@@ -95,9 +96,12 @@ export class GraphBuilder {
     return this.#externalBytes;
   }
 
+  /** Branches may name the same input. */
   input(name: string, elementType: ValueElementType, shape: Shape): Value {
+    const known = this.#inputs.has(name) ? this.#values.get(name) : undefined;
+    if (known?.elementType === elementType && sameShape(known.shape, shape)) return known;
     const value = this.#define({ name, elementType, shape }, `input ${name}`);
-    this.#inputs.push(toValueInfo(value));
+    this.#inputs.set(name, toValueInfo(value));
     return value;
   }
 
@@ -124,10 +128,15 @@ export class GraphBuilder {
 
   /**
    * A tensor in a separate file, which ONNX Runtime maps. Its location is written relative to the root of the file
-   * system: see `external-data.ts`.
+   * system: see `external-data.ts`. Branches may name the same tensor, which is stored once.
    */
   externalTensor(name: string, stored: StoredTensor, shape: readonly number[] = stored.shape): Value {
+    const known = this.#tensors.get(name);
+    if (known !== undefined && known.stored.file === stored.file && known.stored.byteOffset === stored.byteOffset) {
+      return known.value;
+    }
     const value = this.#define({ name, elementType: stored.elementType, shape }, `initializer ${name}`);
+    this.#tensors.set(name, { stored, value });
     this.#externalBytes += stored.byteLength;
     this.#initializers.push({
       name,
@@ -162,19 +171,24 @@ export class GraphBuilder {
   /**
    * The nodes that `build` adds and the values that it returns, as a graph of their own. The graph around it cannot read
    * its values; its constants, tensors and inputs belong to the graph around it.
+   *
+   * @param build Returns the outputs of the branch, in addition to those that it names with `output`.
    */
   branch(name: string, build: () => readonly Value[]): Branch {
-    const outer = this.#nodes;
+    const outer = { nodes: this.#nodes, outputs: this.#outputs };
     const nodes: NodeDefinition[] = [];
     this.#nodes = nodes;
+    this.#outputs = [];
     try {
-      const outputs = build();
+      const returned = build();
+      const outputs = [...this.#outputs, ...returned];
       const made = new Set(nodes.flatMap((node) => node.outputs));
       const foreign = outputs.find((output) => !made.has(output));
       if (foreign === undefined) return { name, nodes, outputs };
       throw new EngineError("internal", `Branch ${name} returns ${describeValue(foreign)}, which it does not compute.`);
     } finally {
-      this.#nodes = outer;
+      this.#nodes = outer.nodes;
+      this.#outputs = outer.outputs;
       for (const { outputs } of nodes) for (const output of outputs) this.#values.delete(output.name);
     }
   }
@@ -190,9 +204,9 @@ export class GraphBuilder {
       ],
       graph: {
         name: this.#name,
-        node: this.#nodes.map(toNode),
+        node: this.#nodes.map((node) => toNode(node, asNamed)),
         initializer: this.#initializers,
-        input: this.#inputs,
+        input: [...this.#inputs.values()],
         output: this.#outputs.map(toValueInfo),
       },
     });
@@ -217,22 +231,35 @@ function toValueInfo(value: Value): ValueInfoProto {
   return { name: value.name, type: { tensorType: { elemType: onnxDataTypes[value.elementType], shape: { dim } } } };
 }
 
-function toNode({ name, operator, domain, inputs, outputs, attributes = {} }: NodeDefinition): NodeProto {
+/** Names of the values of a branch, by their names in the builder, which the graph around it may use too. */
+type Renaming = ReadonlyMap<string, string>;
+
+const asNamed: Renaming = new Map();
+
+function toNode(definition: NodeDefinition, renaming: Renaming): NodeProto {
+  const { name, operator, domain, inputs, outputs, attributes = {} } = definition;
+  const nameOf = (value: Value | null): string => (value === null ? "" : (renaming.get(value.name) ?? value.name));
   return {
     name,
     opType: operator,
     domain,
-    input: inputs.map((input) => input?.name ?? ""),
-    output: outputs.map((output) => output.name),
-    attribute: Object.entries(attributes).map(([key, value]) => toAttribute(key, value)),
+    input: inputs.map(nameOf),
+    output: outputs.map(nameOf),
+    attribute: Object.entries(attributes).map(([key, value]) => toAttribute(key, value, renaming)),
   };
 }
 
-function toGraph({ name, nodes, outputs }: Branch): GraphProto {
-  return { name, node: nodes.map(toNode), initializer: [], input: [], output: outputs.map(toValueInfo) };
+function toGraph({ name, nodes, outputs }: Branch, outer: Renaming): GraphProto {
+  const renaming = new Map(outer);
+  for (const node of nodes) {
+    for (const output of node.outputs) if (output.name !== "") renaming.set(output.name, `${name}/${output.name}`);
+  }
+  const toOutput = (output: Value): ValueInfoProto => toValueInfo({ ...output, name: renaming.get(output.name)! });
+  const node = nodes.map((each) => toNode(each, renaming));
+  return { name, node, initializer: [], input: [], output: outputs.map(toOutput) };
 }
 
-function toAttribute(name: string, attribute: AttributeValue): AttributeProto {
+function toAttribute(name: string, attribute: AttributeValue, renaming: Renaming): AttributeProto {
   switch (attribute.kind) {
     case "int":
       return { name, type: onnxAttributeTypes.int, i: attribute.value };
@@ -243,7 +270,7 @@ function toAttribute(name: string, attribute: AttributeValue): AttributeProto {
     case "string":
       return { name, type: onnxAttributeTypes.string, s: new TextEncoder().encode(attribute.value) };
     case "graph":
-      return { name, type: onnxAttributeTypes.graph, g: toGraph(attribute.value) };
+      return { name, type: onnxAttributeTypes.graph, g: toGraph(attribute.value, renaming) };
   }
   return attribute satisfies never;
 }

@@ -10,6 +10,7 @@ import type { MemoryPlan, KvShape } from "../kv/memory-plan.ts";
 import { blockCapacity, planBlocks } from "../kv/plan-blocks.ts";
 import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
+import { resolvePromptDtype } from "../models/precision.ts";
 import type { VisionPart } from "../models/vision-parts.ts";
 import { openModel } from "../open-model.ts";
 import { keepWasmCode } from "../runtime/keep-wasm-code.ts";
@@ -88,6 +89,7 @@ export async function inspectCheckpoint(
       definition: opened.definition,
       kvLayout: layout,
       kvPrecision: resolveKvPrecision(config, layout, checkpoint),
+      widensPrompts: resolvePromptDtype(config, layout, checkpoint, machineMemoryBytes()),
       signal,
     });
   const { architecture } = definition;

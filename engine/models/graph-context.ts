@@ -12,6 +12,11 @@ export interface Precision {
   readonly activations: "float32" | "float16" | "bfloat16";
   /** Format of the decoder's linear layers. */
   readonly linear: WeightFormat;
+  /**
+   * Format of the same layers where prompts are computed, another object than all other formats. Default: they are
+   * computed like newest tokens.
+   */
+  readonly prompts?: WeightFormat;
   /** Format of the projection onto the vocabulary. */
   readonly head: WeightFormat;
   /** Format of the vision tower's and the projector's linear layers. */
@@ -31,6 +36,8 @@ export type KvPrecision =
 /** Number of rows whose logits are computed, in graphs with logits. */
 export const logitRows = "R";
 
+export type RunKind = "any" | "chunk" | "newest";
+
 export interface GraphContext {
   readonly graph: GraphBuilder;
   readonly weights: WeightSource;
@@ -42,6 +49,11 @@ export interface GraphContext {
   /** How the decoder's KV cache lies in memory; nothing else depends on it. */
   readonly kvLayout: KvLayout;
   readonly kvPrecision: KvPrecision;
+  /**
+   * Which runs the graph computes: chunks of prompts, the newest token of each sequence, or any. A graph for any run may
+   * have branches for the two.
+   */
+  readonly runKind: RunKind;
   /** Filled by `linear.ts`: zero points of quantised activations, shared by all layers over the same tokens. */
   readonly zeroPointsByTokens: Map<Dimension, Value>;
   /** Sizes that may be 0 at run time. */
@@ -53,9 +65,9 @@ export function createGraphContext(
   from: Pick<GraphContext, "weights" | "precision" | "device" | "kvLayout"> &
     Partial<Pick<GraphContext, "projectorPrecision" | "kvPrecision">>,
 ): GraphContext {
-  const graph = new GraphBuilder(name);
   return {
-    graph,
+    graph: new GraphBuilder(name),
+    runKind: "any",
     projectorPrecision: from.precision,
     kvPrecision: { kind: "activations" },
     ...from,

@@ -95,8 +95,10 @@ function project(
   const { graph, weights, precision, device } = context;
   const outFeatures = layers.reduce((sum, layer) => sum + layer.outFeatures, 0);
   const { inFeatures, hasBias, storedShape } = layers[0]!;
+  // Another form of the same weights, for prompts.
+  const storedName = format === precision.prompts ? `${weightName}.prompts` : weightName;
   const { weight, scales, zeroPoints } = weights.prepared({
-    name: `${weightName}.weight`,
+    name: `${storedName}.weight`,
     sources: layers.map((layer) => `${layer.name}.weight`),
     shape: storedShape ?? [outFeatures, inFeatures],
     format,
@@ -111,18 +113,18 @@ function project(
 
   switch (format.kind) {
     case "plain": {
-      const weightValue = graph.externalTensor(`${weightName}.weight`, weight, [outFeatures, inFeatures]);
+      const weightValue = graph.externalTensor(`${storedName}.weight`, weight, [outFeatures, inFeatures]);
       return gemm(graph, outputName, input, weightValue, bias);
     }
     case "blockwise":
     case "stored-blocks": {
       invariant(scales !== null, "block-wise weights have scales");
-      const storedScales = graph.externalTensor(`${weightName}.scales`, scales);
+      const storedScales = graph.externalTensor(`${storedName}.scales`, scales);
       const quantised = {
-        weight: graph.externalTensor(`${weightName}.weight`, weight),
+        weight: graph.externalTensor(`${storedName}.weight`, weight),
         // ONNX Runtime converts them once, when it loads the graph.
         scales: cast(graph, `${weightName}.scales.cast`, storedScales, precision.activations),
-        zeroPoints: zeroPoints && graph.externalTensor(`${weightName}.zero_points`, zeroPoints),
+        zeroPoints: zeroPoints && graph.externalTensor(`${storedName}.zero_points`, zeroPoints),
         bits: format.bits,
         blockSize: format.blockSize,
       };
@@ -138,8 +140,8 @@ function project(
       invariant(scales !== null, "int8 weights have scales");
       const productName = bias === null ? outputName : `${outputName}.unbiased`;
       const product = int8Product(context, productName, input, {
-        weight: graph.externalTensor(`${weightName}.weight`, weight),
-        scales: graph.externalTensor(`${weightName}.scales`, scales),
+        weight: graph.externalTensor(`${storedName}.weight`, weight),
+        scales: graph.externalTensor(`${storedName}.scales`, scales),
       });
       return bias === null ? product : add(graph, outputName, product, bias);
     }

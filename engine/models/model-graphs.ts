@@ -1,8 +1,10 @@
 /** Combines a checkpoint's configuration with the settings and provides its graphs, before any weight is prepared. */
 import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
+import { chooseGraph } from "../graph/control-flow-ops.ts";
 import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import type { KvElementType, KvLayout } from "./built-model.ts";
+import { isChunk } from "./decoder-graph/run-kinds.ts";
 import { createGraphContext, type GraphContext, type KvPrecision, type Precision } from "./graph-context.ts";
 import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
 import { keepsIntegers, precisionOf, resolveDtype, type ResolvedDtype } from "./precision.ts";
@@ -20,6 +22,8 @@ export interface GraphOptions extends VisionPartSettings {
   readonly maxModelLen: number | null;
   /** Default: slots. */
   readonly kvLayout?: KvLayout;
+  /** Whether 4-bit weights have 8-bit ones beside them for prompts. Default false. */
+  readonly widensPrompts?: boolean;
   /** Default: the activations' type. */
   readonly kvPrecision?: KvPrecision;
   /** Default: that of the architecture. */
@@ -53,7 +57,10 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
   checkKvLayout(kvLayout, device);
   const dtype = resolveDtype({ dtype: options.dtype, device, config });
   const isKept = keepsIntegers({ dtype: options.dtype, config });
-  const precision: Precision = { ...precisionOf(dtype, device), ...(isKept && { keepsIntegers: true }) };
+  const precision: Precision = {
+    ...precisionOf(dtype, device, options.widensPrompts),
+    ...(isKept && { keepsIntegers: true }),
+  };
   const { definition = findModelDefinition(config) } = options;
   const model = definition.configure(withoutQuantisation(config));
   if (model.decoder.recurrent !== undefined) checkRecurrentDevice(definition.architecture, device);
@@ -70,7 +77,19 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
     kvElementType: kvPrecision.kind === "int8" ? "int8" : precision.activations,
     buildDecoder(weights) {
       const context = createGraphContext("decoder", { weights, precision, device, kvLayout, kvPrecision });
-      model.buildDecoder(context, length);
+      const { prompts } = precision;
+      if (prompts === undefined) model.buildDecoder(context, length);
+      else {
+        chooseGraph(context.graph, "runs", {
+          condition: isChunk(context),
+          chosen: () =>
+            model.buildDecoder(
+              ofRuns(context, { runKind: "chunk", precision: { ...precision, linear: prompts } }),
+              length,
+            ),
+          other: () => model.buildDecoder(ofRuns(context, { runKind: "newest" }), length),
+        });
+      }
       return context;
     },
     buildVisionEncoder(weights) {
@@ -87,6 +106,11 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
       return context;
     },
   };
+}
+
+/** The context of a branch. A branch keeps its values to itself. */
+function ofRuns(context: GraphContext, own: Partial<Pick<GraphContext, "runKind" | "precision">>): GraphContext {
+  return { ...context, ...own, zeroPointsByTokens: new Map() };
 }
 
 /** The recurrent layers of other devices are not held against transformers yet. */

@@ -1,10 +1,12 @@
 /** Maps the `dtype` setting to the precisions of a model. */
 import { z } from "zod";
 
-import type { DeviceName, DtypeName } from "../contract/config.ts";
+import type { DeviceName, DtypeName, PromptDtypeName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
+import type { Checkpoint } from "../weights/checkpoint.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import { readQuantisation } from "../weights/quantised/quantised-tensors.ts";
+import type { KvLayout } from "./built-model.ts";
 import type { Precision } from "./graph-context.ts";
 
 export type ResolvedDtype = Exclude<DtypeName, "auto">;
@@ -59,6 +61,43 @@ function automaticDtype(device: DeviceName, config: unknown): ResolvedDtype {
 
 const dtypeFields = z.looseObject({ dtype: z.unknown(), torch_dtype: z.unknown(), text_config: z.unknown() }).partial();
 
+export interface PromptSettings {
+  readonly dtype: DtypeName;
+  readonly device: DeviceName;
+  readonly promptDtype?: PromptDtypeName;
+}
+
+/** The share of the machine's memory that 8-bit weights for prompts take at most without being asked for. */
+const SHARE_FOR_PROMPTS = 1 / 8;
+
+/**
+ * Whether prompts are computed with 8-bit weights beside the 4-bit ones of newest tokens.
+ *
+ * @throws EngineError `invalid_configuration` if they are asked for where there are no 4-bit weights of Fovea's on the cpu.
+ */
+export function resolvePromptDtype(
+  { dtype, device, promptDtype = "auto" }: PromptSettings,
+  layout: KvLayout,
+  checkpoint: Pick<Checkpoint, "onnxFileNames" | "tensors">,
+  machineBytes: number,
+): boolean {
+  const isPossible =
+    dtype === "int4" && device === "cpu" && layout.kind === "slots" && checkpoint.onnxFileNames === null;
+  if (promptDtype === "model") return false;
+  if (promptDtype === "int8") {
+    if (isPossible) return true;
+    throw new EngineError(
+      "invalid_configuration",
+      "8-bit weights for prompts stand beside 4-bit ones: they are for dtype int4 on the cpu with KV slots. " +
+        'Choose the prompt dtype "model" or "auto".',
+      { setting: "promptDtype" },
+    );
+  }
+  let numWeights = 0;
+  for (const { shape } of checkpoint.tensors.values()) numWeights += shape.reduce((product, size) => product * size, 1);
+  return isPossible && numWeights <= machineBytes * SHARE_FOR_PROMPTS;
+}
+
 /** In transformers' format: `dtype`, or `torch_dtype` before version 5, for the whole model or only for its text model. */
 function storesBfloat16(config: unknown): boolean {
   const fields = dtypeFields.safeParse(config);
@@ -81,8 +120,11 @@ const bfloat16 = { kind: "plain", elementType: "bfloat16" } as const;
  * Blocks of 64 instead of 32 weights have an error of 9.0 instead of 8.1 % of normally distributed weights' norm
  * (llama.cpp's Q4_0, of the same size in bytes: 8.6 %), for a prefill that is 14 % faster. On cuda, the fused kernels
  * support only blocks of 32 and float16 activations.
+ *
+ * @param widensPrompts Whether prompts are computed with 8 bits where newest tokens are with 4: three to ten times as fast
+ *   on the CPU, for three times the memory of the weights.
  */
-export function precisionOf(dtype: ResolvedDtype, device: DeviceName): Precision {
+export function precisionOf(dtype: ResolvedDtype, device: DeviceName, widensPrompts = false): Precision {
   const isCpu = device === "cpu";
   const exact = isCpu ? float32 : float16;
   const activations = exact.elementType;
@@ -99,7 +141,7 @@ export function precisionOf(dtype: ResolvedDtype, device: DeviceName): Precision
     case "int8":
       return { activations, linear: int8, head: int8, vision: exact };
     case "int4":
-      return { activations, linear: int4, head: int8, vision: exact };
+      return { activations, linear: int4, head: int8, vision: exact, ...(widensPrompts && { prompts: { ...int8 } }) };
   }
   return dtype satisfies never;
 }

@@ -7,6 +7,7 @@ import {
   dtypeNames,
   kvCacheDtypeNames,
   kvLayoutNames,
+  promptDtypeNames,
 } from "../../engine/contract/config.ts";
 import { defaultEngineLimits } from "../../engine/contract/default-limits.ts";
 import { cacheSettings } from "./caches.ts";
@@ -87,6 +88,13 @@ export const engineSettings = {
     "KV_LAYOUT",
     oneOf(kvLayoutNames),
     "Layout of the KV cache: slots, paged (cpu, cuda), or auto, which is paged on cuda.",
+    { default: "auto" },
+  ),
+  promptDtype: setting(
+    "PROMPT_DTYPE",
+    oneOf(promptDtypeNames),
+    "Weights with which prompts are computed: model (those of DTYPE), int8 (beside int4 on cpu: faster prompts, three " +
+      "times the memory of the weights), or auto, which is int8 if they take at most an eighth of the memory.",
     { default: "auto" },
   ),
   kvCacheDtype: setting(

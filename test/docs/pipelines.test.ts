@@ -74,7 +74,10 @@ test("the tutorial's pipeline is checked, listed and answers about a picture", a
     });
     // A side of 26 pixels has 6 patches of 4.
     const tokens = { prompt_tokens_details: { multimodal_tokens: { image: 36 } } };
-    expect(await run(ask)).toMatchObject({ choices: [{ finish_reason: "length" }], usage: tokens });
+    expect(await run(ask)).toMatchObject({
+      choices: [{ finish_reason: expect.stringMatching(/^(length|stop)$/) }],
+      usage: tokens,
+    });
   } finally {
     service.kill("SIGTERM");
     await exited;

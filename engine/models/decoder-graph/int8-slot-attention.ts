@@ -9,29 +9,30 @@ import { invariant } from "../../contract/errors.ts";
 import { groupQueryAttention } from "../../graph/contrib-ops.ts";
 import { choose } from "../../graph/control-flow-ops.ts";
 import { quantizeLinearPerChannel, sliceBefore, tensorScatter } from "../../graph/kv-cache-ops.ts";
-import { less } from "../../graph/selection-ops.ts";
 import { cast, gatherRows, multiply, reshape, subtract, transpose, add } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import type { CachedAttention } from "./decoder-inputs.ts";
+import { isChunk } from "./run-kinds.ts";
 import { batch, length, pastTokens, presentTokens, tokens } from "./sizes.ts";
 import { attentionRotates, queryKeyValue, rotaryRows, type SlotValues } from "./slot-projections.ts";
 
-/** What a run computes: a chunk of one prompt, or one token of each sequence. */
-export interface Chunk {
-  /** bool []: whether sequences have more than one token in the run. */
-  readonly isChunk: Value;
+/** What attention takes that is the same in all layers. */
+export interface RunShape {
+  /** bool []: whether the run computes a chunk of a prompt; null if the graph computes one kind of runs. */
+  readonly isChunk: Value | null;
   /** int64 [B]: tokens of each sequence before the run. */
   readonly numPastTokens: Value;
 }
 
-export function chunkOf({ graph }: GraphContext, { inputShape, seqlensK }: SlotValues): Chunk {
+export function runShape(context: GraphContext, { inputShape, seqlensK }: SlotValues): RunShape {
+  const { graph } = context;
   const one = graph.constant("int64.scalar.1", "int64", [], [1]);
-  const numTokens = gatherRows(graph, "chunk.length", inputShape, one);
-  const last = cast(graph, "chunk.last", seqlensK, "int64");
+  const numTokens = gatherRows(graph, "run.length", inputShape, one);
+  const last = cast(graph, "run.last", seqlensK, "int64");
   return {
-    isChunk: less(graph, "chunk.is_chunk", one, numTokens),
-    numPastTokens: subtract(graph, "chunk.num_past", add(graph, "chunk.total", last, one), numTokens),
+    isChunk: context.runKind === "any" ? isChunk(context) : null,
+    numPastTokens: subtract(graph, "run.num_past", add(graph, "run.total", last, one), numTokens),
   };
 }
 
@@ -40,7 +41,7 @@ interface SlotCache {
   readonly pastKey: Value;
   readonly pastValue: Value;
   readonly headSink: Value | null;
-  readonly chunk: Chunk;
+  readonly run: RunShape;
 }
 
 interface Projections {
@@ -56,39 +57,40 @@ export function attendToInt8Cache(
   cache: SlotCache,
 ): ReturnType<typeof groupQueryAttention> {
   const { name, layer, rotary } = attention;
+  const { isChunk: condition } = cache.run;
   const steps = stepsOf(context, attention);
   const rotatesInside = attentionRotates(attention);
   // Computed here, because a branch keeps its values to itself.
   rotaryRows(context, values, rotary.rowOf);
   const rotated = rotatesInside ? null : queryKeyValue(context, values, attention, false);
-  const [output, presentKey, presentValue] = choose(context.graph, `${name}.chosen`, {
-    names: [`${name}.flat`, `present.${layer}.key`, `present.${layer}.value`],
-    condition: cache.chunk.isChunk,
-    chosen: () => {
-      const inner = { ...attention, name: `${name}.chunk` };
-      return attendToChunk(context, values, inner, {
-        ...cache,
-        steps,
-        projections: rotated ?? queryKeyValue(context, values, inner, false),
-      });
-    },
-    other: () => {
-      const inner = { ...attention, name: `${name}.newest` };
-      const attended = groupQueryAttention(context.graph, inner.name, {
-        ...inner,
-        ...cache,
-        ...(rotated ?? queryKeyValue(context, values, inner, true)),
-        rotary: rotatesInside ? rotary.tables : null,
-        kvScales: steps,
-        seqlensK: values.seqlensK,
-        totalSequenceLength: values.totalSequenceLength,
-        presentKeyName: `${inner.name}.present.key`,
-        presentValueName: `${inner.name}.present.value`,
-      });
-      return [flat(context, attention, inner.name, attended.output), attended.presentKey, attended.presentValue];
-    },
-  });
-  return { output, presentKey, presentValue };
+  const ofChunk = (): readonly Value[] =>
+    attendToChunk(context, values, attention, {
+      ...cache,
+      steps,
+      projections: rotated ?? queryKeyValue(context, values, attention, false),
+    });
+  const ofNewest = (): readonly Value[] => {
+    const attended = groupQueryAttention(context.graph, name, {
+      ...attention,
+      ...cache,
+      ...(rotated ?? queryKeyValue(context, values, attention, true)),
+      rotary: rotatesInside ? rotary.tables : null,
+      kvScales: steps,
+      seqlensK: values.seqlensK,
+      totalSequenceLength: values.totalSequenceLength,
+      presentKeyName: `present.${layer}.key`,
+      presentValueName: `present.${layer}.value`,
+    });
+    return [flat(context, attention, name, attended.output), attended.presentKey, attended.presentValue];
+  };
+  const names = [`${name}.flat`, `present.${layer}.key`, `present.${layer}.value`] as const;
+  const [output, presentKey, presentValue] =
+    condition === null
+      ? context.runKind === "chunk"
+        ? ofChunk()
+        : ofNewest()
+      : choose(context.graph, `${name}.run`, { names, condition, chosen: ofChunk, other: ofNewest });
+  return { output: output!, presentKey: presentKey!, presentValue: presentValue! };
 }
 
 /**
@@ -102,12 +104,12 @@ function attendToChunk(
   {
     projections: { query, key, value },
     steps,
-    chunk,
+    run,
     ...cache
   }: SlotCache & { readonly projections: Projections; readonly steps: { readonly key: Value; readonly value: Value } },
 ): readonly Value[] {
   const { graph } = context;
-  const { name, numKvHeads, headDim } = attention;
+  const { name, layer, numKvHeads, headDim } = attention;
   invariant(key !== null && value !== null, "a chunk's keys and values are separate");
   const throughCache = (
     part: "key" | "value",
@@ -117,16 +119,16 @@ function attendToChunk(
     const codes = quantizeLinearPerChannel(graph, `${name}.${part}.codes`, rows, steps[part]);
     const before = sliceBefore(graph, `${name}.${part}.past`, past, {
       axis: 2,
-      end: chunk.numPastTokens,
+      end: run.numPastTokens,
       size: pastTokens,
     });
     return {
       own: cast(graph, `${name}.${part}.own`, codes, "float32"),
       past: cast(graph, `${name}.${part}.past.floats`, before, "float32"),
-      present: tensorScatter(graph, `${name}.present.${part}`, {
+      present: tensorScatter(graph, `present.${layer}.${part}`, {
         cache: past,
         updates: byHead(context, `${name}.${part}.updates`, codes, numKvHeads, headDim),
-        starts: chunk.numPastTokens,
+        starts: run.numPastTokens,
       }),
     };
   };

@@ -7,7 +7,7 @@ import { logitRows, type GraphContext } from "../graph-context.ts";
 import { separate } from "../linear.ts";
 import type { CachedAttention, DecoderInputs } from "./decoder-inputs.ts";
 import { headWidths } from "./heads.ts";
-import { attendToInt8Cache, chunkOf, flat, type Chunk } from "./int8-slot-attention.ts";
+import { attendToInt8Cache, flat, runShape, type RunShape } from "./int8-slot-attention.ts";
 import { batch, cacheLength, imageTokens, length, tokens } from "./sizes.ts";
 import { attentionRotates, queryKeyValue, type SlotValues } from "./slot-projections.ts";
 import { createSlotRecurrence } from "./slot-recurrence.ts";
@@ -28,7 +28,7 @@ export function createSlotInputs(context: GraphContext): DecoderInputs {
     imagePositions: null,
     imageRows: null,
   };
-  const chunk = context.kvPrecision.kind === "int8" ? chunkOf(context, values) : null;
+  const run = context.kvPrecision.kind === "int8" ? runShape(context, values) : null;
   return {
     tokenIds: values.tokenIds,
     logitRows: graph.input("logit_rows", "int64", [logitRows]),
@@ -51,28 +51,28 @@ export function createSlotInputs(context: GraphContext): DecoderInputs {
         levels: others.map((updates, level) => place(`image_levels.${level}`, none, updates)),
       };
     },
-    attend: (attention) => attend(context, values, chunk, attention),
+    attend: (attention) => attend(context, values, run, attention),
     ...createSlotRecurrence(context, values),
   };
 }
 
-function attend(context: GraphContext, values: SlotValues, chunk: Chunk | null, attention: CachedAttention): Value {
+function attend(context: GraphContext, values: SlotValues, run: RunShape | null, attention: CachedAttention): Value {
   const { graph, precision, device } = context;
   const { layer, numHeads, numKvHeads, headDim } = attention;
-  const elementType = chunk === null ? precision.activations : "int8";
+  const elementType = run === null ? precision.activations : "int8";
   const past = (part: string): Value =>
     graph.input(`past.${layer}.${part}`, elementType, [batch, numKvHeads, cacheLength, headDim]);
   const cache = { pastKey: past("key"), pastValue: past("value") };
   const headSink = device === "cpu" ? emptySink(context, numHeads) : null;
   const { output, presentKey, presentValue } =
-    chunk === null
+    run === null
       ? attendToCache(context, values, attention, { ...cache, headSink })
-      : attendToInt8Cache(context, values, attention, { ...cache, headSink, chunk });
+      : attendToInt8Cache(context, values, attention, { ...cache, headSink, run });
   graph.output(presentKey);
   graph.output(presentValue);
   const { imagePositions } = values;
   if (attention.seesWholeImages !== true || imagePositions === null) return output;
-  if (chunk !== null) {
+  if (run !== null) {
     throw new EngineError(
       "invalid_configuration",
       "In this model the tokens of an image see each other, which an int8 KV cache does not support; set KV_CACHE_DTYPE to model or auto.",

@@ -12,6 +12,7 @@ export interface DirectBuildOptions {
   readonly maxModelLen?: number;
   readonly kvLayout?: KvLayout;
   readonly kvPrecision?: KvPrecision;
+  readonly widensPrompts?: boolean;
   readonly sampleTokens?: () => Promise<readonly number[]>;
   readonly signal?: AbortSignal;
 }
