@@ -11,7 +11,8 @@ import { floatTensor, writeCheckpoint, type SafetensorsTensor } from "../../../s
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 
 const outFeatures = 2336;
-const inFeatures = 96;
+// Rows of so many inputs are converted in three parts of 1024, 1024 and the rest.
+const inFeatures = 1024;
 const groupSize = 32;
 const numGroups = inFeatures / groupSize;
 
@@ -109,18 +110,22 @@ function float8Sample(): Sample {
   // Without the two codes of NaN.
   const codes = randomBytes(outFeatures * inFeatures, 5).map((code) => ((code & 0x7f) === 0x7f ? 0 : code));
   const blockRows = Math.ceil(outFeatures / 128);
-  const scales = scaleValues.slice(0, blockRows);
+  const blockColumns = inFeatures / 128;
+  const scales = scaleValues.slice(0, blockRows * blockColumns);
   return {
     config: { quant_method: "fp8", weight_block_size: [128, 128] },
     tensors: [
       { name: "m.weight", dtype: "F8_E4M3", shape: [outFeatures, inFeatures], bytes: codes },
-      floatTensor("m.weight_scale_inv", [blockRows, 1], scales),
+      floatTensor("m.weight_scale_inv", [blockRows, blockColumns], scales),
     ],
     element(row, column) {
       const code = codes[row * inFeatures + column]!;
       const [exponent, mantissa] = [(code >> 3) & 15, code & 7];
       const magnitude = exponent === 0 ? (mantissa / 8) * 2 ** -6 : (1 + mantissa / 8) * 2 ** (exponent - 7);
-      return (code >> 7 === 1 ? -magnitude : magnitude) * scales[Math.floor(row / 128)]!;
+      return (
+        (code >> 7 === 1 ? -magnitude : magnitude) *
+        scales[Math.floor(row / 128) * blockColumns + Math.floor(column / 128)]!
+      );
     },
   };
 }
