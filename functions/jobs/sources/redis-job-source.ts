@@ -3,7 +3,8 @@
  * value of a job is its result.
  */
 import { UnrecoverableError, Worker } from "bullmq";
-import type { Job } from "bullmq";
+import type { Job, RedisQueueBackend } from "bullmq";
+import type { Redis } from "ioredis";
 
 import { randomUuid } from "../../../engine/index.ts";
 import { readTraceContext } from "../../telemetry/trace-context.ts";
@@ -50,6 +51,18 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
     return opened;
   }
 
+  /**
+   * By the clock of Redis. `moveToDelayed` of the job takes that of this machine: if it were an hour fast, all other
+   * workers would leave the job for an hour.
+   */
+  async function delay(job: Job<unknown>, delayMs: number): Promise<void> {
+    const backend = job["backend"] as RedisQueueBackend;
+    const client = (await backend.client) as unknown as Pick<Redis, "time">;
+    const [seconds, microseconds] = await client.time();
+    const now = Number(seconds) * 1000 + Math.floor(Number(microseconds) / 1000);
+    await backend.moveToDelayed(job.id ?? "", now, delayMs, token, { skipAttempt: true });
+  }
+
   function toJob(job: Job<unknown>): LeasedJob {
     const id = job.id ?? "";
     return {
@@ -73,7 +86,7 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
       },
       async release(delayMs) {
         if (delayMs === 0) await job.moveToWait(token);
-        else await job.moveToDelayed(Date.now() + delayMs, token);
+        else await delay(job, delayMs);
       },
     };
   }

@@ -1,7 +1,7 @@
 /** Jobs from BullMQ. */
 import { randomUUID } from "node:crypto";
 import { Queue } from "bullmq";
-import { afterAll, beforeAll } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 
 import { createRedisJobSource } from "../../../../functions/jobs/sources/redis-job-source.ts";
 import { LEASE_MS, testJobSource } from "../../../contracts/job-source.ts";
@@ -34,4 +34,21 @@ testJobSource("BullMQ in Redis", async () => {
       return (await queue.getFailed()).map(({ data }) => JSON.stringify(data));
     },
   };
+});
+
+test("a job that a worker with a fast clock has released comes back in time", async () => {
+  const name = `jobs-${randomUUID()}`;
+  const queue = new Queue(name, { connection: { url: redis.url } });
+  queues.push(queue);
+  const open = () =>
+    createRedisJobSource({ url: redis.url, queue: name, prefix: "bull", leaseMs: LEASE_MS, waitSeconds: 1 });
+  const never = new AbortController().signal;
+  await queue.add("chat", { n: 0 });
+  const [fast, right] = [open(), open()];
+  const [job] = await fast.take(1, never);
+  vi.useFakeTimers({ toFake: ["Date"], now: Date.now() + 3_600_000 });
+  await job!.release(100);
+  vi.useRealTimers();
+  await expect.poll(async () => (await right.take(1, never)).map(({ id }) => id)).toEqual([job!.id]);
+  await Promise.all([fast.close(), right.close()]);
 });
