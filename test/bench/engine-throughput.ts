@@ -30,11 +30,18 @@ export function benchConfig(options: EngineBenchOptions): EngineConfig {
   };
 }
 
-export async function withEngine<Result>(
+export function withEngine<Result>(
   options: EngineBenchOptions,
   work: (engine: Engine) => Promise<Result>,
 ): Promise<Result> {
-  const engine = createEngine(benchConfig(options), { imageSources: [] });
+  return withEngineOf(benchConfig(options), work);
+}
+
+export async function withEngineOf<Result>(
+  config: EngineConfig,
+  work: (engine: Engine) => Promise<Result>,
+): Promise<Result> {
+  const engine = createEngine(config, { imageSources: [] });
   try {
     await engine.ready;
     return await work(engine);
