@@ -25,7 +25,7 @@ export interface LoadFigures {
 export type Send = (promptTokenIds: readonly number[], onTokens: (count: number) => void) => Promise<void>;
 
 /** Pseudo-random ids of ordinary tokens, so that no two prompts share a prefix. The Python side draws its own. */
-export function* promptsOf(length: number, vocabSize: number): Generator<number[], never, undefined> {
+function* promptsOf(length: number, vocabSize: number): Generator<number[], never, undefined> {
   const FIRST_ORDINARY_ID = 300;
   let state = 1;
   const next = (): number => (state = (state * 1_103_515_245 + 12_345) % 2 ** 31);
