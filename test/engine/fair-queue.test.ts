@@ -254,7 +254,7 @@ describe("priority", () => {
     const tenantOf = new Map<string, string>();
     let numReordered = 0;
     fc.assert(
-      fc.property(fc.array(work, { maxLength: 60 }), fc.integer({ min: 1, max: 3 }), (works, step) => {
+      fc.property(fc.array(work, { maxLength: 60, size: "max" }), fc.integer({ min: 1, max: 3 }), (works, step) => {
         const orders = [false, true].map((hasPriority) => {
           const queue = new FairQueue<Picture>(noLimits);
           const names: string[] = [];
