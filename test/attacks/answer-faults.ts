@@ -113,12 +113,28 @@ function readError(target: string, json: unknown): FoundError | null {
       return { code: data.error.type, message: data.error.message, isOurs: data.error.type === "api_error" };
     }
   }
+  const platform = readPlatformError(target, json);
+  if (platform !== null) return platform;
   const { data } = errorBody.safeParse(json);
   if (data === undefined) return null;
   const { code, message, type } = data.error;
   // Another spelling of the path need not reach the route, and broken HTTP reaches none.
   if (target.startsWith("/v1/messages") && code !== "invalid_request") return null;
   return { code, message, isOurs: type === "server_error" && !busyCodes.has(code) };
+}
+
+/** The forms of Cog and of the Open Inference Protocol, which have a text and no code. */
+const platformErrors = [
+  { path: /^\/predictions(?:\/|$)/, schema: z.strictObject({ detail: z.string().min(1) }) },
+  { path: /^\/v2(?:\/|$)/, schema: z.strictObject({ error: z.string().min(1) }) },
+];
+
+function readPlatformError(target: string, json: unknown): FoundError | null {
+  for (const { path, schema } of platformErrors) {
+    const message = path.test(pathOf(target)) ? Object.values(schema.safeParse(json).data ?? {})[0] : undefined;
+    if (message !== undefined) return { code: "platform", message, isOurs: false };
+  }
+  return null;
 }
 
 /** Attacks spell paths in many ways, which the service reads as the URL standard does. */

@@ -13,7 +13,7 @@ test("exactly the routes of the application are attacked", () => {
 });
 
 test("every route that takes a body is attacked with bodies", () => {
-  const withoutBody = ["POST /v1/batches/:batch/cancel", "POST /ping"];
+  const withoutBody = ["POST /v1/batches/:batch/cancel", "POST /predictions/:prediction/cancel", "POST /ping"];
   const asForm = ["POST /v1/files"];
   const asJson = bodyRoutes.map(({ target }) => `POST ${target}`);
   const posts = routes.map(nameOf).filter((name) => name.startsWith("POST "));

@@ -77,7 +77,9 @@ export function testJobSource(
       for (const source of opened.splice(0)) await source.close();
     });
 
-    test.runIf(hasHeaders)("hands out the trace of the sender with the job", async () => {
+    // A queue whose messages have no room for headers has nothing to hand out.
+    const testTrace = hasHeaders ? test : null;
+    testTrace?.("hands out the trace of the sender with the job", async () => {
       const { queue, source } = await start();
       const trace = { traceparent: `00-${"1a".repeat(16)}-${"2b".repeat(8)}-01`, tracestate: "vendor=1" };
       await queue.send(JSON.stringify({ n: 1 }), trace);

@@ -23,7 +23,7 @@ import { openEnvelope } from "./enveloped-body.ts";
 const DEFAULT_KEEP_ALIVE_MS = 10_000;
 const MAX_ID_LENGTH = 128;
 
-const predictionRequest = z.looseObject({
+export const predictionRequest = z.looseObject({
   id: z.string("must be a string").min(1, "must not be empty").max(MAX_ID_LENGTH, "is too long").nullish(),
   input: z.looseObject({}, "must be an object: the body of a completion"),
   webhook: z.null("is not supported: jobs of a queue deliver their results to webhooks").optional(),

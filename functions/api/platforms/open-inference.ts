@@ -37,7 +37,7 @@ const input = z.looseObject({
     "must not be empty",
   ),
 });
-const inferRequest = z.looseObject({
+export const inferRequest = z.looseObject({
   id: z.string("must be a string").max(1024, "must have at most 1024 characters").nullish(),
   parameters: commonFields,
   inputs: boundedList(input, 1, "must be a list of one tensor").min(1, "must have a tensor"),

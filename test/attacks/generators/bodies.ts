@@ -3,6 +3,8 @@ import { readFileSync } from "node:fs";
 import * as fc from "fast-check";
 import type { z } from "zod";
 
+import { predictionRequest } from "../../../functions/api/platforms/cog.ts";
+import { inferRequest } from "../../../functions/api/platforms/open-inference.ts";
 import { detokenizeRequest } from "../../../functions/api/routes/detokenize.ts";
 import { batchRequest } from "../../../functions/batch/routes/batch-request.ts";
 import { countTokensRequest, messagesRequest } from "../../../functions/generation/messages/messages-request.ts";
@@ -136,6 +138,12 @@ const batchBodies = [
   },
 ];
 
+const predictionBodies = chatBodies.map((input) => ({ input }));
+const inferBodies = ["shape", "a circle"].map((text) => ({
+  inputs: [{ name: "text_input", shape: [1], datatype: "BYTES", data: [text] }],
+  parameters: { max_tokens: MAX_TOKENS },
+}));
+
 export const bodyRoutes: readonly BodyRoute[] = [
   createRoute("/v1/chat/completions", chatCompletionRequest, chatBodies),
   createRoute("/v1/completions", completionRequest, completionBodies),
@@ -148,6 +156,8 @@ export const bodyRoutes: readonly BodyRoute[] = [
   createRoute("/v1/messages", messagesRequest, messageBodies),
   createRoute("/v1/messages/count_tokens", countTokensRequest, messageBodies, null),
   createRoute("/v1/batches", batchRequest, batchBodies, null),
+  createRoute("/predictions", predictionRequest, predictionBodies, null),
+  createRoute("/v2/models/:model{.+}/infer", inferRequest, inferBodies, null),
 ];
 
 /** @param tokensField The field that bounds the output; null for a route that generates none. */
@@ -193,7 +203,7 @@ function createBodyAttack(target: string, body: Json, mutations: readonly Mutati
     run: async (wire) => [
       await wire.send({
         method: "POST",
-        target,
+        target: target.replace(":model{.+}", "fovea-shapes"),
         headers: { "content-type": "application/json" },
         body: writeJson(mutated),
       }),

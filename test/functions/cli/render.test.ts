@@ -15,13 +15,25 @@ async function render(args: readonly string[], input = "", environment: Readonly
   return { exitCode, stdout: cli.stdout(), stderr: cli.stderr() };
 }
 
-test("--help names every platform, and each renders the example, whatever the environment", async () => {
+/** Examples for platforms that do not have all that the first example asks for; they name the field. */
+const ownExamples: Readonly<Record<string, string>> = {
+  "inference-pool": "shapes",
+  "vertex-ai": "answers",
+  sagemaker: "answers-sagemaker",
+  ecs: "worker",
+  "azure-container-apps": "answers-azure",
+  "hugging-face": "answers-hugging-face",
+};
+
+test("--help names every platform, and each renders an example, whatever the environment", async () => {
   const { stdout: help } = await render(["--help"]);
   for (const { name } of deploymentTargets) {
     expect(help).toMatch(new RegExp(`platforms: .*\\b${name}\\b`));
-    const rendered = await render(["--platform", name, "--deployment", example], "", { PORT: "no port" });
+    const own = ownExamples[name];
+    const file = own === undefined ? example : example.replace("llava.yaml", `${own}.yaml`);
+    const rendered = await render(["--platform", name, "--deployment", file], "", { PORT: "no port" });
     expect(rendered).toMatchObject({ exitCode: 0, stderr: "" });
-    expect(rendered.stdout).toContain("registry.example.com/fovea:0.1.0");
+    expect(rendered.stdout).toMatch(/\/fovea(?:-llava)?:0\.1\.0/);
   }
 });
 
@@ -61,7 +73,7 @@ test.for<[string[], RegExp]>([
   [["--deployment", example], /render needs --platform: its name\./],
   [
     ["--platform", "fargate", "--deployment", example],
-    /There is no platform fargate; platforms: kubernetes, cloud-run,/,
+    /There is no platform fargate; platforms: .*\bkubernetes\b.*\bcloud-run\b/,
   ],
   [["--platform", "runpod"], /render needs --deployment: a file, or -\./],
   [["--platform", "runpod", "--deployment", "/nowhere.yaml"], /--deployment \/nowhere\.yaml cannot be read: ENOENT/],
