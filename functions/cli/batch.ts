@@ -13,6 +13,7 @@ import type { Config } from "../settings/config.ts";
 import { openBatchFiles } from "./batch-files.ts";
 import type { BatchFiles, OpenedFiles } from "./batch-files.ts";
 import { EXIT_FAILED, exitCodeOf, exitCodeOfSignal } from "./exit-codes.ts";
+import { exitProcess } from "./exit-process.ts";
 import { killItself } from "./kill-itself.ts";
 import { describeLoadFailure } from "./load-failure.ts";
 import { createProgressDisplay } from "./progress.ts";
@@ -53,7 +54,7 @@ export async function batch(config: Config, files: BatchFiles, logger: Logger): 
     logger.error("The engine could not be closed.", { error });
     killItself();
   });
-  process.exit(exitCode);
+  return exitProcess(exitCode);
 }
 
 interface BatchRun {

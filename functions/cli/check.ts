@@ -7,6 +7,7 @@ import type { Config } from "../settings/config.ts";
 import { formatReport, toJsonReport } from "./check-report.ts";
 import type { CheckReport, Fit } from "./check-report.ts";
 import { EXIT_FAILED, EXIT_USAGE, exitCodeOf } from "./exit-codes.ts";
+import { exitProcess } from "./exit-process.ts";
 import { describeLoadFailure } from "./load-failure.ts";
 import { createProgressDisplay } from "./progress.ts";
 import type { Progress } from "./progress.ts";
@@ -44,7 +45,7 @@ export async function check(
   }
   progress.stop();
   await write(json ? `${JSON.stringify(toJsonReport(report), null, 2)}\n` : formatReport(report));
-  process.exit(exitCode);
+  return exitProcess(exitCode);
 }
 
 async function inspect(config: Config, onProgress: (progress: Progress) => void): Promise<ModelInspection> {
@@ -74,7 +75,7 @@ async function fail(config: Config, error: unknown, json: boolean): Promise<neve
   const advice = describeLoadFailure(error, config)?.advice ?? null;
   if (json) await write(`${JSON.stringify({ ok: false, model, error: { code, message, advice } }, null, 2)}\n`);
   console.error(`fovea: The model ${model} cannot be served: ${message}${advice === null ? "" : ` ${advice}`}`);
-  process.exit(exitCodeOf(error));
+  return exitProcess(exitCodeOf(error));
 }
 
 /** Resolves when everything is written, which can take a while for a pipe. */

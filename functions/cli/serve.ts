@@ -4,6 +4,7 @@ import type { Config } from "../settings/config.ts";
 import { startService } from "../start-service.ts";
 import type { StartedService } from "../start-service.ts";
 import { exitCodeOf } from "./exit-codes.ts";
+import { exitProcess } from "./exit-process.ts";
 import { killItself } from "./kill-itself.ts";
 import { describeLoadFailure } from "./load-failure.ts";
 import { onStopSignal } from "./stop-signals.ts";
@@ -69,7 +70,7 @@ async function endAfter(drain: () => Promise<boolean>, logger: Logger): Promise<
   try {
     const isClean = await drain();
     logger.info("Ended.", { isClean });
-    process.exit(isClean ? 0 : 1);
+    await exitProcess(isClean ? 0 : 1);
   } catch (error) {
     logger.error("The drain failed.", { error });
     killItself();
