@@ -61,7 +61,7 @@ export class BackgroundWork {
     await Promise.all(jobs.map((one) => one.close()));
   }
 
-  /** Begins anew after `close`. */
+  /** Accepts work again after `close`. */
   restart(): void {
     this.#parts = createParts(this.#options);
     this.#options.pushes?.source.restart();

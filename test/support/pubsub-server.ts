@@ -32,7 +32,7 @@ interface Message {
 interface Delivery {
   readonly message: Message;
   numAttempts: number;
-  /** Null while nobody has it. */
+  /** Null while no client holds it. */
   ackId: string | null;
   deadline: number;
 }
