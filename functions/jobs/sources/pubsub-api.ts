@@ -14,7 +14,7 @@ export interface PubSubApi {
   readonly get: <Answer>(resource: string) => Promise<Answer>;
   /** Repeats the call after errors of the server. */
   readonly post: (path: string, body: object) => Promise<void>;
-  /** Waits for messages. Null if `signal` ended the wait first: messages that Pub/Sub sent by then are lost until their lease ends. */
+  /** Waits for messages. Null if `signal` ended the wait: messages that were on their way come again after their lease. */
   readonly pull: (subscription: string, maxMessages: number, signal: AbortSignal) => Promise<PullAnswer | null>;
 }
 
