@@ -47,8 +47,16 @@ export async function createEngineCore(
   const logits = new StepLogits(config.maxNumSequences, graph.vocabSize);
   const createCore = (chain: ProcessorChain, take: () => readonly ToEngineThread[]): EngineCore => {
     const eosTokenIds = new Set(options.eosTokenIds);
-    const { keepsImagesWhole } = graph;
-    const scheduler = new Scheduler({ ...config, maxModelLen, eosTokenIds, kvManager, encoderCache, keepsImagesWhole });
+    const { keepsImagesWhole, widensPrompts } = graph;
+    const scheduler = new Scheduler({
+      ...config,
+      maxModelLen,
+      eosTokenIds,
+      kvManager,
+      encoderCache,
+      keepsImagesWhole,
+      widensPrompts,
+    });
     const runner = new ModelRunner({
       decoder,
       visionEncoder,

@@ -22,6 +22,8 @@ export interface SchedulerOptions extends StopLimits {
   readonly encoderCache: EncoderCache;
   /** See `DecoderShape.keepsImagesWhole`. Default false. */
   readonly keepsImagesWhole?: boolean | undefined;
+  /** See `DecoderShape.widensPrompts`. Default false. */
+  readonly widensPrompts?: boolean | undefined;
 }
 
 /** Mutable. By priority; first come, first served among equal ones. */
@@ -104,20 +106,27 @@ export class Scheduler {
   schedule(): SchedulerOutput {
     const numPreemptionsBefore = this.#numPreemptions;
     let tokenBudget = this.#options.maxNumBatchedTokens;
-    const decodes = this.#scheduleDecodes(tokenBudget);
+    const transfers: SlotTransfer[] = [];
+    const decodes = this.#scheduleDecodes(tokenBudget, transfers);
     tokenBudget -= decodes.length;
     const prefills: PrefillChunk[] = [];
     // The list gets shorter at its end when a sequence is preempted.
     for (let index = 0; index < this.#running.length; index++) {
       const sequence = this.#running[index]!;
       if (!sequence.isPrefilling || tokenBudget === 0) continue;
-      if (this.#makeRoom(sequence)) tokenBudget -= this.#schedulePrefill(sequence, tokenBudget, prefills);
+      if (!this.#makeRoom(sequence)) continue;
+      const chunk = this.#planChunk(sequence, Math.min(tokenBudget, this.#kvManager.numTokensWithRoom(sequence)));
+      if (chunk === null) continue;
+      transfers.push(...this.#reserve(chunk));
+      prefills.push(chunk);
+      tokenBudget -= chunk.numTokens;
     }
     if (this.#numPreemptions > numPreemptionsBefore) {
       const running = new Set(this.#running);
-      return { transfers: [], decodes: decodes.filter((sequence) => running.has(sequence)), prefills };
+      return { transfers, decodes: decodes.filter((sequence) => running.has(sequence)), prefills };
     }
-    return { transfers: this.#admitWaiting(tokenBudget, prefills), decodes, prefills };
+    transfers.push(...this.#admitWaiting(tokenBudget, prefills));
+    return { transfers, decodes, prefills };
   }
 
   /** Applies the results of the step. Sequences aborted in the meantime are skipped. */
@@ -167,12 +176,12 @@ export class Scheduler {
   }
 
   /** Decodes come in order of urgency, so that a sequence is never preempted after it was scheduled here. */
-  #scheduleDecodes(maxNumTokens: number): Sequence[] {
+  #scheduleDecodes(maxNumTokens: number, transfers: SlotTransfer[]): Sequence[] {
     const decodes: Sequence[] = [];
     for (let index = 0; index < this.#running.length && decodes.length < maxNumTokens; index++) {
       const sequence = this.#running[index]!;
       if (sequence.isPrefilling || !this.#makeRoom(sequence)) continue;
-      this.#kvManager.reserve(sequence, sequence.numComputedTokens + 1);
+      transfers.push(...this.#kvManager.reserve(sequence, sequence.numComputedTokens + 1));
       decodes.push(sequence);
     }
     return decodes;
@@ -219,8 +228,7 @@ export class Scheduler {
       }
       tokenBudget -= chunk.numTokens;
       this.#waiting.take();
-      transfers.push(...this.#admit(sequence, placement));
-      this.#reserve(chunk);
+      transfers.push(...this.#admit(sequence, placement), ...this.#reserve(chunk));
       prefills.push(chunk);
     }
     return transfers;
@@ -244,24 +252,17 @@ export class Scheduler {
     sequence.numCountedTokens = Math.max(numTokens, sequence.numCountedTokens);
   }
 
-  /** Appends the sequence's next chunk. Returns its number of tokens; 0 if none can be computed in this step. */
-  #schedulePrefill(sequence: Sequence, tokenBudget: number, prefills: PrefillChunk[]): number {
-    const chunk = this.#planChunk(sequence, Math.min(tokenBudget, this.#kvManager.numTokensWithRoom(sequence)));
-    if (chunk === null) return 0;
-    this.#reserve(chunk);
-    prefills.push(chunk);
-    return chunk.numTokens;
-  }
-
-  #reserve({ sequence, firstToken, numTokens }: PrefillChunk): void {
-    this.#kvManager.reserve(sequence, firstToken + numTokens);
+  #reserve({ sequence, firstToken, numTokens }: PrefillChunk): readonly SlotTransfer[] {
+    return this.#kvManager.reserve(sequence, firstToken + numTokens);
   }
 
   /** The sequence's next chunk of at most `maxNumTokens`; null if its next image has no room in the encoder cache. */
   #planChunk(sequence: Sequence, maxNumTokens: number): PrefillChunk | null {
     const firstToken = sequence.numComputedTokens;
     const nextEnd = sequence.chunkEnds.find((end) => end > firstToken) ?? Infinity;
-    const wantedEnd = Math.min(sequence.numTokensToPrefill, nextEnd, firstToken + maxNumTokens);
+    const replayEnd =
+      this.#options.widensPrompts === true ? Math.max(sequence.numPromptTokens, firstToken + 1) : Infinity;
+    const wantedEnd = Math.min(sequence.numTokensToPrefill, nextEnd, replayEnd, firstToken + maxNumTokens);
     const { endToken, imagesToEncode } = this.#holdImages(sequence, this.#endOfWholeImages(sequence, wantedEnd));
     const numTokens = endToken - firstToken;
     return numTokens > 0 ? { sequence, firstToken, numTokens, imagesToEncode } : null;
