@@ -8,7 +8,7 @@ import type { DecoderRun } from "./decoder.ts";
 /**
  * See `Decoder.planRuns`. `planRanges` covers slots in ascending order.
  *
- * @param joinsReplays Whether replayed tokens are computed together with newest tokens. Default false.
+ * @param joinsReplays Whether replayed tokens of several sequences are computed together. Default false.
  */
 export function planSlotRuns(
   decodes: readonly Sequence[],
@@ -18,12 +18,18 @@ export function planSlotRuns(
 ): DecoderRun[] {
   const replays = joinsReplays ? chunks.filter(isReplayedToken) : [];
   const prompts = chunks.filter((chunk) => !replays.includes(chunk));
-  const sequences = [...decodes, ...replays.map(({ sequence }) => sequence)];
-  const slots = sequences.map(({ kvSlot }) => kvSlot!).sort((left, right) => left - right);
-  const ranges = planRanges(slots, prompts.length > 0);
+  const rangesOf = (sequences: readonly Sequence[]): SlotRange[] => {
+    const slots = sequences.map(({ kvSlot }) => kvSlot!).sort((left, right) => left - right);
+    return planRanges(slots, chunks.length > 0);
+  };
+  const replayRanges = replays.length === 0 ? [] : rangesOf(replays.map(({ sequence }) => sequence));
   return [
-    ...ranges.map((range) => ({
+    ...rangesOf(decodes).map((range) => ({
       decodes: decodes.filter(({ kvSlot }) => contains(range, kvSlot!)),
+      chunks: [],
+    })),
+    ...replayRanges.map((range) => ({
+      decodes: [],
       chunks: replays.filter(({ sequence }) => contains(range, sequence.kvSlot!)),
     })),
     ...prompts.map((chunk) => ({ decodes: [], chunks: [chunk] })),

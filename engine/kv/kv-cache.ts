@@ -1,12 +1,13 @@
 /** The memory of the KV slots, and views of it that the decoder's past and present are bound to. */
 import { EngineError, invariant } from "../contract/errors.ts";
+import { kvWidths } from "../models/kv-heads.ts";
 import { bytesPerElement, numElements } from "../runtime/element-type.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { allocatePages, releasePages } from "../runtime/page-memory.ts";
 import type { Session } from "../runtime/session.ts";
 import type { Tensor } from "../runtime/tensor.ts";
 import { GroupedKvCache, planGroupSize } from "./grouped-kv-cache.ts";
-import { allocateLayers, disposeAll, slotShape, splitLayers, totalBytes } from "./kv-tensors.ts";
+import { allocateLayers, disposeAll, largestSlot, slotShape, splitLayers, totalBytes } from "./kv-tensors.ts";
 import { planKvCache, requireRoomForKv } from "./memory-plan.ts";
 import type { KvShape } from "./memory-plan.ts";
 import type { SlotBlockPlan } from "./plan-slot-blocks.ts";
@@ -76,7 +77,7 @@ export function createKvCache(
   try {
     if (blocks !== null) return new SharedHostKvCache(decoder, blocks);
     if (deviceMemory === null)
-      return new HostKvCache(allocateLayers(session, decoder, slotShape(decoder, numSlots, maxLen)));
+      return new HostKvCache(allocateLayers(session, decoder, (layer) => slotShape(layer, numSlots, maxLen)));
     return deviceMemory.hasViews
       ? new DeviceKvCache(session, decoder, shape)
       : createBufferKvCache(session, decoder, shape);
@@ -168,13 +169,16 @@ class SharedHostKvCache extends HostKvCache {
   override readonly release: (slot: number, firstBlock: number) => void;
 
   constructor(decoder: KvShape, { numSlots, slotLength, headBytes, pageBytes }: SlotBlockPlan) {
-    super(allocateLayers({ allocateTensor: allocatePages }, decoder, slotShape(decoder, numSlots, slotLength)));
+    super(
+      allocateLayers({ allocateTensor: allocatePages }, decoder, (layer) => slotShape(layer, numSlots, slotLength)),
+    );
     const rowBytes = slotLength * headBytes;
     this.release = (slot, firstBlock) => {
       const firstByte = firstBlock * pageBytes;
       for (const tensor of this.tensors) {
-        for (let head = 0; head < decoder.numKvHeads; head++) {
-          const row = (slot * decoder.numKvHeads + head) * rowBytes;
+        const numKvHeads = tensor.shape[1]!;
+        for (let head = 0; head < numKvHeads; head++) {
+          const row = (slot * numKvHeads + head) * rowBytes;
           releasePages(tensor, row + firstByte, rowBytes - firstByte);
         }
       }
@@ -190,8 +194,8 @@ class DeviceKvCache extends ContiguousKvCache {
 
   constructor(session: KvSession, decoder: KvShape, { numSlots, maxLen }: KvCacheShape) {
     const alignedLen = alignedSlotLength(decoder, maxLen);
-    super(allocateLayers(session, decoder, slotShape(decoder, numSlots, alignedLen)));
-    const slotElements = numElements(slotShape(decoder, 1, alignedLen));
+    super(allocateLayers(session, decoder, (layer) => slotShape(layer, numSlots, alignedLen)));
+    const slotElements = largestSlot(decoder, alignedLen);
     this.maxSlotsPerRun = Math.max(1, Math.min(numSlots, Math.floor(MAX_RUN_ELEMENTS / slotElements)));
   }
 }
@@ -207,7 +211,7 @@ class SeparateKvCache implements KvCache {
 
   constructor(session: KvSession, decoder: KvShape, { numSlots, maxLen }: KvCacheShape) {
     this.#slots = Array.from({ length: numSlots }, () =>
-      allocateLayers(session, decoder, slotShape(decoder, 1, maxLen)),
+      allocateLayers(session, decoder, (layer) => slotShape(layer, 1, maxLen)),
     );
     this.byteLength = totalBytes(this.#slots.flat());
   }
@@ -237,10 +241,11 @@ const MAX_RUN_ELEMENTS = 2 ** 31 - 1;
 /** Every slot is aligned like an allocation: kernels load up to 16 bytes at once, and may copy in larger pieces. */
 const SLOT_ALIGNMENT_BYTES = 256;
 
-/** The shortest length, of at least `maxLen` tokens, whose slots are all aligned. */
-function alignedSlotLength({ kvElementType, numKvHeads, headDim }: KvShape, maxLen: number): number {
-  const tokenBytes = numKvHeads * headDim * bytesPerElement(kvElementType);
+/** The shortest length, of at least `maxLen` tokens, whose slots are all aligned in every layer. */
+function alignedSlotLength(decoder: KvShape, maxLen: number): number {
+  const elementBytes = bytesPerElement(decoder.kvElementType);
+  const tokenBytes = kvWidths(decoder).map((width) => width * elementBytes);
   let length = maxLen;
-  while ((length * tokenBytes) % SLOT_ALIGNMENT_BYTES !== 0) length += 1;
+  while (tokenBytes.some((bytes) => (length * bytes) % SLOT_ALIGNMENT_BYTES !== 0)) length += 1;
   return length;
 }

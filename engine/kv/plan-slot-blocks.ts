@@ -2,10 +2,12 @@
 import { totalmem } from "node:os";
 
 import type { EngineConfig } from "../contract/config.ts";
+import { layersOf } from "../models/kv-heads.ts";
 import { bytesPerElement } from "../runtime/element-type.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { releasablePageBytes } from "../runtime/page-memory.ts";
 import type { KvCapacity } from "./kv-manager.ts";
+import { largestSlot } from "./kv-tensors.ts";
 import { keepsKvOnHost, kvRoomBytes, numSequencesThatFit, planKvCache } from "./memory-plan.ts";
 import type { HostMemory, KvShape } from "./memory-plan.ts";
 
@@ -49,8 +51,9 @@ export interface SlotBlockOptions {
 }
 
 /**
- * Null if slots have room for sequences of full length: all of `maxNumSequences`, or as many as blocks would allow. One
- * sequence of full length always fits beside the least that all other slots hold.
+ * Null if slots have room for sequences of full length: all of `maxNumSequences`, or as many as blocks would allow; also
+ * null for layers with heads of different sizes, whose pages hold different numbers of tokens. One sequence of full
+ * length always fits beside the least that all other slots hold.
  */
 export function planSlotBlocks(
   decoder: KvShape,
@@ -60,14 +63,17 @@ export function planSlotBlocks(
   if (pageBytes === null || decoder.form === "export") return null;
   const numAtFullLength = numSequencesThatFit(decoder, { maxNumSequences, maxLen }, memory);
   if (numAtFullLength === maxNumSequences) return null;
-  const { numLayers, numKvHeads, headDim, kvElementType } = decoder;
-  const headBytes = headDim * bytesPerElement(kvElementType);
+  const layers = layersOf(decoder);
+  const { headDim } = layers[0]!;
+  if (layers.some((layer) => layer.headDim !== headDim)) return null;
+  const headBytes = headDim * bytesPerElement(decoder.kvElementType);
   const slotLength = alignedLength(maxLen, headBytes, pageBytes);
   const { bytesPerToken, stateBytesPerSequence } = planKvCache(decoder, { numSlots: 1, maxLen });
-  const blockBytes = 2 * numLayers * numKvHeads * pageBytes;
+  const numHeads = layers.reduce((sum, { numKvHeads }) => sum + numKvHeads, 0);
+  const blockBytes = 2 * numHeads * pageBytes;
   const blocksPerSequence = Math.ceil((maxLen * headBytes) / pageBytes);
   const roomBytes = kvRoomBytes(memory);
-  const tensorBytes = numKvHeads * slotLength * headBytes;
+  const tensorBytes = largestSlot(decoder, slotLength) * bytesPerElement(decoder.kvElementType);
   const numSlots = Math.min(
     maxNumSequences,
     Math.floor((roomBytes - (blocksPerSequence - 1) * blockBytes) / (blockBytes + stateBytesPerSequence)),

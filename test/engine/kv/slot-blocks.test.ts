@@ -4,7 +4,7 @@ import koffi from "koffi";
 import { expect, test } from "vitest";
 
 import { createKvCache } from "../../../engine/kv/kv-cache.ts";
-import type { KvCache } from "../../../engine/kv/kv-cache.ts";
+import type { KvCache, KvSession } from "../../../engine/kv/kv-cache.ts";
 import { KvSlots } from "../../../engine/kv/kv-slots.ts";
 import { numBlocksOf, planSlotBlocks } from "../../../engine/kv/plan-slot-blocks.ts";
 import { SlotBlocks } from "../../../engine/kv/slot-blocks.ts";
@@ -24,6 +24,10 @@ const pageBytes = releasablePageBytes()!;
 const mincore = koffi.load(null).func("mincore", "int", ["void *", "size_t", "void *"]);
 /** Fewer than a block has tokens. */
 const CHECKED_EVERY = 7;
+const onHost: KvSession = {
+  deviceMemory: null,
+  allocateTensor: () => expect.fail("pages are allocated without the session"),
+};
 /** Values of the keys, or the values, of one head. */
 const headSize = shape.headDim;
 const blockBytes = 2 * shape.numLayers * shape.numKvHeads * pageBytes;
@@ -113,12 +117,7 @@ test("no load takes more pages than the budget, loses a token of a running seque
       expect(plan.numSlots).toBe(numSlots);
       const kvSlots = new KvSlots(numSlots, maxLen);
       const blocks = new SlotBlocks(kvSlots, plan, null);
-      using cache = createKvCache(
-        { deviceMemory: null, allocateTensor: expect.fail },
-        shape,
-        { numSlots, maxLen },
-        plan,
-      );
+      using cache = createKvCache(onHost, shape, { numSlots, maxLen }, plan);
       const memory = new TokenMemory(cache, kvSlots);
       const scheduler = new Scheduler({
         maxNumBatchedTokens: budget,
@@ -191,7 +190,7 @@ test("no load takes more pages than the budget, loses a token of a running seque
 
 test("a token takes a page of each head, and a slot gives all but its first block back", () => {
   const plan = planOf(fewestBlocks)!;
-  using cache = createKvCache({ deviceMemory: null, allocateTensor: expect.fail }, shape, { numSlots, maxLen }, plan);
+  using cache = createKvCache(onHost, shape, { numSlots, maxLen }, plan);
   const memory = new TokenMemory(cache, new KvSlots(numSlots, maxLen));
   expect(residentBytes(cache)).toBe(0);
   memory.write(3, 0, 1);
