@@ -4,14 +4,14 @@
  */
 import { EngineError } from "../../contract/errors.ts";
 import { simplifiedLayerNormalization, skipSimplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
-import { add, gatherRows, multiply, reshape } from "../../graph/standard-ops.ts";
+import { add, gatherRows, reshape } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
-import { applyActivation } from "../activation.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
 import { tokens } from "../decoder-graph/sizes.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
+import { gatedPerceptron } from "../gated-perceptron.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate, type JointProjection } from "../linear.ts";
 import type { Gemma3TextConfig } from "./config.ts";
@@ -72,7 +72,13 @@ export function buildGemma3Decoder(context: GraphContext, options: Gemma3Decoder
       attentionOutput,
       residual,
     );
-    const perceived = gatedPerceptron(context, config, `${name}.mlp`, normalised);
+    const perceived = gatedPerceptron(context, `${name}.mlp`, normalised, {
+      size: config.hiddenSize,
+      intermediateSize: config.intermediateSize,
+      hasBias: false,
+      activation: config.activation,
+      format: context.precision.linear,
+    });
     const blockOutput = norm(context, config, `${name}.post_feedforward_layernorm`, perceived);
     const nextNorm = isLast ? `${prefix}norm` : `${prefix}layers.${layer + 1}.input_layernorm`;
     [normalised, residual] = addAndNorm(context, config, nextNorm, blockOutput, residual);
@@ -181,22 +187,4 @@ function withNorms(
     kind: "separate",
     values: [normalised("q", query, widths[0]), normalised("k", key, widths[1]), value],
   };
-}
-
-/** `down(activation(gate(input)) * up(input))`. */
-function gatedPerceptron(context: GraphContext, config: Gemma3TextConfig, name: string, input: Value): Value {
-  const { graph, precision } = context;
-  const { hiddenSize, intermediateSize, activation } = config;
-  const layers = ["gate_proj", "up_proj"].map((part) => ({
-    name: `${name}.${part}`,
-    inFeatures: hiddenSize,
-    outFeatures: intermediateSize,
-    hasBias: false,
-  }));
-  const projected = jointLinear(context, `${name}.gate_up`, input, layers, precision.linear);
-  const widths = layers.map((layer) => layer.outFeatures);
-  const [gate, up] = separate(graph, `${name}.gate_up`, projected, widths);
-  const gated = multiply(graph, `${name}.gated`, applyActivation(graph, `${name}.act`, gate!, activation), up!);
-  const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: hiddenSize, hasBias: false };
-  return linear(context, gated, down, precision.linear);
 }

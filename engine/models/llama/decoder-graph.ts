@@ -7,6 +7,7 @@ import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
 import { tokens } from "../decoder-graph/sizes.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
+import { gatedPerceptron } from "../gated-perceptron.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate, type JointProjection, type LinearLayer } from "../linear.ts";
 import { rmsNorm } from "../rms-norm.ts";
@@ -74,7 +75,7 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     hidden = linear(context, attended, outputProjection(config, `${name}.self_attn`), context.precision.linear);
     hidden = normaliseOutput(context, options, `${name}.post_self_attn_layernorm`, hidden);
     [normalised, residual] = normalise(context, options, `${name}.post_attention_layernorm`, hidden, residual);
-    const perceptron = options.glm === undefined ? gatedPerceptron : jointlyGatedPerceptron;
+    const perceptron = options.glm === undefined ? siluPerceptron : jointlyGatedPerceptron;
     hidden = perceptron(context, config, `${name}.mlp`, normalised);
     hidden = normaliseOutput(context, options, `${name}.post_mlp_layernorm`, hidden);
     const level = levels[layer];
@@ -220,29 +221,21 @@ function outputProjection(config: DecoderConfig, name: string): LinearLayer {
 }
 
 /** `down(silu(gate(input)) * up(input))`. */
-export function gatedPerceptron(
+export function siluPerceptron(
   context: GraphContext,
-  config: Pick<DecoderConfig, "hiddenSize" | "intermediateSize" | "hasMlpBias">,
+  {
+    hiddenSize: size,
+    intermediateSize,
+    hasMlpBias: hasBias,
+  }: Pick<DecoderConfig, "hiddenSize" | "intermediateSize" | "hasMlpBias">,
   name: string,
   input: Value,
 ): Value {
-  const { graph, precision } = context;
-  const { hiddenSize, intermediateSize, hasMlpBias: hasBias } = config;
-  const layers = ["gate_proj", "up_proj"].map((part) => ({
-    name: `${name}.${part}`,
-    inFeatures: hiddenSize,
-    outFeatures: intermediateSize,
-    hasBias,
-  }));
-  const projected = jointLinear(context, `${name}.gate_up`, input, layers, precision.linear);
-  const widths = layers.map((layer) => layer.outFeatures);
-  const [gate, up] = separate(graph, `${name}.gate_up`, projected, widths);
-  const gated = multiply(graph, `${name}.gated`, quickGelu(graph, `${name}.silu`, gate!, 1), up!);
-  const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: hiddenSize, hasBias };
-  return linear(context, gated, down, precision.linear);
+  const { linear: format } = context.precision;
+  return gatedPerceptron(context, name, input, { size, intermediateSize, hasBias, activation: "silu", format });
 }
 
-/** Like `gatedPerceptron`, from a checkpoint in which gate and up projection are one matrix. */
+/** Like `siluPerceptron`, from a checkpoint in which gate and up projection are one matrix. */
 function jointlyGatedPerceptron(
   context: GraphContext,
   { hiddenSize, intermediateSize }: DecoderConfig,
