@@ -4,10 +4,11 @@ import { add, gatherRows, multiply, reshape, split, transpose } from "../../grap
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
+import { decoderPerceptron } from "../decoder-graph/decoder-perceptron.ts";
+import { normaliseHeads } from "../decoder-graph/head-norm.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
 import { tokens } from "../decoder-graph/sizes.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
-import { gatedPerceptron } from "../gated-perceptron.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate, type JointProjection, type LinearLayer } from "../linear.ts";
 import { rmsNorm } from "../rms-norm.ts";
@@ -75,8 +76,10 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     hidden = linear(context, attended, outputProjection(config, `${name}.self_attn`), context.precision.linear);
     hidden = normaliseOutput(context, options, `${name}.post_self_attn_layernorm`, hidden);
     [normalised, residual] = normalise(context, options, `${name}.post_attention_layernorm`, hidden, residual);
-    const perceptron = options.glm === undefined ? siluPerceptron : jointlyGatedPerceptron;
-    hidden = perceptron(context, config, `${name}.mlp`, normalised);
+    hidden =
+      options.glm === undefined
+        ? decoderPerceptron(context, { ...config, activation: "silu" }, `${name}.mlp`, normalised)
+        : jointlyGatedPerceptron(context, config, `${name}.mlp`, normalised);
     hidden = normaliseOutput(context, options, `${name}.post_mlp_layernorm`, hidden);
     const level = levels[layer];
     if (level !== undefined) hidden = add(graph, `${name}.with_images`, hidden, level);
@@ -173,19 +176,11 @@ function withNorms(
   const { graph } = context;
   const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
   const [query, key, value] = separate(graph, `${name}.qkv`, projected, widths);
-  const headShape = graph.constant("attention.head_shape", "int64", [2], [-1, headDim]);
-  const normalised = (part: string, rows: Value, features: number): Value => {
+  const normalised = (part: string, rows: Value): Value => {
     const norm = `${name}.${part}_norm`;
-    const heads = reshape(graph, `${norm}.heads`, rows, headShape, [`N * ${part}Heads`, headDim]);
-    const weight = parameter(context, `${norm}.weight`, [headDim]);
-    const output = simplifiedLayerNormalization(graph, norm, { input: heads, weight, epsilon });
-    const rowShape = graph.constant(`attention.${part}_shape`, "int64", [2], [-1, features]);
-    return reshape(graph, `${norm}.rows`, output, rowShape, [tokens, features]);
+    return normaliseHeads(context, norm, rows, { weight: parameter(context, `${norm}.weight`, [headDim]), epsilon });
   };
-  return {
-    kind: "separate",
-    values: [normalised("q", query, widths[0]), normalised("k", key, widths[1]), value],
-  };
+  return { kind: "separate", values: [normalised("q", query), normalised("k", key), value] };
 }
 
 /**
@@ -220,22 +215,7 @@ function outputProjection(config: DecoderConfig, name: string): LinearLayer {
   };
 }
 
-/** `down(silu(gate(input)) * up(input))`. */
-export function siluPerceptron(
-  context: GraphContext,
-  {
-    hiddenSize: size,
-    intermediateSize,
-    hasMlpBias: hasBias,
-  }: Pick<DecoderConfig, "hiddenSize" | "intermediateSize" | "hasMlpBias">,
-  name: string,
-  input: Value,
-): Value {
-  const { linear: format } = context.precision;
-  return gatedPerceptron(context, name, input, { size, intermediateSize, hasBias, activation: "silu", format });
-}
-
-/** Like `siluPerceptron`, from a checkpoint in which gate and up projection are one matrix. */
+/** Like `decoderPerceptron` with SiLU, from a checkpoint in which gate and up projection are one matrix. */
 function jointlyGatedPerceptron(
   context: GraphContext,
   { hiddenSize, intermediateSize }: DecoderConfig,
