@@ -17,8 +17,8 @@ import type { Tensor } from "../runtime/tensor.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import { BoundedCache } from "./bounded-cache.ts";
-import { decodeShape, paddedColumns, paddedSequences, sequenceCountsUpTo } from "./decode-buckets.ts";
 import { CapturedRun } from "./captured-run.ts";
+import { decodeShape, paddedColumns, paddedSequences, sequenceCountsUpTo } from "./decode-buckets.ts";
 import type { Decoder, DecoderRun, LogitsTarget, TokenSpan } from "./decoder.ts";
 import {
   fillPackedInputs,
