@@ -84,10 +84,10 @@ function parseCommandLine(): CommandLine {
 
 const commandLine = parseCommandLine();
 const { parts, device, dtype, output, folder, seconds, isOnePart, resumes } = commandLine;
+const log = (line: string): void => console.log(line);
 mkdirSync(folder, { recursive: true });
 if (isOnePart) {
   const experiment = experiments.find(({ id }) => id === parts[0])!;
-  const log = (line: string): void => console.log(line);
   const outcome = await runExperiment(experiment, { device, dtype, folder, output, seconds, resumes, log });
   process.exit(exitCodes[outcome]);
 }
@@ -97,11 +97,16 @@ for (const part of parts) {
   console.log(`${part}: ${title}, on ${device}`);
   const path = join(output, `${part}-${device}.json`);
   rmSync(path, { force: true });
-  const outcome = await supervisePart(path, endsAt, (secondsLeft, resumed) => {
-    const options = ["--device", device, "--output", output, "--folder", folder, "--seconds", secondsLeft.toFixed(1)];
-    const flags = ["--one-part", ...(resumed ? ["--resume"] : []), ...(dtype === null ? [] : ["--dtype", dtype])];
-    return [fileURLToPath(import.meta.url), part, ...options, ...flags];
-  });
+  const outcome = await supervisePart(
+    path,
+    endsAt,
+    (secondsLeft, resumed) => {
+      const options = ["--device", device, "--output", output, "--folder", folder, "--seconds", secondsLeft.toFixed(1)];
+      const flags = ["--one-part", ...(resumed ? ["--resume"] : []), ...(dtype === null ? [] : ["--dtype", dtype])];
+      return [fileURLToPath(import.meta.url), part, ...options, ...flags];
+    },
+    { log },
+  );
   console.log(`${part}: ${outcome === "passed" ? "passed" : "FAILED"}; ${path}`);
   if (outcome !== "passed") process.exitCode = 1;
   if (outcome === "unusable") {

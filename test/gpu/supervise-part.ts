@@ -21,6 +21,7 @@ const DEFAULT_CASE_SECONDS = 150;
 const GRACE_SECONDS = 20;
 
 export interface SuperviseOptions {
+  readonly log: (line: string) => void;
   /** Default 150. */
   readonly caseSeconds?: number;
 }
@@ -34,7 +35,7 @@ export async function supervisePart(
   path: string,
   endsAt: number,
   argumentsOf: (secondsLeft: number, resumes: boolean) => readonly string[],
-  { caseSeconds = DEFAULT_CASE_SECONDS }: SuperviseOptions = {},
+  { log, caseSeconds = DEFAULT_CASE_SECONDS }: SuperviseOptions,
 ): Promise<ExperimentOutcome> {
   for (let numProcesses = 0; numProcesses < MAX_PROCESSES; numProcesses++) {
     const secondsLeft = Math.max((endsAt - performance.now()) / 1000, 1);
@@ -46,11 +47,11 @@ export async function supervisePart(
       return outcome;
     }
     if (outcome === undefined && runningCase(path) === null) {
-      console.log("The process ended between two cases.");
+      log("The process ended between two cases.");
       return "failed";
     }
     if (performance.now() > endsAt) return "failed";
-    console.log("The process ended in a case. Another one goes on with the next case.");
+    log("The process ended in a case. Another one goes on with the next case.");
   }
   return "failed";
 }
