@@ -2,7 +2,7 @@
 import { rotaryEmbedding } from "../../graph/contrib-ops.ts";
 import { rotateByRows } from "../../graph/paged-attention-ops.ts";
 import { cumulativeSum, greaterOrEqual, maximum, sliceRows, sumLast, where } from "../../graph/selection-ops.ts";
-import { add, cast, gatherRows, range, reshape, shapeOf, split, subtract } from "../../graph/standard-ops.ts";
+import { add, cast, gatherRows, reshape, split, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { logitRows, type GraphContext } from "../graph-context.ts";
 import type { CachedAttention, DecoderInputs, Rotary } from "./decoder-inputs.ts";
