@@ -31,7 +31,7 @@ import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
 import { qwen35Definition, qwen35TextDefinition } from "./qwen3-5/definition.ts";
 import { qwen3VlDefinition } from "./qwen3-vl/definition.ts";
 
-const definitions: readonly ModelDefinition[] = [
+export const modelDefinitions: readonly ModelDefinition[] = [
   llamaDefinition,
   mistralDefinition,
   ministral3Definition,
@@ -74,12 +74,12 @@ const towerField = z.object({ vision_config: z.object({ model_type: z.string() }
 export function findModelDefinition(config: unknown): ModelDefinition {
   const architecture = parseConfigObject(architectureField, config, "").architectures[0];
   const towerType = towerField.safeParse(config).data?.vision_config.model_type;
-  const candidates = definitions.filter((candidate) => candidate.architecture === architecture);
+  const candidates = modelDefinitions.filter((candidate) => candidate.architecture === architecture);
   const definition =
     candidates.find((candidate) => candidate.towerType !== undefined && candidate.towerType === towerType) ??
     candidates.find((candidate) => candidate.towerType === undefined);
   if (definition === undefined) {
-    const known = [...new Set(definitions.map((candidate) => candidate.architecture))].join(", ");
+    const known = [...new Set(modelDefinitions.map((candidate) => candidate.architecture))].join(", ");
     throw new EngineError(
       "unsupported_model",
       `The architecture ${architecture} is not supported; supported are: ${known}.`,
