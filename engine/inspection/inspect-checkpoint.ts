@@ -9,11 +9,11 @@ import { kvMemoryOf, kvRoomBytes, numSequencesThatFit, planKvCache, planMemory }
 import type { MemoryPlan, KvShape } from "../kv/memory-plan.ts";
 import { blockCapacity, planBlocks } from "../kv/plan-blocks.ts";
 import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
+import { openModel } from "../loading/open-model.ts";
 import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
 import { resolvePromptDtype } from "../models/precision.ts";
 import type { VisionPart } from "../models/vision-parts.ts";
-import { openModel } from "../open-model.ts";
 import { keepWasmCode } from "../runtime/keep-wasm-code.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { tryLogitsProcessors } from "../sampling/custom/try-processors.ts";
