@@ -142,19 +142,20 @@ export class SlotBlocks {
       this.#setHeld(slot, this.#numHeld[slot]! - numGone);
       evictions.push({ kind: "release", slot, firstBlock: this.#numHeld[slot]! });
     };
-    for (let slot = 0; slot < this.#kvSlots.numSlots && numMissing > 0; slot++) {
+    for (let slot = 0; slot < this.#kvSlots.numSlots; slot++) {
+      if (numMissing <= 0) return evictions;
       if (pinned.has(slot)) continue;
       const numKept = this.#blocksFor(this.#kvSlots.numKeptTokens(slot));
       shrink(slot, this.#kvSlots.isTaken(slot) ? Math.max(numKept, this.#numNeeded[slot]!) : numKept);
     }
-    if (numMissing <= 0) return evictions;
     for (const slot of this.#kvSlots.freeSlots()) {
+      if (numMissing <= 0) return evictions;
       if (pinned.has(slot)) continue;
       shrink(slot, MIN_BLOCKS);
       this.#forgetTokens(slot);
-      if (numMissing <= 0) return evictions;
     }
-    invariant(false, `${numMissing} blocks of KV slots are missing`);
+    invariant(numMissing <= 0, `${numMissing} blocks of KV slots are missing`);
+    return evictions;
   }
 
   /** Of the tokens of a free slot, keeps those that it has blocks for. Recurrent states go on only from all of them. */

@@ -14,7 +14,7 @@ const MADV_DONTNEED = 4;
 const MADV_NOHUGEPAGE = 15;
 
 /** vm.overcommit_memory: the system counts reserved memory as taken. */
-const STRICT_OVERCOMMIT = "2";
+const strictOvercommit = "2";
 
 interface PageCalls {
   readonly pageBytes: number;
@@ -84,7 +84,7 @@ function findPageCalls(): PageCalls | null {
 function lookUpPageCalls(): PageCalls | null {
   if (platform() !== "linux") return null;
   try {
-    if (readFileSync("/proc/sys/vm/overcommit_memory", "utf8").trim() === STRICT_OVERCOMMIT) return null;
+    if (readFileSync("/proc/sys/vm/overcommit_memory", "utf8").trim() === strictOvercommit) return null;
     const library = koffi.load(null);
     return {
       pageBytes: library.func("getpagesize", "int", [])(),
