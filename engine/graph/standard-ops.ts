@@ -288,21 +288,6 @@ export function sine(graph: GraphBuilder, name: string, input: Value): Value {
   return addStandardNode(graph, { name, operator: "Sin" }, [input], input);
 }
 
-/** Each number, or the closest one in the range from `min` to `max`, which have no axes. */
-export function clip(
-  graph: GraphBuilder,
-  name: string,
-  input: Value,
-  { min, max }: { readonly min: Value; readonly max: Value },
-): Value {
-  const node = { name, operator: "Clip" };
-  for (const bound of [min, max]) {
-    checkElementType(node, bound, input.elementType);
-    checkShape(node, bound, []);
-  }
-  return addStandardNode(graph, node, [input, min, max], input);
-}
-
 /** Means along an axis, which is left out of the result. */
 export function meanOfAxis(graph: GraphBuilder, name: string, input: Value, axis: number): Value {
   const node = { name, operator: "ReduceMean" };

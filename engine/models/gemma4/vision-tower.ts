@@ -1,6 +1,7 @@
 /** Gemma 4's vision tower: patches with positions in both directions, norms around blocks, clipped linear layers. */
 
-import { add, clip, gatherColumns, gatherRows, multiply, reshape, subtract } from "../../graph/standard-ops.ts";
+import { maximum, minimum } from "../../graph/selection-ops.ts";
+import { add, gatherColumns, gatherRows, multiply, reshape, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
 import { normaliseHeads } from "../decoder-graph/head-norm.ts";
@@ -168,10 +169,10 @@ function clippedLinear(
   const { graph, precision } = context;
   const layer = { name: `${name}.linear`, inFeatures, outFeatures, hasBias: false };
   if (!clipsLinears) return linear(context, input, layer, precision.vision);
-  const clipped = (part: "input" | "output", rows: Value): Value =>
-    clip(graph, `${name}.${part}`, rows, {
-      min: parameter(context, `${name}.${part}_min`, []),
-      max: parameter(context, `${name}.${part}_max`, []),
-    });
+  // Clip has no kernel for bfloat16 on cuda.
+  const clipped = (part: "input" | "output", rows: Value): Value => {
+    const raised = maximum(graph, `${name}.${part}.raised`, rows, parameter(context, `${name}.${part}_min`, []));
+    return minimum(graph, `${name}.${part}`, raised, parameter(context, `${name}.${part}_max`, []));
+  };
   return clipped("output", linear(context, clipped("input", input), layer, precision.vision));
 }
