@@ -93,6 +93,8 @@ export class Scheduler {
     const ids = new Set(requestIds);
     const aborted = [...this.#waiting, ...this.#running].filter(({ requestId }) => ids.has(requestId));
     for (const sequence of aborted) this.#finish(sequence, "abort");
+    // Not after each step: a step ends none that waits, and thousands may.
+    if (aborted.length > 0) this.#waiting.dropFinished();
     this.#dropFinished();
     return aborted.map((sequence) => createOutput(sequence));
   }
@@ -345,7 +347,6 @@ export class Scheduler {
   }
 
   #dropFinished(): void {
-    this.#waiting.dropFinished();
     this.#running = this.#running.filter(({ finishReason }) => finishReason === null);
   }
 }

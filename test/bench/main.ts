@@ -15,6 +15,7 @@ import { benchHostStep } from "./host-step.ts";
 import { benchImageCaches } from "./image-caches.ts";
 import { benchImageProcessor } from "./image-processor.ts";
 import { benchJobs } from "./jobs.ts";
+import { benchLarge } from "./large.ts";
 import { benchLoad, benchLoadOverHttp } from "./load/load.ts";
 import { printTable, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
@@ -24,13 +25,17 @@ import { benchOutputParsing } from "./output-parsing.ts";
 import { benchPrefix } from "./prefix.ts";
 import { benchQuantised } from "./quantised.ts";
 import { benchSampling } from "./sampling.ts";
+import { benchScale } from "./scale.ts";
 import { benchFolder, engineOptions, numThreads } from "./settings.ts";
+import { benchSoak } from "./soak.ts";
 import { benchStartUp } from "./start-up.ts";
 import { benchStructuredOutput } from "./structured-output.ts";
 import { benchWebGpu } from "./webgpu.ts";
 
 interface Bench {
   readonly title: string;
+  /** Not measured unless it is named. */
+  readonly isLong?: boolean;
   /** @param rounds How often each side is measured, alternately. */
   readonly run: (rounds: number) => Promise<Figure[]>;
 }
@@ -38,6 +43,18 @@ interface Bench {
 const benches: Readonly<Record<string, Bench>> = {
   load: { title: "Serving loads against OpenVINO GenAI", run: benchLoad },
   "load-http": { title: "A serving load over HTTP against in process", run: benchLoadOverHttp },
+  large: {
+    title: "LLaVA 1.5 7B's shape, int4 (24 GiB of memory, 20 GB of disk)",
+    run: (rounds) => benchLarge("7b", rounds),
+    isLong: true,
+  },
+  "large-1b": { title: "A decoder of 1.1B behind CLIP, int4", run: (rounds) => benchLarge("1b", rounds), isLong: true },
+  soak: {
+    title: "Memory, handles and connections under a mixed load, last quarter against the second",
+    run: () => benchSoak(minutes),
+    isLong: true,
+  },
+  scale: { title: "10,000 waiting requests and 1,000 open streams", run: benchScale },
   engine: { title: "Engine against a bare loop over the same session", run: benchAgainstBareLoop },
   sampling: { title: "Sampling of 32 sequences", run: benchSampling },
   no_repeat_ngram: { title: "A step of 32 sequences whose n-grams must not repeat", run: benchNoRepeatNgram },
@@ -67,16 +84,30 @@ const benches: Readonly<Record<string, Bench>> = {
 
 const defaultRounds = 3;
 const busyLoadPerCore = 0.3;
-const usage = `Usage: npm run bench -- [NAME ...] [--rounds N] [--json FILE]
-Names: ${Object.keys(benches).join(", ")} (all where none is given)
+const defaultMinutes = 60;
+const usage = `Usage: npm run bench -- [NAME ...] [--rounds N] [--minutes N] [--json FILE]
+Names: ${Object.keys(benches).join(", ")} (all but large, large-1b and soak where none is given)
+--minutes N  lets soak run for N minutes, ${defaultMinutes} where not given
 --rounds N   measures every figure of time N times, ${defaultRounds} where not given
 --json FILE  writes the figures of every round there as well`;
 
-function parseCommandLine(): { names: readonly string[]; rounds: number; jsonFile: string | undefined } {
+interface CommandLine {
+  readonly names: readonly string[];
+  readonly rounds: number;
+  readonly minutes: number;
+  readonly jsonFile: string | undefined;
+}
+
+function parseCommandLine(): CommandLine {
   try {
     const { values, positionals } = parseArgs({
       allowPositionals: true,
-      options: { rounds: { type: "string" }, json: { type: "string" }, help: { type: "boolean", short: "h" } },
+      options: {
+        rounds: { type: "string" },
+        minutes: { type: "string" },
+        json: { type: "string" },
+        help: { type: "boolean", short: "h" },
+      },
     });
     if (values.help === true) {
       console.log(usage);
@@ -86,14 +117,17 @@ function parseCommandLine(): { names: readonly string[]; rounds: number; jsonFil
     if (unknown.length > 0) throw new Error(`There is no bench ${unknown.join(", ")}.`);
     const rounds = Number(values.rounds ?? defaultRounds);
     if (!Number.isInteger(rounds) || rounds < 1) throw new Error(`--rounds is ${values.rounds}, not a number from 1.`);
-    return { names: positionals.length > 0 ? positionals : Object.keys(benches), rounds, jsonFile: values.json };
+    const minutes = Number(values.minutes ?? defaultMinutes);
+    if (!(minutes > 0)) throw new Error(`--minutes is ${values.minutes}, not a number above 0.`);
+    const all = Object.keys(benches).filter((name) => benches[name]?.isLong !== true);
+    return { names: positionals.length > 0 ? positionals : all, rounds, minutes, jsonFile: values.json };
   } catch (error) {
     console.error(`${(error as Error).message}\n${usage}`);
     process.exit(2);
   }
 }
 
-const { names, rounds, jsonFile } = parseCommandLine();
+const { names, rounds, minutes, jsonFile } = parseCommandLine();
 mkdirSync(benchFolder, { recursive: true });
 const machine = `${cpus()[0]?.model.trim()}, ${cpus().length} cores, Node ${process.version}`;
 console.log(`${machine}; ${numThreads} threads, ${rounds} rounds; ratios are medians over rounds measured in turn.`);
@@ -106,11 +140,12 @@ if (loadAverage > busyLoadPerCore * cpus().length) {
 const results: Record<string, readonly Figure[]> = {};
 const failures: Record<string, string> = {};
 for (const name of names) {
-  const { title, run } = benches[name]!;
+  const { title, isLong, run } = benches[name]!;
   reportProgress(`${title} ...`);
   try {
     results[name] = await run(rounds);
     printTable(title, results[name]);
+    if (isLong === true && results[name].some(({ reached }) => reached === false)) process.exitCode = 1;
   } catch (error) {
     // A peer that is not installed, or another failure of one bench, does not stop the others.
     failures[name] = describe(error);

@@ -12,16 +12,47 @@ export const shape = {
   rmsNormEps: 1e-5,
 } as const;
 
+export type DecoderSize = Readonly<Record<keyof typeof shape, number>>;
+
+/** Decoders of LLaVA 1.5 7B's shape and of TinyLlama 1.1B's, with the vocabulary of the shape above. */
+export const largeShapes = {
+  "7b": {
+    ...shape,
+    numLayers: 32,
+    hiddenSize: 4096,
+    numHeads: 32,
+    numKvHeads: 32,
+    headDim: 128,
+    intermediateSize: 11_008,
+    maxPositionEmbeddings: 4096,
+  },
+  "1b": {
+    ...shape,
+    numLayers: 22,
+    hiddenSize: 2048,
+    numHeads: 32,
+    numKvHeads: 4,
+    intermediateSize: 5632,
+    maxPositionEmbeddings: 4096,
+  },
+} as const satisfies Readonly<Record<string, DecoderSize>>;
+
+type LayerWeight = readonly [name: string, ggufName: string, rows: number, columns: number];
+
 /** Rows and columns of every linear weight of one layer, under Hugging Face's and llama.cpp's names. */
-export const layerWeights = [
-  ["self_attn.q_proj", "attn_q", shape.numHeads * shape.headDim, shape.hiddenSize],
-  ["self_attn.k_proj", "attn_k", shape.numKvHeads * shape.headDim, shape.hiddenSize],
-  ["self_attn.v_proj", "attn_v", shape.numKvHeads * shape.headDim, shape.hiddenSize],
-  ["self_attn.o_proj", "attn_output", shape.hiddenSize, shape.numHeads * shape.headDim],
-  ["mlp.gate_proj", "ffn_gate", shape.intermediateSize, shape.hiddenSize],
-  ["mlp.up_proj", "ffn_up", shape.intermediateSize, shape.hiddenSize],
-  ["mlp.down_proj", "ffn_down", shape.hiddenSize, shape.intermediateSize],
-] as const;
+export function layerWeightsOf(size: DecoderSize): readonly LayerWeight[] {
+  return [
+    ["self_attn.q_proj", "attn_q", size.numHeads * size.headDim, size.hiddenSize],
+    ["self_attn.k_proj", "attn_k", size.numKvHeads * size.headDim, size.hiddenSize],
+    ["self_attn.v_proj", "attn_v", size.numKvHeads * size.headDim, size.hiddenSize],
+    ["self_attn.o_proj", "attn_output", size.hiddenSize, size.numHeads * size.headDim],
+    ["mlp.gate_proj", "ffn_gate", size.intermediateSize, size.hiddenSize],
+    ["mlp.up_proj", "ffn_up", size.intermediateSize, size.hiddenSize],
+    ["mlp.down_proj", "ffn_down", size.hiddenSize, size.intermediateSize],
+  ];
+}
+
+export const layerWeights = layerWeightsOf(shape);
 
 /** Approximately normally distributed numbers (sum of three uniforms), from a 32-bit generator with a fixed seed. */
 export function fillRandom(target: Float32Array, standardDeviation: number, seed: number): void {

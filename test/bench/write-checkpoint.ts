@@ -4,7 +4,8 @@
 import { closeSync, existsSync, mkdirSync, openSync, renameSync, rmSync, writeFileSync, writeSync } from "node:fs";
 import { join } from "node:path";
 
-import { fillRandom, layerWeights, shape, vocabulary } from "./shape.ts";
+import { fillRandom, layerWeightsOf, shape, vocabulary } from "./shape.ts";
+import type { DecoderSize } from "./shape.ts";
 
 export interface CheckpointTensor {
   readonly name: string;
@@ -16,20 +17,20 @@ export interface CheckpointTensor {
 }
 
 /** @param prefix Prefix of every name; `model.` for a decoder alone. */
-export function decoderTensors(prefix: string): CheckpointTensor[] {
+export function decoderTensors(prefix: string, size: DecoderSize = shape): CheckpointTensor[] {
   const list: CheckpointTensor[] = [
-    { name: `${prefix}embed_tokens.weight`, shape: [shape.vocabSize, shape.hiddenSize], standardDeviation: 0.05 },
-    { name: `${prefix}norm.weight`, shape: [shape.hiddenSize], standardDeviation: null },
+    { name: `${prefix}embed_tokens.weight`, shape: [size.vocabSize, size.hiddenSize], standardDeviation: 0.05 },
+    { name: `${prefix}norm.weight`, shape: [size.hiddenSize], standardDeviation: null },
   ];
-  for (let layer = 0; layer < shape.numLayers; layer++) {
+  for (let layer = 0; layer < size.numLayers; layer++) {
     for (const norm of ["input_layernorm", "post_attention_layernorm"]) {
       list.push({
         name: `${prefix}layers.${layer}.${norm}.weight`,
-        shape: [shape.hiddenSize],
+        shape: [size.hiddenSize],
         standardDeviation: null,
       });
     }
-    for (const [name, , rows, columns] of layerWeights) {
+    for (const [name, , rows, columns] of layerWeightsOf(size)) {
       const tensorName = `${prefix}layers.${layer}.${name}.weight`;
       list.push({ name: tensorName, shape: [rows, columns], standardDeviation: 0.8 / Math.sqrt(columns) });
     }
@@ -73,21 +74,21 @@ function writeWeights(path: string, list: readonly CheckpointTensor[]): void {
   closeSync(file);
 }
 
-export function decoderConfig(): object {
+export function decoderConfig(size: DecoderSize = shape): object {
   return {
     model_type: "llama",
     hidden_act: "silu",
-    hidden_size: shape.hiddenSize,
-    intermediate_size: shape.intermediateSize,
-    max_position_embeddings: shape.maxPositionEmbeddings,
-    num_attention_heads: shape.numHeads,
-    num_hidden_layers: shape.numLayers,
-    num_key_value_heads: shape.numKvHeads,
-    rms_norm_eps: shape.rmsNormEps,
-    rope_theta: shape.ropeTheta,
+    hidden_size: size.hiddenSize,
+    intermediate_size: size.intermediateSize,
+    max_position_embeddings: size.maxPositionEmbeddings,
+    num_attention_heads: size.numHeads,
+    num_hidden_layers: size.numLayers,
+    num_key_value_heads: size.numKvHeads,
+    rms_norm_eps: size.rmsNormEps,
+    rope_theta: size.ropeTheta,
     tie_word_embeddings: true,
     torch_dtype: "bfloat16",
-    vocab_size: shape.vocabSize,
+    vocab_size: size.vocabSize,
     bos_token_id: 0,
     eos_token_id: 1,
   };

@@ -1,6 +1,7 @@
-/** Writes a LLaVA checkpoint of random weights: CLIP ViT-L/14 at 336 pixels with the bench's decoder. */
+/** Writes a LLaVA checkpoint of random weights: CLIP ViT-L/14 at 336 pixels with the bench's decoder, or a larger one. */
 import { preprocessorConfig } from "./image-processor.ts";
 import { shape } from "./shape.ts";
+import type { DecoderSize } from "./shape.ts";
 import { decoderConfig, decoderTensors, writeCheckpoint } from "./write-checkpoint.ts";
 import type { CheckpointTensor } from "./write-checkpoint.ts";
 
@@ -17,7 +18,7 @@ const tower = {
 const imageTokenId = shape.vocabSize - 1;
 
 /** Writes the folder unless it exists; returns it. */
-export function writeLlavaCheckpoint(folder: string): string {
+export function writeLlavaCheckpoint(folder: string, size: DecoderSize = shape): string {
   return writeCheckpoint(folder, {
     config: {
       architectures: ["LlavaForConditionalGeneration"],
@@ -27,7 +28,7 @@ export function writeLlavaCheckpoint(folder: string): string {
       vision_feature_layer: -2,
       vision_feature_select_strategy: "default",
       tie_word_embeddings: true,
-      text_config: decoderConfig(),
+      text_config: decoderConfig(size),
       vision_config: {
         model_type: "clip_vision_model",
         hidden_act: "quick_gelu",
@@ -39,7 +40,7 @@ export function writeLlavaCheckpoint(folder: string): string {
         image_size: tower.imageSize,
       },
     },
-    tensors: [...decoderTensors("language_model.model."), ...towerTensors(), ...projectorTensors()],
+    tensors: [...decoderTensors("language_model.model.", size), ...towerTensors(), ...projectorTensors(size)],
     // Parts in order, so that a prompt's own words can precede its picture.
     chatTemplate:
       "{{ bos_token }}{% for message in messages %}{% if message['content'] is string %}{{ message['content'] }}" +
@@ -76,10 +77,10 @@ function towerTensors(): CheckpointTensor[] {
   return list;
 }
 
-function projectorTensors(): CheckpointTensor[] {
+function projectorTensors({ hiddenSize }: DecoderSize): CheckpointTensor[] {
   return [
-    ...linear("multi_modal_projector.linear_1", shape.hiddenSize, tower.hiddenSize),
-    ...linear("multi_modal_projector.linear_2", shape.hiddenSize, shape.hiddenSize),
+    ...linear("multi_modal_projector.linear_1", hiddenSize, tower.hiddenSize),
+    ...linear("multi_modal_projector.linear_2", hiddenSize, hiddenSize),
   ];
 }
 
