@@ -19,6 +19,8 @@ const NUM_CLIENTS = 12;
 const REST_MS = 6000;
 const MAX_GROWTH = 1.01;
 const PICTURE_SIZE = 64;
+/** The tokenizer caches words, so that their number must not grow for hours. */
+const NUM_PROMPTS = 200;
 const MEBIBYTE = 2 ** 20;
 
 interface Sample {
@@ -48,8 +50,8 @@ export async function benchSoak(minutes: number): Promise<Figure[]> {
       MAX_MODEL_LEN: 1024,
       // Less than eight long sequences take, so that some are preempted.
       KV_CACHE_MEMORY_BYTES: "4MiB",
-      // Full before the second quarter.
-      MM_PROCESSOR_CACHE_GB: 0.01,
+      // Full before the second quarter: a picture takes 50 KiB.
+      MM_PROCESSOR_CACHE_GB: 0.001,
     });
     const engine = await service.ready;
     const url = `http://127.0.0.1:${service.port}`;
@@ -146,7 +148,7 @@ async function askAboutPicture(send: Send, random: () => number): Promise<void> 
 }
 
 async function readStream(send: Send, random: () => number): Promise<void> {
-  const prompt = `a red ${Math.floor(random() * 1e6)}`;
+  const prompt = `a red ${Math.floor(random() * NUM_PROMPTS)}`;
   await succeed(await send("/v1/completions", { prompt, max_tokens: 48, stream: true, temperature: 1 }));
 }
 
@@ -170,14 +172,14 @@ function schemaOf(maxLength: number): object {
 }
 
 async function askLong(send: Send, random: () => number): Promise<void> {
-  const prompt = `a blue ${Math.floor(random() * 1e6)}`;
+  const prompt = `a blue ${Math.floor(random() * NUM_PROMPTS)}`;
   await succeed(await send("/v1/completions", { prompt, max_tokens: 700, ignore_eos: true, seed: 1 }));
 }
 
 /** Eight requests in a file, from its upload until its results are read and deleted. */
 async function runBatch(url: string, random: () => number): Promise<void> {
   const lines = Array.from({ length: 8 }, (_, index) => {
-    const body = { model: "fovea-shapes", prompt: `a circle ${random()}`, max_tokens: 16 };
+    const body = { model: "fovea-shapes", prompt: `a circle ${Math.floor(random() * NUM_PROMPTS)}`, max_tokens: 16 };
     return JSON.stringify({ custom_id: `${index}`, method: "POST", url: "/v1/completions", body });
   });
   const form = new FormData();
