@@ -18,7 +18,7 @@ export const kserveLlm: DeploymentTarget = {
       ...(replicas.min === replicas.max
         ? []
         : [
-            `replicas: the autoscaler of LLMInferenceService reads metrics that only vLLM has; give min and max the same value, got ${replicas.min} and ${replicas.max}.`,
+            `replicas: LLMInferenceService scales by llm-d's autoscaler, which is not rendered; give min and max the same value, got ${replicas.min} and ${replicas.max}.`,
           ]),
       ...unusedFields("KServe", deployment, {
         repository: "mounts no repository of Hugging Face",
