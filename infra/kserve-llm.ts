@@ -6,7 +6,7 @@ import type { Deployment } from "./deployment.ts";
 import { container, labels, podSpec, toFile } from "./kubernetes-pod.ts";
 
 /** The container that KServe's presets for vLLM are merged into; what they set and this one lacks would be kept. */
-const CONTAINER_NAME = "main";
+const containerName = "main";
 
 export const kserveLlm: DeploymentTarget = {
   name: "kserve-llm",
@@ -48,7 +48,7 @@ function llmInferenceService(deployment: Deployment) {
         containers: [
           {
             ...main,
-            name: CONTAINER_NAME,
+            name: containerName,
             command: ["node", "/app/functions/cli/main.js"],
             args: ["serve"],
             ports: ports.map(({ containerPort }) => ({ containerPort, protocol: "TCP" })),
