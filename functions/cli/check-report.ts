@@ -21,7 +21,7 @@ export interface CheckReport {
 }
 
 /** A heading, or a name with a value and a note. */
-export type Line = string | readonly [name: string, value: string, note?: string];
+type Line = string | readonly [name: string, value: string, note?: string];
 
 export function formatReport(report: CheckReport): string {
   return [
