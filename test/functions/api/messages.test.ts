@@ -395,8 +395,8 @@ const badBodies: [object, RegExp][] = [
     /^tool_choice names a tool that tools does not have: b/,
   ],
   [
-    { ...tools(weather), tool_choice: { type: "any" }, output_config: { format: { type: "json_schema", schema: {} } } },
-    /^output_config\.format cannot be combined/,
+    { ...tools(weather), tool_choice: { type: "any" }, structured_outputs: { regex: "a" } },
+    /^structured_outputs cannot be combined/,
   ],
   [{ ...hello, container: "a" }, /^container is not supported/],
   [{ ...hello, mcp_servers: [{ url: "a" }] }, /^mcp_servers is not supported.*in the client/],
