@@ -26,6 +26,7 @@ import { spanPositions, outputPosition } from "./token-positions.ts";
 export class ExportedDecoder implements Decoder {
   readonly canTransfer = true;
   readonly canRepeat = true;
+  readonly runsPromptsApart = true;
   readonly #maxSlotsPerRun: number;
   readonly #graph: DecoderExport;
   readonly #kvSlots: KvSlots;
