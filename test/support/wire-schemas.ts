@@ -30,6 +30,10 @@ const additions: Readonly<Record<string, Properties>> = {
     multimodal_tokens: { type: "object", properties: { image: { type: "integer" } }, required: ["image"] },
     omitted_images: { type: "integer" },
   },
+  // Anthropic's document leaves it out; its clients read it.
+  "ErrorResponse.properties.error.properties": {
+    details: { type: "object", properties: { error_code: { const: "thread_not_found" } }, required: ["error_code"] },
+  },
   "Model.properties": {
     root: { type: "string" },
     parent: { type: "null" },

@@ -122,7 +122,10 @@ export const toolFields = {
   parallel_tool_calls: flag.nullish(),
 };
 
-/** Clients send the text that they received; chat templates need the object. */
+/**
+ * Clients send the text that they received; chat templates need the object. A text that is no JSON becomes an empty
+ * object: it is a call that `max_tokens` cut off, which agents send back with an error as its result.
+ */
 const argumentsRule = "must be a string with a JSON object";
 const givenArguments = z.union(
   [boundedText(MAX_ARGUMENTS_SIZE), jsonObject(MAX_ARGUMENTS_SIZE, argumentsRule)],
@@ -133,6 +136,7 @@ const callArguments = givenArguments.transform((given, context): JsonObject => {
   if (given.trim() === "") return {};
   const parsed = parseBoundedJson(given);
   if (parsed.kind === "parsed" && isJsonObject(parsed.value)) return parsed.value;
+  if (parsed.kind === "refused" && parsed.code === "invalid_json") return {};
   const problem = parsed.kind === "refused" ? `which ${parsed.problem}` : "which is not an object";
   context.addIssue({ code: "custom", message: `must be a string with a JSON object, ${problem}` });
   return z.NEVER;

@@ -88,9 +88,9 @@ const badChats: [unknown, string | null, RegExp][] = [
   ],
   [assistantCalling({ name: "a b" }), "messages[0].tool_calls[0].function.name", /1 to 64 letters, .* got "a b"/],
   [
-    assistantCalling({ name: "f", arguments: "{" }),
+    assistantCalling({ name: "f", arguments: `{"a":${"[".repeat(200)}` }),
     "messages[0].tool_calls[0].function.arguments",
-    /a string with a JSON object, which is not valid JSON/,
+    /a string with a JSON object, which has more than 100 levels/,
   ],
   [
     assistantCalling({ name: "f", arguments: "[1]" }),
