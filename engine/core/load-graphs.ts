@@ -50,7 +50,7 @@ export function loadDecoder(options: DecoderOptions): LoadedDecoder {
   const snapshots = graph.recurrent === undefined ? null : new StateSnapshots(config.maxNumSequences);
   const decoder =
     graph.form === "export"
-      ? new ExportedDecoder(graph, sessionOptions, kvSlots)
+      ? new ExportedDecoder(graph, sessionOptions, kvSlots, snapshots)
       : new InPlaceDecoder(graph, sessionOptions, kvSlots, snapshots);
   const { canTransfer } = decoder;
   return { decoder, kvManager: new SlotKvManager(kvSlots, { ...config, canTransfer, snapshots }) };

@@ -7,6 +7,7 @@ import { EngineError } from "../contract/errors.ts";
 import type { DecoderExport, DecoderGraph, DecoderShape } from "../models/built-model.ts";
 import type { ModelCosts, WeightBytes } from "../models/model-costs.ts";
 import type { KvCapacity } from "./kv-manager.ts";
+import { exportedStateBytes } from "./past-states.ts";
 import { stateBytes } from "./state-cache.ts";
 import { numStateRows } from "./state-rows.ts";
 import { SNAPSHOTS_PER_SLOT } from "./state-snapshots.ts";
@@ -14,6 +15,8 @@ import { SNAPSHOTS_PER_SLOT } from "./state-snapshots.ts";
 export type KvShape = Pick<DecoderShape, "numLayers" | "numKvHeads" | "headDim" | "kvElementType" | "recurrent"> & {
   /** Default: in place. */
   readonly form?: (DecoderGraph | DecoderExport)["form"];
+  /** Of an export, which may keep more than its layers need. */
+  readonly states?: DecoderExport["states"];
 };
 
 export interface KvCachePlan {
@@ -41,12 +44,13 @@ const kvElementBytes: Readonly<Record<DecoderShape["kvElementType"], number>> = 
  * each sequence: with slots the newest and snapshots of earlier ones, with blocks one before and one after a run.
  */
 export function planKvCache(
-  { form, numLayers, numKvHeads, headDim, kvElementType, recurrent }: KvShape,
+  { form, numLayers, numKvHeads, headDim, kvElementType, recurrent, states }: KvShape,
   { numSlots, maxLen }: { readonly numSlots: number; readonly maxLen: number },
   blocks: KvCapacity | null = null,
 ): KvCachePlan {
   const bytesPerToken = 2 * numLayers * numKvHeads * headDim * kvElementBytes[kvElementType];
-  const rowBytes = recurrent === undefined ? 0 : stateBytes(recurrent);
+  const ownRowBytes = recurrent === undefined ? 0 : stateBytes(recurrent);
+  const rowBytes = states === undefined ? ownRowBytes : exportedStateBytes(states);
   const stateBytesPerSequence = (blocks === null ? 1 + SNAPSHOTS_PER_SLOT : 2) * rowBytes;
   const bytesPerSequence = bytesPerToken * maxLen + stateBytesPerSequence;
   const numSpareSlots = form === "export" ? 1 : 0;

@@ -25,6 +25,7 @@ export function pixtralVisionEncoder(config: PixtralConfig): VisionEncoderDefini
     ],
     imageSize: patchSize * mergeSize,
     numImageTokens: 1,
+    patchOrder: { patchSize, mergeSize },
     hasProjector: true,
     build: (context) => buildVisionEncoder(context, config),
   };
