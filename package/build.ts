@@ -1,14 +1,17 @@
 /**
- * Builds dist/, the content of the npm package: the compiled modules, their types, and the files that they read, each
- * at the same relative place as in the repository. Node does not strip types below node_modules, so a package of
- * sources would not run there.
+ * Builds dist/, the content of the npm package: the compiled modules, the types of its entries, and the files that the
+ * modules read, each at the same relative place as in the repository. Node does not strip types below node_modules, so
+ * a package of sources would not run there.
  */
 import { execFileSync } from "node:child_process";
 import { cpSync, globSync, mkdirSync, renameSync, rmSync } from "node:fs";
-import { dirname, join } from "node:path";
+import { dirname, join, relative } from "node:path";
 import { fileURLToPath } from "node:url";
 
+import packageJson from "../package.json" with { type: "json" };
+import { halveCheckpoint } from "./half-checkpoint.ts";
 import { findMissingFiles } from "./missing-files.ts";
+import { pruneTypes } from "./prune-types.ts";
 
 const repository = fileURLToPath(new URL("..", import.meta.url));
 const dist = join(repository, "dist");
@@ -22,6 +25,11 @@ const assets = [
   ...globSync("models/fovea-shapes/{*,examples/*}.*", { cwd: repository }),
 ];
 
+/** What programs can import. */
+const typesOfEntries = Object.values(packageJson.exports).flatMap((entry) =>
+  typeof entry === "string" ? [] : [relative("dist", entry.types.default)],
+);
+
 try {
   const compiler = join(repository, "node_modules", "typescript", "bin", "tsc");
   execFileSync(process.execPath, [compiler, "-p", join(repository, "package"), "--outDir", building], {
@@ -31,6 +39,8 @@ try {
     mkdirSync(dirname(join(building, path)), { recursive: true });
     cpSync(join(repository, path), join(building, path));
   }
+  pruneTypes(building, typesOfEntries);
+  await halveCheckpoint(join(building, "models/fovea-shapes"));
   const missing = findMissingFiles(building);
   if (missing.length > 0) {
     const advice = "Name modules with moduleUrl() of engine/module-url.ts, and add other files to package/build.ts.";

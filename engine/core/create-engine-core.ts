@@ -19,6 +19,12 @@ import { ModelRunner } from "./model-runner.ts";
 import { warmUp } from "./warm-up.ts";
 
 /**
+ * Where prompts run one by one, a second prompt in a step only delays the tokens of all other sequences. Short prompts
+ * still share a step, because each step costs a run of the decodes.
+ */
+const PROMPT_TOKENS_OF_STEP = 192;
+
+/**
  * Loads logits processors and sessions, and warms up if the settings say so.
  *
  * @param takeMessages See `EngineCore`.
@@ -47,8 +53,15 @@ export async function createEngineCore(
   const logits = new StepLogits(config.maxNumSequences, graph.vocabSize);
   const createCore = (chain: ProcessorChain, take: () => readonly ToEngineThread[]): EngineCore => {
     const eosTokenIds = new Set(options.eosTokenIds);
-    const { keepsImagesWhole } = graph;
-    const scheduler = new Scheduler({ ...config, maxModelLen, eosTokenIds, kvManager, encoderCache, keepsImagesWhole });
+    const scheduler = new Scheduler({
+      ...config,
+      maxModelLen,
+      eosTokenIds,
+      kvManager,
+      encoderCache,
+      keepsImagesWhole: graph.keepsImagesWhole,
+      enoughPromptTokens: decoder.runsPromptsApart ? PROMPT_TOKENS_OF_STEP : undefined,
+    });
     const runner = new ModelRunner({
       decoder,
       visionEncoder,

@@ -50,8 +50,12 @@ export class EngineCore implements Disposable {
   step(): EngineCoreOutput[] {
     this.#progress.beginStep();
     try {
-      const scheduled = this.#scheduler.schedule();
-      const results = this.#runner.run(scheduled);
+      let scheduled = this.#scheduler.schedule();
+      const results = this.#runner.run(scheduled, () => {
+        this.drainMessages();
+        scheduled = this.#scheduler.admitLate(scheduled);
+        return scheduled;
+      });
       this.#progress.enter("scheduling");
       this.drainMessages();
       return [...this.#takePendingOutputs(), ...this.#scheduler.update(scheduled, results)];

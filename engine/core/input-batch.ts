@@ -37,6 +37,15 @@ export class InputBatch {
     return this.#rows as readonly Sequence[];
   }
 
+  /** The rows as they would be after `replace` and `groupBy`, without any change. */
+  plan(sequences: readonly Sequence[], groupOf: (sequence: Sequence) => number): readonly Sequence[] {
+    const planned = new InputBatch();
+    this.sequences.forEach((sequence, rowIndex) => planned.#place(sequence, rowIndex));
+    planned.replace(sequences);
+    planned.groupBy(groupOf);
+    return planned.sequences;
+  }
+
   /** Makes `sequences` the batch: removes sequences that are not listed, adds new ones in order, condenses. */
   replace(sequences: readonly Sequence[]): void {
     const listed = new Set(sequences);

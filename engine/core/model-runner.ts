@@ -3,7 +3,6 @@ import { EngineError, invariant } from "../contract/errors.ts";
 import { noEmbeddings } from "../decoder/decoder.ts";
 import type { Decoder, DecoderRun, SpanEmbeddings, TokenSpan } from "../decoder/decoder.ts";
 import { embeddingsField } from "../multimodal/processed-item.ts";
-import type { SequenceBatchUpdate } from "../sampling/built-in/added-sequence.ts";
 import type { ProcessorChain } from "../sampling/processor-chain.ts";
 import type { Sampler } from "../sampling/sampler.ts";
 import type { StepLogits } from "../sampling/step-logits.ts";
@@ -50,29 +49,26 @@ export class ModelRunner implements Disposable {
   /**
    * Runs one step. A failure stays with the sequences it affects: a failed image or run with the sequences it serves, a
    * failed logits processor with its rows. Only bugs in Fovea and `device_lost` are thrown.
+   *
+   * @param admitLate Returns the step with the prompts that have arrived since it began. Called once between decodes and
+   *   prompts, if they run apart.
    */
-  run({ transfers, decodes, prefills }: SchedulerOutput): StepResults {
+  run(scheduled: SchedulerOutput, admitLate: () => SchedulerOutput): StepResults {
     const results = new Map<Sequence, StepResult>();
     const { decoder, progress } = this.#parts;
     progress.enter("model");
-    for (const transfer of transfers) decoder.transfer(transfer);
-    for (const { sequence, imagesToEncode } of prefills) {
-      attempt(results, [sequence], () => this.#encodeImages(imagesToEncode));
-    }
-    const chunks = prefills.filter(({ sequence }) => !results.has(sequence));
-    const runs = [
-      ...decoder.planRuns(decodes, chunks.filter(isPlain)),
-      ...chunks.filter((chunk) => !isPlain(chunk)).map((chunk) => ({ decodes: [], chunks: [chunk] })),
-    ];
-    const batchUpdate = this.#updateBatch(runs);
-    progress.enter("sampling");
-    this.#parts.processors.updateState(batchUpdate);
-    progress.enter("model");
-    let firstRow = 0;
-    for (const run of runs) {
-      const numRows = samplingSequencesOf(run).length;
-      this.#compute(run, this.#batch.sequences.slice(firstRow, firstRow + numRows), firstRow, results);
-      firstRow += numRows;
+    this.#transfer(scheduled);
+    if (decoder.runsPromptsApart && scheduled.decodes.length > 0) {
+      const rows = this.#computeDecodes(scheduled, results);
+      const late = admitLate();
+      this.#transfer(late);
+      const runs = this.#planRuns([], this.#encodeImagesOf(late, results));
+      this.#updateBatch(rows, runs);
+      this.#computeRuns(runs, rows.length, results);
+    } else {
+      const runs = this.#planRuns(scheduled.decodes, this.#encodeImagesOf(scheduled, results));
+      this.#updateBatch([], runs);
+      this.#computeRuns(runs, 0, results);
     }
     progress.enter("sampling");
     this.#sample(results);
@@ -89,19 +85,63 @@ export class ModelRunner implements Disposable {
     this.#parts.visionEncoder?.[Symbol.dispose]();
   }
 
+  #transfer({ transfers }: SchedulerOutput): void {
+    for (const transfer of transfers) this.#parts.decoder.transfer(transfer);
+  }
+
+  /** Returns the chunks whose images are encoded. */
+  #encodeImagesOf({ prefills }: SchedulerOutput, results: Map<Sequence, StepResult>): readonly PrefillChunk[] {
+    for (const { sequence, imagesToEncode } of prefills) {
+      attempt(results, [sequence], () => this.#encodeImages(imagesToEncode));
+    }
+    return prefills.filter(({ sequence }) => !results.has(sequence));
+  }
+
+  #planRuns(decodes: readonly Sequence[], chunks: readonly PrefillChunk[]): readonly DecoderRun[] {
+    return [
+      ...this.#parts.decoder.planRuns(decodes, chunks.filter(isPlain)),
+      ...chunks.filter((chunk) => !isPlain(chunk)).map((chunk) => ({ decodes: [], chunks: [chunk] })),
+    ];
+  }
+
+  /** Returns the sequences in the order of their rows, which are the first ones of the step. */
+  #computeDecodes({ decodes, prefills }: SchedulerOutput, results: Map<Sequence, StepResult>): readonly Sequence[] {
+    const runs = this.#parts.decoder.planRuns(decodes, prefills).filter((run) => run.decodes.length > 0);
+    const rows = this.#batch.plan(decodes, runIndexOf(runs));
+    let firstRow = 0;
+    for (const run of runs) {
+      const endRow = firstRow + run.decodes.length;
+      this.#compute(run, rows.slice(firstRow, endRow), firstRow, results);
+      firstRow = endRow;
+    }
+    return rows;
+  }
+
   /**
-   * The rows are the sequences that sample in this step. Those of each run are neighbours, in the order of the runs, so
-   * that a run writes its logits where the sampler reads them.
+   * The rows are the sequences that sample in this step: `firstRows` in their order, then those of the runs. Those of each
+   * run are neighbours, in the order of the runs, so that a run writes its logits where the sampler reads them.
    */
-  #updateBatch(runs: readonly DecoderRun[]): SequenceBatchUpdate | null {
-    const runIndexes = new Map<Sequence, number>();
+  #updateBatch(firstRows: readonly Sequence[], runs: readonly DecoderRun[]): void {
+    const { processors, progress } = this.#parts;
+    const order = new Map(firstRows.map((sequence, rowIndex) => [sequence, rowIndex]));
     runs.forEach((run, index) => {
-      for (const sequence of samplingSequencesOf(run)) runIndexes.set(sequence, index);
+      for (const sequence of samplingSequencesOf(run)) order.set(sequence, firstRows.length + index);
     });
-    this.#batch.replace([...runIndexes.keys()]);
-    this.#batch.groupBy((sequence) => runIndexes.get(sequence)!);
+    this.#batch.replace([...order.keys()]);
+    this.#batch.groupBy((sequence) => order.get(sequence)!);
     this.#logits.numRequests = this.#batch.numRows;
-    return this.#batch.takeBatchUpdate();
+    progress.enter("sampling");
+    processors.updateState(this.#batch.takeBatchUpdate());
+    progress.enter("model");
+  }
+
+  #computeRuns(runs: readonly DecoderRun[], numRowsBefore: number, results: Map<Sequence, StepResult>): void {
+    let firstRow = numRowsBefore;
+    for (const run of runs) {
+      const numRows = samplingSequencesOf(run).length;
+      this.#compute(run, this.#batch.sequences.slice(firstRow, firstRow + numRows), firstRow, results);
+      firstRow += numRows;
+    }
   }
 
   /** @param rows The sequences of the run that sample, in the order of their rows. */
@@ -214,6 +254,11 @@ function isPlain({ sequence }: PrefillChunk): boolean {
 function newestToken(sequence: Sequence): TokenSpan {
   const firstToken = sequence.numComputedTokens;
   return { sequence, firstToken, endToken: firstToken + 1, numLogits: 1, embeddings: noEmbeddings };
+}
+
+function runIndexOf(runs: readonly DecoderRun[]): (sequence: Sequence) => number {
+  const indexes = new Map(runs.flatMap(({ decodes }, index) => decodes.map((sequence) => [sequence, index] as const)));
+  return (sequence) => indexes.get(sequence)!;
 }
 
 function samplingSequencesOf({ decodes, chunks }: DecoderRun): Sequence[] {

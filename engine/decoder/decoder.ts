@@ -48,6 +48,11 @@ export interface Decoder extends Disposable {
    * values are only written again.
    */
   readonly canRepeat: boolean;
+  /**
+   * Whether prompts run one by one after the decodes, and all logits are written by the end of a run. Requests that arrive
+   * during the decodes then join the step.
+   */
+  readonly runsPromptsApart: boolean;
   transfer(transfer: SlotTransfer): void;
   /** Divides the work of a step into runs. Their order is that of the rows of logits. */
   planRuns(decodes: readonly Sequence[], chunks: readonly PrefillChunk[]): readonly DecoderRun[];

@@ -28,6 +28,7 @@ import { spanPositions, outputPosition } from "./token-positions.ts";
 /** Mutable; owns sessions and KV memory. */
 export class ExportedDecoder implements Decoder {
   readonly canTransfer = true;
+  readonly runsPromptsApart = true;
   readonly #maxSlotsPerRun: number;
   readonly #graph: DecoderExport;
   readonly #kvSlots: KvSlots;

@@ -28,6 +28,7 @@ const MAX_CACHED_RUNS = 64;
 
 /** Mutable; owns the session and the KV memory. */
 export class InPlaceDecoder implements Decoder {
+  readonly runsPromptsApart = true;
   readonly #graph: DecoderGraph;
   readonly #session: Session;
   readonly #kvSlots: KvSlots;

@@ -53,6 +53,7 @@ export class PagedDecoder implements Decoder {
   /** Blocks are shared, not moved. */
   readonly canTransfer = false;
   readonly canRepeat = true;
+  readonly runsPromptsApart = false;
   readonly #graph: DecoderGraph;
   readonly #blockSize: number;
   readonly #isEager: boolean;

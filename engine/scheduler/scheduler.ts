@@ -13,10 +13,13 @@ import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
 import { Sequence } from "./sequence.ts";
 import { checkStop } from "./stop-conditions.ts";
 import type { StopLimits } from "./stop-conditions.ts";
+import { TokenBudget } from "./token-budget.ts";
 import { insertByUrgency, WaitingQueue } from "./waiting-queue.ts";
 
 export interface SchedulerOptions extends StopLimits {
   readonly maxNumBatchedTokens: number;
+  /** See `TokenBudget`. Default: no such bound. */
+  readonly enoughPromptTokens?: number | undefined;
   readonly maxNumWaiting: number;
   readonly kvManager: KvManager;
   readonly encoderCache: EncoderCache;
@@ -39,6 +42,8 @@ export class Scheduler {
   #numPrefixCacheHits = 0;
   #numPreemptions = 0;
   #numSteps = 0;
+  /** In the step that is under way. */
+  #hasPreempted = false;
 
   constructor(options: SchedulerOptions) {
     this.#options = options;
@@ -103,21 +108,37 @@ export class Scheduler {
    */
   schedule(): SchedulerOutput {
     const numPreemptionsBefore = this.#numPreemptions;
-    let tokenBudget = this.#options.maxNumBatchedTokens;
-    const decodes = this.#scheduleDecodes(tokenBudget);
-    tokenBudget -= decodes.length;
+    const budget = this.#createBudget();
+    const decodes = this.#scheduleDecodes(this.#options.maxNumBatchedTokens);
+    budget.takeDecodes(decodes.length);
     const prefills: PrefillChunk[] = [];
     // The list gets shorter at its end when a sequence is preempted.
     for (let index = 0; index < this.#running.length; index++) {
       const sequence = this.#running[index]!;
-      if (!sequence.isPrefilling || tokenBudget === 0) continue;
-      if (this.#makeRoom(sequence)) tokenBudget -= this.#schedulePrefill(sequence, tokenBudget, prefills);
+      if (!sequence.isPrefilling || budget.promptTokensLeft === 0) continue;
+      if (this.#makeRoom(sequence)) this.#schedulePrefill(sequence, budget, prefills);
     }
-    if (this.#numPreemptions > numPreemptionsBefore) {
+    this.#hasPreempted = this.#numPreemptions > numPreemptionsBefore;
+    if (this.#hasPreempted) {
       const running = new Set(this.#running);
       return { transfers: [], decodes: decodes.filter((sequence) => running.has(sequence)), prefills };
     }
-    return { transfers: this.#admitWaiting(tokenBudget, prefills), decodes, prefills };
+    return { transfers: this.#admitWaiting(budget, prefills), decodes, prefills };
+  }
+
+  /**
+   * Admits requests that have arrived since `schedule`, for a decoder that computes the step's decodes before its
+   * prompts. Returns the step as it is now, with the transfers that its prompts wait for.
+   */
+  admitLate({ decodes, prefills }: SchedulerOutput): SchedulerOutput {
+    const budget = this.#createBudget();
+    budget.takeDecodes(decodes.length);
+    for (const { numTokens } of prefills) budget.takePrompt(numTokens);
+    const unfinished = prefills.filter(({ sequence }) => sequence.finishReason === null);
+    if (this.#hasPreempted) return { transfers: [], decodes, prefills: unfinished };
+    // A sequence that was aborted after its decode has freed its room but keeps its row until the end of the step.
+    const numAborted = decodes.filter(({ finishReason }) => finishReason !== null).length;
+    return { transfers: this.#admitWaiting(budget, unfinished, numAborted), decodes, prefills: unfinished };
   }
 
   /** Applies the results of the step. Sequences aborted in the meantime are skipped. */
@@ -166,6 +187,11 @@ export class Scheduler {
     }
   }
 
+  #createBudget(): TokenBudget {
+    const { maxNumBatchedTokens, enoughPromptTokens = Infinity } = this.#options;
+    return new TokenBudget(maxNumBatchedTokens, enoughPromptTokens);
+  }
+
   /** Decodes come in order of urgency, so that a sequence is never preempted after it was scheduled here. */
   #scheduleDecodes(maxNumTokens: number): Sequence[] {
     const decodes: Sequence[] = [];
@@ -201,23 +227,25 @@ export class Scheduler {
     this.#waiting.add(sequence);
   }
 
-  /** Appends the first chunks of waiting sequences. Returns the transfers to perform before them. */
-  #admitWaiting(maxNumTokens: number, prefills: PrefillChunk[]): SlotTransfer[] {
+  /**
+   * Appends the first chunks of waiting sequences, and leaves room for `numReserved` sequences. Returns the transfers to
+   * perform before the chunks.
+   */
+  #admitWaiting(budget: TokenBudget, prefills: PrefillChunk[], numReserved = 0): SlotTransfer[] {
     const transfers: SlotTransfer[] = [];
-    let tokenBudget = maxNumTokens;
-    while (tokenBudget > 0 && this.#kvManager.numFreeSequences > 0) {
+    while (budget.promptTokensLeft > 0 && this.#kvManager.numFreeSequences > numReserved) {
       const sequence = this.#waiting.next;
       if (sequence === null) break;
       const placement = this.#kvManager.tryPlace(sequence);
       if (placement === null) break;
       sequence.skipCachedTokens(placement.numCachedTokens);
       sequence.chunkEnds = placement.chunkEnds ?? [];
-      const chunk = this.#planChunk(sequence, tokenBudget);
+      const chunk = this.#planChunk(sequence, budget.promptTokensLeft);
       if (chunk === null) {
         sequence.skipCachedTokens(0);
         break;
       }
-      tokenBudget -= chunk.numTokens;
+      budget.takePrompt(chunk.numTokens);
       this.#waiting.take();
       transfers.push(...this.#admit(sequence, placement));
       this.#reserve(chunk);
@@ -244,13 +272,14 @@ export class Scheduler {
     sequence.numCountedTokens = Math.max(numTokens, sequence.numCountedTokens);
   }
 
-  /** Appends the sequence's next chunk. Returns its number of tokens; 0 if none can be computed in this step. */
-  #schedulePrefill(sequence: Sequence, tokenBudget: number, prefills: PrefillChunk[]): number {
-    const chunk = this.#planChunk(sequence, Math.min(tokenBudget, this.#kvManager.numTokensWithRoom(sequence)));
-    if (chunk === null) return 0;
+  /** Appends the sequence's next chunk, if any of it can be computed in this step. */
+  #schedulePrefill(sequence: Sequence, budget: TokenBudget, prefills: PrefillChunk[]): void {
+    const room = Math.min(budget.promptTokensLeft, this.#kvManager.numTokensWithRoom(sequence));
+    const chunk = this.#planChunk(sequence, room);
+    if (chunk === null) return;
     this.#reserve(chunk);
+    budget.takePrompt(chunk.numTokens);
     prefills.push(chunk);
-    return chunk.numTokens;
   }
 
   #reserve({ sequence, firstToken, numTokens }: PrefillChunk): void {

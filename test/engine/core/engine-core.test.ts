@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import { loadGoldens } from "../../support/goldens.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "./golden-engine.ts";
@@ -132,6 +133,52 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
     expect(engine.errorOf("broken")).toMatchObject({ code: "runtime_failed" });
     expect(engine.tokensOf("before")).toEqual(cases[0]!.greedyTokenIds);
     expect(engine.tokensOf("after")).toEqual(cases[0]!.greedyTokenIds);
+  });
+});
+
+describe("requests that arrive while others decode", () => {
+  test("get their first token in the same step", async () => {
+    await using cache = await createTemporaryFolder();
+    const { model, cases } = await buildGoldenModel("llama", cache.path);
+    using engine = await SteppedEngine.create(createWorkerOptions(model));
+    const [first, second] = [cases[0]!, cases[1]!];
+    engine.add(goldenRequest("first", first, model));
+    engine.step();
+    // Delivered between the decodes and the prompts of the next step.
+    engine.add(goldenRequest("second", second, model));
+    engine.step();
+    expect(engine.tokensOf("first")).toEqual(first.greedyTokenIds.slice(0, 2));
+    expect(engine.tokensOf("second")).toEqual(second.greedyTokenIds.slice(0, 1));
+  });
+
+  test("take the place of one that was aborted during the decodes a step later", async () => {
+    await using cache = await createTemporaryFolder();
+    const { model, cases } = await buildGoldenModel("llama", cache.path);
+    const recorded = cases[0]!;
+    using engine = await SteppedEngine.create(createWorkerOptions(model, { maxNumSequences: 2 }));
+    engine.add(goldenRequest("stays", recorded, model));
+    engine.add(goldenRequest("goes", recorded, model));
+    while (engine.tokensOf("goes").length === 0) engine.step();
+    engine.abort("goes");
+    engine.add(goldenRequest("comes", recorded, model));
+    engine.step();
+    expect(engine.tokensOf("comes")).toEqual([]);
+    engine.runToEnd();
+    for (const requestId of ["stays", "comes"]) expect(engine.tokensOf(requestId)).toEqual(recorded.greedyTokenIds);
+  });
+
+  test("wait for the next step if the step has a long prompt already", async () => {
+    await using cache = await createTemporaryFolder();
+    const { model } = await buildGoldenModel("llama", cache.path);
+    using engine = await SteppedEngine.create(createWorkerOptions(model));
+    const request = goldenRequest("", (await loadGoldens("llama")).cases[0]!, model, { maxTokens: 2 });
+    for (const requestId of ["first", "second"]) {
+      engine.add({ ...request, requestId, cacheSalt: requestId, promptTokenIds: Array.from({ length: 200 }, () => 5) });
+    }
+    engine.step();
+    expect([engine.tokensOf("first"), engine.tokensOf("second")].map(({ length }) => length)).toEqual([1, 0]);
+    engine.step();
+    expect([engine.tokensOf("first"), engine.tokensOf("second")].map(({ length }) => length)).toEqual([2, 1]);
   });
 });
 

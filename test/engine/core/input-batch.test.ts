@@ -123,15 +123,19 @@ describe("a batch update", () => {
         const batch = new InputBatch();
         let rows: (string | undefined)[] = [];
         for (const { present, groups } of history) {
+          const groupOfLetter = new Map(letters.map((letter) => [letter, groups.next().value as number]));
+          const groupOf = ({ requestId }: Sequence): number => groupOfLetter.get(requestId)!;
+          const planned = batch.plan(present.map(sequence), groupOf);
+          expect(lettersOf(batch)).toBe(rows.join(""));
           batch.replace(present.map(sequence));
-          const groupOf = new Map(letters.map((letter) => [letter, groups.next().value as number]));
-          batch.groupBy(({ requestId }) => groupOf.get(requestId)!);
+          batch.groupBy(groupOf);
+          expect(batch.sequences).toEqual(planned);
           const update = batch.takeBatchUpdate();
           rows = replay(rows, update).slice(0, batch.numRows);
           expect(rows.join("")).toBe(lettersOf(batch));
           expect(new Set(rows)).toEqual(new Set(present));
           expect(update?.batchSize ?? batch.numRows).toBe(present.length);
-          const rowGroups = rows.map((letter) => groupOf.get(letter!)!);
+          const rowGroups = rows.map((letter) => groupOfLetter.get(letter!)!);
           expect(rowGroups).toEqual(rowGroups.toSorted((left, right) => left - right));
           for (const letter of present) expect(rows[batch.rowIndexOf(sequence(letter))]).toBe(letter);
           // Rows that were removed and rows that were added never share an index.

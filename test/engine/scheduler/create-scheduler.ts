@@ -15,6 +15,7 @@ export interface SchedulerOverrides {
   readonly numSlots?: number;
   readonly maxModelLen?: number;
   readonly maxNumBatchedTokens?: number;
+  readonly enoughPromptTokens?: number;
   readonly maxNumWaiting?: number;
   readonly maxNumEmbeddings?: number;
   readonly keepsImagesWhole?: boolean;
@@ -34,6 +35,7 @@ export function createScheduler(overrides: SchedulerOverrides = {}): SchedulerPa
   const encoderCache = new EncoderCache(overrides.maxNumEmbeddings ?? 16);
   const scheduler = new Scheduler({
     maxNumBatchedTokens,
+    enoughPromptTokens: overrides.enoughPromptTokens,
     maxNumWaiting,
     kvManager: new SlotKvManager(kvSlots, { canTransfer: true }),
     encoderCache,

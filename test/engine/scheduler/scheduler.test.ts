@@ -42,11 +42,53 @@ describe("the token budget", () => {
     expect(step(parts)).toEqual(["a: 1", "b: 1", "c: 2"]);
   });
 
+  test("a step with enough prompt tokens takes no further prompt", () => {
+    const parts = createScheduler({ maxNumBatchedTokens: 16, enoughPromptTokens: 6 });
+    for (const requestId of ["a", "b", "c"]) parts.scheduler.add(createRequest(requestId, { numPromptTokens: 5 }));
+    parts.scheduler.add(createRequest("d", { numPromptTokens: 20 }));
+    expect(step(parts)).toEqual(["a: 5", "b: 5"]);
+    expect(step(parts)).toEqual(["a: 1", "b: 1", "c: 5", "d: 9"]);
+    expect(step(parts)).toEqual(["a: 1", "b: 1", "c: 1", "d: 11"]);
+  });
+
   test("no more sequences run than there are slots", () => {
     const parts = createScheduler({ numSlots: 2 });
     for (const requestId of ["a", "b", "c"]) parts.scheduler.add(createRequest(requestId));
     expect(step(parts)).toEqual(["a: 4", "b: 4"]);
     expect(parts.scheduler.stats).toMatchObject({ numRequestsRunning: 2, numRequestsWaiting: 1 });
+  });
+});
+
+describe("late admission", () => {
+  test("fills what is left of the budget, and drops chunks of sequences that were aborted", () => {
+    const parts = createScheduler({ maxNumBatchedTokens: 12 });
+    const { scheduler } = parts;
+    scheduler.add(createRequest("a"));
+    step(parts);
+    scheduler.add(createRequest("b", { numPromptTokens: 7 }));
+    const scheduled = scheduler.schedule();
+    expect(describeStep(scheduled)).toEqual(["a: 1", "b: 7"]);
+    scheduler.abort(["b"]);
+    scheduler.add(createRequest("c", { numPromptTokens: 9 }));
+    const late = scheduler.admitLate(scheduled);
+    // The tokens of "b" are gone from the step, not from its budget.
+    expect(describeStep(late)).toEqual(["a: 1", "c: 4"]);
+    scheduler.update(late, resultsOf(late));
+    expect(step(parts)).toEqual(["a: 1", "c: 5"]);
+  });
+
+  test("leaves the rows of decodes that were aborted", () => {
+    const parts = createScheduler({ numSlots: 2 });
+    const { scheduler } = parts;
+    for (const requestId of ["a", "b"]) scheduler.add(createRequest(requestId));
+    step(parts);
+    const scheduled = scheduler.schedule();
+    scheduler.abort(["a"]);
+    scheduler.add(createRequest("c"));
+    const late = scheduler.admitLate(scheduled);
+    expect(describeStep(late)).toEqual(["a: 1", "b: 1"]);
+    scheduler.update(late, resultsOf(late));
+    expect(step(parts)).toEqual(["b: 1", "c: 4"]);
   });
 });
 

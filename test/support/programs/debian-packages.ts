@@ -82,8 +82,9 @@ async function aptGet(folder: string, args: readonly string[]): Promise<void> {
   await run("apt-get", ["--quiet", ...settings.flatMap((setting) => ["--option", setting]), ...args]);
 }
 
-async function writeLaunchers(folder: string, finalFolder: string, programs: readonly string[]): Promise<void> {
-  await mkdir(join(folder, "bin"));
+/** Writes a launcher of each program of `usr/bin` into `bin`, which some packages, such as procps, already have. */
+export async function writeLaunchers(folder: string, finalFolder: string, programs: readonly string[]): Promise<void> {
+  await mkdir(join(folder, "bin"), { recursive: true });
   const libraries: string[] = [];
   for (const parent of ["usr/lib", "lib"]) {
     const names = await readdir(join(folder, parent)).catch(() => []);
