@@ -1,4 +1,5 @@
 /** The decoder's session bound to a part of the KV cache. The binding is kept between steps. */
+import { bindKv } from "../kv/bind-kv.ts";
 import type { KvView } from "../kv/kv-cache.ts";
 import type { StateView } from "../kv/state-cache.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
@@ -18,15 +19,12 @@ export class DecoderBinding implements Disposable {
   readonly #copiesInputs: boolean;
 
   /** Takes ownership of the views. `stateView` is for graphs with recurrent layers. Default: none. */
-  constructor(session: Session, { numLayers }: DecoderGraph, kvView: KvView, stateView: StateView | null = null) {
+  constructor(session: Session, graph: DecoderGraph, kvView: KvView, stateView: StateView | null = null) {
     this.#kvView = kvView;
     this.#stateView = stateView;
     this.#copiesInputs = session.deviceMemory !== null;
     this.#binding = session.createBinding();
-    for (let layer = 0; layer < numLayers; layer++) {
-      this.#bindInPlace(`${layer}.key`, kvView.keys[layer]!);
-      this.#bindInPlace(`${layer}.value`, kvView.values[layer]!);
-    }
+    bindKv(this.#binding, graph, kvView);
     for (const [name, tensor] of stateView?.tensors ?? []) this.#bindInPlace(name, tensor);
   }
 

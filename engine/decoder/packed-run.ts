@@ -1,4 +1,5 @@
 /** A paged decoder's session bound to inputs and outputs of one shape. The binding is kept for later runs of the shape. */
+import { bindKv } from "../kv/bind-kv.ts";
 import type { KvView } from "../kv/kv-cache.ts";
 import type { StateView } from "../kv/state-cache.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
@@ -54,10 +55,7 @@ export class PackedRun implements Disposable {
     this.inputs = this.#owned.use(inputMemory.region(packedLayouts(shape)));
     this.rows = this.#owned.use(logits.rows(firstRow, shape.numRows));
     this.#binding = this.#owned.use(session.createBinding());
-    for (let layer = 0; layer < graph.numLayers; layer++) {
-      this.#bindInPlace(`${layer}.key`, kvView.keys[layer]!);
-      this.#bindInPlace(`${layer}.value`, kvView.values[layer]!);
-    }
+    bindKv(this.#binding, graph, kvView);
     for (const [name, tensor] of stateView?.tensors ?? []) this.#bindInPlace(name, tensor);
     for (const [name, tensor] of Object.entries(this.inputs.tensors)) {
       if (session.inputNames.includes(name)) this.#binding.bindInput(name, tensor);

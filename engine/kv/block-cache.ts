@@ -16,9 +16,13 @@ export function allocateBlocks(
   decoder: KvShape,
   { numBlocks, blockSize }: { readonly numBlocks: number; readonly blockSize: number },
 ): KvView {
-  const shape = [numBlocks, blockSize, decoder.numKvHeads, decoder.headDim];
   try {
-    const tensors = allocateLayers(session, decoder, shape);
+    const tensors = allocateLayers(session, decoder, ({ numKvHeads, headDim }) => [
+      numBlocks,
+      blockSize,
+      numKvHeads,
+      headDim,
+    ]);
     return { ...splitLayers(tensors), [Symbol.dispose]: () => disposeAll(tensors) };
   } catch (cause) {
     throw new EngineError(

@@ -5,10 +5,10 @@
  * first slots, and a single slot that is not the first of its group is computed in the window, a slot beside them.
  */
 import { invariant } from "../contract/errors.ts";
-import { bytesPerElement, numElements } from "../runtime/element-type.ts";
+import { bytesPerElement } from "../runtime/element-type.ts";
 import type { Tensor } from "../runtime/tensor.ts";
 import type { KvCache, KvCacheShape, KvSession, KvView, RunSpan } from "./kv-cache.ts";
-import { allocateLayers, disposeAll, slotShape, splitLayers, totalBytes } from "./kv-tensors.ts";
+import { allocateLayers, disposeAll, largestSlot, slotShape, splitLayers, totalBytes } from "./kv-tensors.ts";
 import type { KvShape } from "./memory-plan.ts";
 import { SlotMover } from "./slot-mover.ts";
 import type { SlotPlace } from "./slot-mover.ts";
@@ -20,7 +20,7 @@ const MAX_GROUP_BYTES = 2 ** 27;
 
 /** Slots of a group: as many as a buffer of `maxGroupBytes` holds, but at least one, in groups of about equal size. */
 export function planGroupSize(decoder: KvShape, { numSlots, maxLen }: KvCacheShape, maxGroupBytes = MAX_GROUP_BYTES) {
-  const slotBytes = numElements(slotShape(decoder, 1, maxLen)) * bytesPerElement(decoder.kvElementType);
+  const slotBytes = largestSlot(decoder, maxLen) * bytesPerElement(decoder.kvElementType);
   const largest = Math.max(1, Math.floor(maxGroupBytes / slotBytes));
   return Math.ceil(numSlots / Math.ceil(numSlots / largest));
 }
@@ -54,7 +54,7 @@ export class GroupedKvCache implements KvCache {
     this.#numSlots = numSlots;
     using allocated = new DisposableStack();
     const allocate = (size: number): readonly Tensor[] => {
-      const tensors = allocateLayers(session, decoder, slotShape(decoder, size, maxLen));
+      const tensors = allocateLayers(session, decoder, (layer) => slotShape(layer, size, maxLen));
       allocated.defer(() => disposeAll(tensors));
       return tensors;
     };

@@ -1,11 +1,12 @@
 /** The memory of the KV slots, and views of it that the decoder's past and present are bound to. */
 import { EngineError } from "../contract/errors.ts";
+import { kvWidths } from "../models/kv-heads.ts";
 import { bytesPerElement, numElements } from "../runtime/element-type.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import type { Session } from "../runtime/session.ts";
 import type { Tensor } from "../runtime/tensor.ts";
 import { GroupedKvCache, planGroupSize } from "./grouped-kv-cache.ts";
-import { allocateLayers, disposeAll, slotShape, splitLayers, totalBytes } from "./kv-tensors.ts";
+import { allocateLayers, disposeAll, largestSlot, slotShape, splitLayers, totalBytes } from "./kv-tensors.ts";
 import { planKvCache, requireRoomForKv } from "./memory-plan.ts";
 import type { KvShape } from "./memory-plan.ts";
 import { coverSlots } from "./slot-ranges.ts";
@@ -88,7 +89,7 @@ abstract class ContiguousKvCache implements KvCache {
   protected readonly tensors: readonly Tensor[];
 
   constructor(session: KvSession, decoder: KvShape, { numSlots, maxLen }: KvCacheShape) {
-    this.tensors = allocateLayers(session, decoder, slotShape(decoder, numSlots, maxLen));
+    this.tensors = allocateLayers(session, decoder, (layer) => slotShape(layer, numSlots, maxLen));
     this.byteLength = totalBytes(this.tensors);
   }
 
@@ -153,7 +154,7 @@ class DeviceKvCache extends ContiguousKvCache {
   constructor(session: KvSession, decoder: KvShape, { numSlots, maxLen }: KvCacheShape) {
     const alignedLen = alignedSlotLength(decoder, maxLen);
     super(session, decoder, { numSlots, maxLen: alignedLen });
-    const slotElements = numElements(slotShape(decoder, 1, alignedLen));
+    const slotElements = largestSlot(decoder, alignedLen);
     this.maxSlotsPerRun = Math.max(1, Math.min(numSlots, Math.floor(MAX_RUN_ELEMENTS / slotElements)));
   }
 }
@@ -168,7 +169,7 @@ class SeparateKvCache implements KvCache {
 
   constructor(session: KvSession, decoder: KvShape, { numSlots, maxLen }: KvCacheShape) {
     this.#slots = Array.from({ length: numSlots }, () =>
-      allocateLayers(session, decoder, slotShape(decoder, 1, maxLen)),
+      allocateLayers(session, decoder, (layer) => slotShape(layer, 1, maxLen)),
     );
     this.byteLength = totalBytes(this.#slots.flat());
   }
@@ -198,10 +199,11 @@ const MAX_RUN_ELEMENTS = 2 ** 31 - 1;
 /** Every slot is aligned like an allocation: kernels load up to 16 bytes at once, and may copy in larger pieces. */
 const SLOT_ALIGNMENT_BYTES = 256;
 
-/** The shortest length, of at least `maxLen` tokens, whose slots are all aligned. */
-function alignedSlotLength({ kvElementType, numKvHeads, headDim }: KvShape, maxLen: number): number {
-  const tokenBytes = numKvHeads * headDim * bytesPerElement(kvElementType);
+/** The shortest length, of at least `maxLen` tokens, whose slots are all aligned in every layer. */
+function alignedSlotLength(decoder: KvShape, maxLen: number): number {
+  const elementBytes = bytesPerElement(decoder.kvElementType);
+  const tokenBytes = kvWidths(decoder).map((width) => width * elementBytes);
   let length = maxLen;
-  while ((length * tokenBytes) % SLOT_ALIGNMENT_BYTES !== 0) length += 1;
+  while (tokenBytes.some((bytes) => (length * bytes) % SLOT_ALIGNMENT_BYTES !== 0)) length += 1;
   return length;
 }

@@ -1,17 +1,25 @@
 /** Tensors of keys and values: one of each per layer. */
+import type { KvHeads } from "../models/built-model.ts";
+import { layersOf } from "../models/kv-heads.ts";
+import { numElements } from "../runtime/element-type.ts";
 import type { Session } from "../runtime/session.ts";
 import type { Tensor } from "../runtime/tensor.ts";
 import type { KvShape } from "./memory-plan.ts";
 
-/** The keys of all layers, then their values. Nothing stays allocated if one of them does not fit. */
+/**
+ * The keys of all layers, then their values. Nothing stays allocated if one of them does not fit.
+ *
+ * @param shapeOf Of the keys or values of one layer.
+ */
 export function allocateLayers(
   session: Pick<Session, "allocateTensor">,
   decoder: KvShape,
-  shape: readonly number[],
+  shapeOf: (layer: KvHeads) => readonly number[],
 ): Tensor[] {
   using allocated = new DisposableStack();
-  const tensors = Array.from({ length: 2 * decoder.numLayers }, () =>
-    allocated.use(session.allocateTensor(decoder.kvElementType, shape)),
+  const layers = layersOf(decoder);
+  const tensors = [...layers, ...layers].map((layer) =>
+    allocated.use(session.allocateTensor(decoder.kvElementType, shapeOf(layer))),
   );
   allocated.move();
   return tensors;
@@ -29,8 +37,13 @@ export function disposeAll(tensors: readonly Tensor[]): void {
 }
 
 /** Of the keys or values of one layer. */
-export function slotShape({ numKvHeads, headDim }: KvShape, numSlots: number, maxLen: number): readonly number[] {
+export function slotShape({ numKvHeads, headDim }: KvHeads, numSlots: number, maxLen: number): readonly number[] {
   return [numSlots, numKvHeads, maxLen, headDim];
+}
+
+/** Numbers in a slot of the layer that has most. */
+export function largestSlot(decoder: KvShape, maxLen: number): number {
+  return Math.max(...layersOf(decoder).map((layer) => numElements(slotShape(layer, 1, maxLen))));
 }
 
 export function totalBytes(tensors: readonly Tensor[]): number {

@@ -5,6 +5,7 @@
 import type { DeviceName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { DecoderExport, DecoderGraph, DecoderShape } from "../models/built-model.ts";
+import { kvWidths } from "../models/kv-heads.ts";
 import type { ModelCosts, WeightBytes } from "../models/model-costs.ts";
 import type { KvCapacity } from "./kv-manager.ts";
 import { exportedStateBytes } from "./past-states.ts";
@@ -12,7 +13,10 @@ import { stateBytes } from "./state-cache.ts";
 import { numStateRows } from "./state-rows.ts";
 import { SNAPSHOTS_PER_SLOT } from "./state-snapshots.ts";
 
-export type KvShape = Pick<DecoderShape, "numLayers" | "numKvHeads" | "headDim" | "kvElementType" | "recurrent"> & {
+export type KvShape = Pick<
+  DecoderShape,
+  "numLayers" | "numKvHeads" | "headDim" | "kvHeads" | "kvElementType" | "recurrent"
+> & {
   /** Default: in place. */
   readonly form?: (DecoderGraph | DecoderExport)["form"];
   /** Of an export, which may keep more than its layers need. */
@@ -44,11 +48,13 @@ const kvElementBytes: Readonly<Record<DecoderShape["kvElementType"], number>> = 
  * each sequence: with slots the newest and snapshots of earlier ones, with blocks one before and one after a run.
  */
 export function planKvCache(
-  { form, numLayers, numKvHeads, headDim, kvElementType, recurrent, states }: KvShape,
+  decoder: KvShape,
   { numSlots, maxLen }: { readonly numSlots: number; readonly maxLen: number },
   blocks: KvCapacity | null = null,
 ): KvCachePlan {
-  const bytesPerToken = 2 * numLayers * numKvHeads * headDim * kvElementBytes[kvElementType];
+  const { form, kvElementType, recurrent, states } = decoder;
+  const numbersPerToken = 2 * kvWidths(decoder).reduce((sum, width) => sum + width, 0);
+  const bytesPerToken = numbersPerToken * kvElementBytes[kvElementType];
   const ownRowBytes = recurrent === undefined ? 0 : stateBytes(recurrent);
   const rowBytes = states === undefined ? ownRowBytes : exportedStateBytes(states);
   const stateBytesPerSequence = (blocks === null ? 1 + SNAPSHOTS_PER_SLOT : 2) * rowBytes;

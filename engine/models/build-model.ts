@@ -117,7 +117,7 @@ async function measureSteps(
   decoder: DecoderGraph,
   maxModelLen: number,
   { sampleTokens, numThreads, cacheFolder, signal }: BuildModelOptions,
-): Promise<Float32Array> {
+): Promise<Float32Array[]> {
   invariant(sampleTokens !== undefined, "8-bit keys and values are measured with a text");
   const known = (await sampleTokens()).filter((tokenId) => tokenId < decoder.vocabSize);
   const tokenIds = known.slice(0, Math.min(MAX_SAMPLE_TOKENS, maxModelLen));

@@ -32,6 +32,12 @@ export interface RecurrentShape {
   readonly valueDim: number;
 }
 
+/** Heads of a layer's keys and values. */
+export interface KvHeads {
+  readonly numKvHeads: number;
+  readonly headDim: number;
+}
+
 /** Properties of every decoder, in either form. */
 export interface DecoderShape {
   /** Layers with keys and values. */
@@ -50,6 +56,13 @@ export interface DecoderShape {
   readonly keepsImagesWhole?: boolean;
   /** Left out if every layer has keys and values. */
   readonly recurrent?: RecurrentShape;
+  /** One for each of the `numLayers`, if they differ; `headDim` is then the largest. Left out if all are the same. */
+  readonly kvHeads?: readonly KvHeads[];
+  /**
+   * For each layer that attends to the keys and values of another one and has none of its own: the index of that layer
+   * among the `numLayers`. Left out if there are none.
+   */
+  readonly kvReaders?: readonly number[];
 }
 
 /**
@@ -70,6 +83,10 @@ export interface DecoderShape {
  *
  * Outputs: `logits` float32 [R, vocabSize]; `present.{layer}.key`, `present.{layer}.value` and so on, which must be bound
  * to the memory of the past. B > 1 requires S = 1; S > 1 with B = 1 continues at any length (chunked prefill).
+ *
+ * Layers that read another layer's keys and values (`kvReaders`) write the same numbers into the same memory again: their
+ * outputs `present.{layer}.key.{reader}` and `present.{layer}.value.{reader}`, where `layer` is the layer that they read
+ * and `reader` their index among the readers, must be bound to that layer's memory too.
  *
  * With a paged KV cache its inputs are (B sequences, whose N tokens are packed one sequence after the other; a sequence
  * may have none, the run has at least one):

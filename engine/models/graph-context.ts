@@ -26,12 +26,12 @@ export interface Precision {
 }
 
 /**
- * How keys and values are stored: in the activations' type, or as int8 with a step for each channel. `steps` is row-major
- * [numLayers, 2 (keys, values), numKvHeads * headDim]; null before they are measured.
+ * How keys and values are stored: in the activations' type, or as int8 with a step for each channel. `steps` has those of
+ * the first layer's keys [numKvHeads * headDim], then its values, then the next layer's; null before they are measured.
  */
 export type KvPrecision =
   | { readonly kind: "activations" }
-  | { readonly kind: "int8"; readonly steps: Float32Array | null };
+  | { readonly kind: "int8"; readonly steps: readonly Float32Array[] | null };
 
 /** Number of rows whose logits are computed, in graphs with logits. */
 export const logitRows = "R";

@@ -27,10 +27,18 @@ export function resolveKvLayout(
 ): KvLayout {
   const isExport = checkpoint.onnxFileNames !== null;
   const isPaged =
-    kvLayout === "auto" ? device === "cuda" && !isExport && !keepsImagesWhole(checkpoint) : kvLayout === "paged";
+    kvLayout === "auto"
+      ? device === "cuda" && !isExport && !keepsImagesWhole(checkpoint) && hasPagedHeads(checkpoint)
+      : kvLayout === "paged";
   if (!isPaged) return { kind: "slots" };
   if (isExport) throw unavailable("A ready-made ONNX export computes its own attention and has no paged KV cache.");
   if (device === "webgpu") throw unavailable("The webgpu device has no paged KV cache.");
+  if (device === "cuda" && !hasPagedHeads(checkpoint)) {
+    const { headDim } = configOf(checkpoint).decoder;
+    throw unavailable(
+      `The model has heads of ${headDim} numbers; paged attention on cuda computes at most ${MAX_PAGED_HEAD}.`,
+    );
+  }
   const smallest = device === "cpu" ? 1 : fastBlockSize(configOf(checkpoint).decoder.headDim);
   const size = blockSize ?? (device === "cpu" ? CPU_BLOCK_SIZE : smallest);
   if (size % smallest === 0) return { kind: "paged", blockSize: size };
@@ -78,6 +86,13 @@ const quantisedDtypes: ReadonlySet<DtypeName> = new Set(["int8", "int4"]);
 function fastBlockSize(headDim: number): number {
   if (headDim <= 64) return 256;
   return headDim <= 128 ? 128 : 64;
+}
+
+/** FlashAttention has no kernels for larger heads. */
+const MAX_PAGED_HEAD = 256;
+
+function hasPagedHeads(checkpoint: Pick<Checkpoint, "config">): boolean {
+  return configOf(checkpoint).decoder.headDim <= MAX_PAGED_HEAD;
 }
 
 function unavailable(reason: string): EngineError {

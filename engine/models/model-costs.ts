@@ -15,6 +15,7 @@ import {
   presentTokens,
   tokens,
 } from "./decoder-graph/sizes.ts";
+import { embeddingTables } from "./decoder-graph/vocabulary.ts";
 import { logitRows, type GraphContext } from "./graph-context.ts";
 import type { VisionEncoderDefinition } from "./model-definition.ts";
 import type { ModelGraphs } from "./model-graphs.ts";
@@ -96,7 +97,7 @@ function visionRunBytes(
   return peakBytes(graph, new Map(names.map((name) => [name, numParts])));
 }
 
-/** The embedding table is the only tensor that the decoder reads as stored, or under the name of its prepared form. */
+/** Embedding tables are the only tensors that the decoder reads as stored, or under the names of their prepared forms. */
 function decoderBytes(
   tensors: ReadonlyMap<string, StoredTensor>,
   weights: WeightCollector,
@@ -105,8 +106,10 @@ function decoderBytes(
   const stored = [...weights.storedTensors].reduce((sum, { byteLength }) => sum + byteLength, 0);
   if (stored > 0) return { embedding: stored, decoder: all };
   const table = new WeightCollector(tensors);
-  const request = weights.requests.get("embedding_table");
-  if (request !== undefined) table.requests.set(request.name, request);
+  for (const name of embeddingTables) {
+    const request = weights.requests.get(name);
+    if (request !== undefined) table.requests.set(request.name, request);
+  }
   const embedding = preparedBytes(tensors, table, new Set());
   return { embedding, decoder: all - embedding };
 }

@@ -5,7 +5,7 @@ import type {
   PixelProcessor,
   ProcessorOptions,
 } from "../multimodal/multimodal-processor.ts";
-import type { PatchOrder, RecurrentShape, VisionEncoderShape } from "./built-model.ts";
+import type { KvHeads, PatchOrder, RecurrentShape, VisionEncoderShape } from "./built-model.ts";
 import type { GraphContext } from "./graph-context.ts";
 
 /** Sizes of a decoder that its runner needs; see `DecoderGraph`. */
@@ -21,6 +21,8 @@ export interface DecoderDimensions {
   readonly keepsImagesWhole?: boolean;
   /** Left out if every layer has keys and values. */
   readonly recurrent?: RecurrentShape;
+  readonly kvHeads?: readonly KvHeads[];
+  readonly kvReaders?: readonly number[];
 }
 
 export interface VisionEncoderDefinition extends VisionEncoderShape {

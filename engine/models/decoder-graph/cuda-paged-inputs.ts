@@ -3,6 +3,7 @@ import { EngineError, invariant } from "../../contract/errors.ts";
 import { pagedAttention, rotatesInside } from "../../graph/paged-attention-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
+import { presentName } from "../kv-heads.ts";
 import { separate } from "../linear.ts";
 import type { CachedAttention, DecoderInputs } from "./decoder-inputs.ts";
 import { headWidths, rotaryDimOf } from "./heads.ts";
@@ -49,8 +50,8 @@ export function createCudaPagedInputs(context: GraphContext, blockSize: number):
       headDim,
       localWindowSize,
       scale,
-      presentKeyName: `present.${layer}.key`,
-      presentValueName: `present.${layer}.value`,
+      presentKeyName: presentName(layer, "key", attention.reader),
+      presentValueName: presentName(layer, "value", attention.reader),
     });
     graph.output(presentKey);
     graph.output(presentValue);

@@ -33,7 +33,14 @@ export interface TokensWithImages {
 
 export interface CachedAttention {
   readonly name: string;
+  /** Index among the layers with keys and values. */
   readonly layer: number;
+  /**
+   * For a layer without keys and values of its own: its index among such layers. `layer` is then the one whose keys and
+   * values it reads, and `projected` has those of that layer, which are written into the same memory again. Kernels so
+   * need no form for layers that only read, and the cache has nothing twice.
+   */
+  readonly reader?: number;
   /** Query, key and value, not rotated: [N, heads * headDim] each, or packed in this order. */
   readonly projected: JointProjection;
   readonly rotary: Rotary;

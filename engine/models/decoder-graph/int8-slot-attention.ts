@@ -12,6 +12,7 @@ import { quantizeLinearPerChannel, sliceBefore, tensorScatter } from "../../grap
 import { cast, gatherRows, multiply, reshape, subtract, transpose, add } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
+import { presentName } from "../kv-heads.ts";
 import type { CachedAttention } from "./decoder-inputs.ts";
 import { isChunk } from "./run-kinds.ts";
 import { batch, length, pastTokens, presentTokens, tokens } from "./sizes.ts";
@@ -78,12 +79,16 @@ export function attendToInt8Cache(
       kvScales: steps,
       seqlensK: values.seqlensK,
       totalSequenceLength: values.totalSequenceLength,
-      presentKeyName: `present.${layer}.key`,
-      presentValueName: `present.${layer}.value`,
+      presentKeyName: presentName(layer, "key", attention.reader),
+      presentValueName: presentName(layer, "value", attention.reader),
     });
     return [flat(context, attention, name, attended.output), attended.presentKey, attended.presentValue];
   };
-  const names = [`${name}.flat`, `present.${layer}.key`, `present.${layer}.value`] as const;
+  const names = [
+    `${name}.flat`,
+    presentName(layer, "key", attention.reader),
+    presentName(layer, "value", attention.reader),
+  ] as const;
   const [output, presentKey, presentValue] =
     condition === null
       ? context.runKind === "chunk"
@@ -125,7 +130,7 @@ function attendToChunk(
     return {
       own: cast(graph, `${name}.${part}.own`, codes, "float32"),
       past: cast(graph, `${name}.${part}.past.floats`, before, "float32"),
-      present: tensorScatter(graph, `present.${layer}.${part}`, {
+      present: tensorScatter(graph, presentName(layer, part, attention.reader), {
         cache: past,
         updates: byHead(context, `${name}.${part}.updates`, codes, numKvHeads, headDim),
         starts: run.numPastTokens,
@@ -160,7 +165,7 @@ export function flat(
   name: string,
   rows: Value,
 ): Value {
-  const shape = graph.constant("attention.flat_shape", "int64", [2], [-1, numHeads * headDim]);
+  const shape = graph.constant(`any_by.${numHeads * headDim}`, "int64", [2], [-1, numHeads * headDim]);
   return reshape(graph, `${name}.flat`, rows, shape, [tokens, numHeads * headDim]);
 }
 
@@ -206,6 +211,5 @@ function repeated(
 function stepValues({ kvPrecision }: GraphContext, layer: number, part: "key" | "value", width: number): Float32Array {
   const steps = kvPrecision.kind === "int8" ? kvPrecision.steps : null;
   if (steps === null) return new Float32Array(width).fill(1);
-  const start = (2 * layer + (part === "key" ? 0 : 1)) * width;
-  return steps.subarray(start, start + width);
+  return steps[2 * layer + (part === "key" ? 0 : 1)]!;
 }

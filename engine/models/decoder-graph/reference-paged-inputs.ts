@@ -32,6 +32,7 @@ import {
 } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
+import { presentName } from "../kv-heads.ts";
 import { separate } from "../linear.ts";
 import type { CachedAttention, DecoderInputs } from "./decoder-inputs.ts";
 import { headWidths } from "./heads.ts";
@@ -60,8 +61,8 @@ interface PagedIndex {
   readonly ownSlots: Value;
   /** int64 [L, 2]. */
   readonly cachedSlots: Value;
-  /** By window, bool [N, L]: which of the L tokens a token sees. */
-  readonly masks: Map<number | null, Value>;
+  /** bool [N, L] by name: which of the L tokens a token sees. */
+  readonly masks: Map<string, Value>;
   /** int64 [N]: the last position that a token sees, if that can be later than its own; null until a layer needs it. */
   until: Value | null;
 }
@@ -173,11 +174,16 @@ function slots(
   return pair(`${name}.slot`, block, modulo(graph, `${name}.place`, places.positions, size));
 }
 
-function mask(context: GraphContext, { own, cached, masks, until }: PagedIndex, window: number | null): Value {
-  const known = masks.get(window);
+function mask(
+  context: GraphContext,
+  { own, cached, masks, until: endOfImage }: PagedIndex,
+  { localWindowSize: window, seesWholeImages = false }: CachedAttention,
+): Value {
+  const until = seesWholeImages ? endOfImage : null;
+  const name = `mask.${window ?? "all"}${until === null ? "" : ".whole_images"}`;
+  const known = masks.get(name);
   if (known !== undefined) return known;
   const { graph } = context;
-  const name = `mask.${window ?? "all"}`;
   const sequence = asColumn(context, `${name}.sequence`, own.sequences);
   const position = asColumn(context, `${name}.position`, own.positions);
   const isSame = equal(graph, `${name}.is_same`, sequence, cached.sequences);
@@ -189,7 +195,7 @@ function mask(context: GraphContext, { own, cached, masks, until }: PagedIndex, 
     const first = subtract(graph, `${name}.behind`, position, size);
     made = and(graph, `${name}.is_near_own`, made, less(graph, `${name}.is_near`, first, cached.positions));
   }
-  masks.set(window, made);
+  masks.set(name, made);
   return made;
 }
 
@@ -203,7 +209,7 @@ function attend(
   }: { readonly index: PagedIndex; readonly rotate: RowRotation; readonly blockSize: number },
 ): Value {
   const { graph } = context;
-  const { name, layer, projected, rotary, numHeads, numKvHeads, headDim, localWindowSize, scale } = attention;
+  const { name, layer, projected, rotary, numHeads, numKvHeads, headDim, scale } = attention;
   const [query, key, value] = separate(graph, `${name}.qkv`, projected, headWidths(attention));
 
   const headShape = graph.constant(`heads.${numKvHeads}.${headDim}`, "int64", [3], [-1, numKvHeads, headDim]);
@@ -213,7 +219,11 @@ function attend(
   const throughCache = (part: "key" | "value", flat: Value): Value => {
     const updates = reshape(graph, `${name}.${part}.heads`, flat, headShape, [tokens, numKvHeads, headDim]);
     const data = pastBlocks(context, attention, { part, blockSize });
-    const present = scatterAt(graph, `present.${layer}.${part}`, { data, indices: index.ownSlots, updates });
+    const present = scatterAt(graph, presentName(layer, part, attention.reader), {
+      data,
+      indices: index.ownSlots,
+      updates,
+    });
     graph.output(present);
     const gathered = gatherAt(graph, `${name}.${part}.cached`, present, index.cachedSlots);
     return reshape(graph, `${name}.${part}.cached.flat`, gathered, oneBatch(width), [1, cachedTokens, width]);
@@ -229,12 +239,12 @@ function attend(
     ),
     key: throughCache("key", rotate(`${name}.key`, key, rotary, numKvHeads)),
     value: throughCache("value", value),
-    mask: mask(context, index, localWindowSize),
+    mask: mask(context, index, attention),
     numHeads,
     numKvHeads,
     headDim,
     scale,
   });
-  const flatShape = graph.constant("attention.flat_shape", "int64", [2], [-1, queryWidth]);
+  const flatShape = graph.constant(`any_by.${queryWidth}`, "int64", [2], [-1, queryWidth]);
   return reshape(graph, `${name}.flat`, attended, flatShape, [tokens, queryWidth]);
 }

@@ -4,6 +4,7 @@ import { groupQueryAttention } from "../../graph/contrib-ops.ts";
 import { cast, concat, expand, reshape, scatterRows, shapeOf, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { logitRows, type GraphContext } from "../graph-context.ts";
+import { presentName } from "../kv-heads.ts";
 import { separate } from "../linear.ts";
 import type { CachedAttention, DecoderInputs } from "./decoder-inputs.ts";
 import { headWidths } from "./heads.ts";
@@ -102,8 +103,8 @@ function attendToCache(
     rotary: rotatesInside ? rotary.tables : null,
     seqlensK: values.seqlensK,
     totalSequenceLength: values.totalSequenceLength,
-    presentKeyName: `present.${layer}.key`,
-    presentValueName: `present.${layer}.value`,
+    presentKeyName: presentName(layer, "key", attention.reader),
+    presentValueName: presentName(layer, "value", attention.reader),
   });
   return { ...attended, output: flat(context, attention, name, attended.output) };
 }

@@ -21,7 +21,7 @@ export interface VocabularySize {
  * @param options.factor Of the tokens' embeddings, not of the images'. Default 1.
  */
 export function embedTokens(
-  { graph, weights, precision }: GraphContext,
+  context: GraphContext,
   inputs: DecoderInputs,
   {
     tableName,
@@ -37,26 +37,43 @@ export function embedTokens(
     readonly factor?: number;
   },
 ): TokensWithImages {
-  const tableShape = [size.vocabSize, size.hiddenSize];
+  const embedded = embeddingRows(context, "embedded", inputs.tokenIds, {
+    name: "embedding_table",
+    tableName,
+    shape: [size.vocabSize, size.hiddenSize],
+    factor,
+  });
+  return acceptsImages ? inputs.withImages(embedded, numLevels) : { embedded, levels: [] };
+}
+
+/** Names under which graphs have their tables: of the tokens, and of those that each layer has of its own. */
+export const embeddingTables = ["embedding_table", "layer_embedding_table"] as const;
+
+/** [N, width]: the tokens' rows of a table [vocabSize, width], multiplied by `factor`. */
+export function embeddingRows(
+  { graph, weights, precision }: GraphContext,
+  name: string,
+  tokenIds: Value,
+  table: {
+    readonly name: (typeof embeddingTables)[number];
+    /** Tensor of the checkpoint. */
+    readonly tableName: string;
+    readonly shape: readonly [vocabSize: number, width: number];
+    readonly factor: number;
+  },
+): Value {
+  const { tableName, shape, factor } = table;
   // Stored as in the checkpoint, even if the rest is quantised: a token reads one row, so a smaller type gains nothing,
   // and mapped memory is committed only for the rows that are read.
   const format = { kind: "plain", elementType: precision.activations } as const;
-  const tableTensor =
-    weights.stored(tableName, tableShape) ??
-    weights.prepared({ name: "embedding_table", sources: [tableName], shape: tableShape, format }).weight;
-  const table = graph.externalTensor("embedding_table", tableTensor);
-  const gathered = gatherRows(graph, "embedded", table, inputs.tokenIds);
-  const converted = cast(graph, "embedded.cast", gathered, precision.activations);
-  const embedded =
-    factor === 1
-      ? converted
-      : multiply(
-          graph,
-          "embedded.scaled",
-          converted,
-          graph.constant("embedded.factor", precision.activations, [1], [factor]),
-        );
-  return acceptsImages ? inputs.withImages(embedded, numLevels) : { embedded, levels: [] };
+  const tensor =
+    weights.stored(tableName, shape) ??
+    weights.prepared({ name: table.name, sources: [tableName], shape, format }).weight;
+  const gathered = gatherRows(graph, name, graph.externalTensor(table.name, tensor), tokenIds);
+  const converted = cast(graph, `${name}.cast`, gathered, precision.activations);
+  if (factor === 1) return converted;
+  const scale = graph.constant(`${name}.factor`, precision.activations, [1], [factor]);
+  return multiply(graph, `${name}.scaled`, converted, scale);
 }
 
 /** Names of the tensors that a head may share with the embeddings, without `.weight`. */

@@ -156,7 +156,7 @@ export function attendToWholeImages(
     headDim,
     scale,
   });
-  const flatShape = graph.constant("attention.flat_shape", "int64", [2], [-1, queryWidth]);
+  const flatShape = graph.constant(`any_by.${queryWidth}`, "int64", [2], [-1, queryWidth]);
   const flat = reshape(graph, `${name}.images.flat`, attended, flatShape, [oneMoreImageToken, queryWidth]);
   const updates = sliceRows(graph, `${name}.images.rows`, flat, { start: 0, end: -1, size: imageTokens });
   return scatterRows(graph, `${name}.with_images`, causal, images.indices, updates);

@@ -2,15 +2,15 @@
  * The decoder of Gemma 3. Its inputs and outputs are those of `DecoderGraph`. Blocks have a norm before and after them,
  * norms multiply by one plus their weight, and layers with a window rotate with another base than those without.
  */
-import { EngineError } from "../../contract/errors.ts";
 import { simplifiedLayerNormalization, skipSimplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
-import { add, gatherRows, multiply, reshape } from "../../graph/standard-ops.ts";
+import { add, gatherRows } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
-import { applyActivation } from "../activation.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
+import { gatedPerceptron } from "../decoder-graph/gated-perceptron.ts";
+import { normaliseHeads } from "../decoder-graph/head-norm.ts";
+import { requireFloatRange } from "../decoder-graph/require-float-range.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
-import { tokens } from "../decoder-graph/sizes.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate, type JointProjection } from "../linear.ts";
@@ -30,12 +30,7 @@ export interface Gemma3DecoderOptions {
 export function buildGemma3Decoder(context: GraphContext, options: Gemma3DecoderOptions): void {
   const { graph } = context;
   const { config, prefix, headName, acceptsImages } = options;
-  if (context.precision.activations === "float16") {
-    throw new EngineError(
-      "invalid_configuration",
-      "The activations of Gemma 3 exceed the range of float16; set DTYPE to float32, or to bfloat16 on cuda.",
-    );
-  }
+  requireFloatRange(context, "Gemma 3");
   const inputs = createDecoderInputs(context);
   const rotaries = { global: rotaryOf(context, options, "global"), local: rotaryOf(context, options, "local") };
   const { embedded } = embedTokens(context, inputs, {
@@ -168,35 +163,9 @@ function withNorms(
   const { graph } = context;
   const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
   const [query, key, value] = separate(graph, `${name}.qkv`, projected, widths);
-  const headShape = graph.constant("attention.head_shape", "int64", [2], [-1, headDim]);
-  const normalised = (part: string, rows: Value, features: number): Value => {
+  const normalised = (part: string, rows: Value): Value => {
     const normName = `${name}.${part}_norm`;
-    const heads = reshape(graph, `${normName}.heads`, rows, headShape, [`N * ${part}Heads`, headDim]);
-    const weight = gain(context, normName, headDim);
-    const output = simplifiedLayerNormalization(graph, normName, { input: heads, weight, epsilon });
-    const rowShape = graph.constant(`attention.${part}_shape`, "int64", [2], [-1, features]);
-    return reshape(graph, `${normName}.rows`, output, rowShape, [tokens, features]);
+    return normaliseHeads(context, normName, rows, { weight: gain(context, normName, headDim), epsilon });
   };
-  return {
-    kind: "separate",
-    values: [normalised("q", query, widths[0]), normalised("k", key, widths[1]), value],
-  };
-}
-
-/** `down(activation(gate(input)) * up(input))`. */
-function gatedPerceptron(context: GraphContext, config: Gemma3TextConfig, name: string, input: Value): Value {
-  const { graph, precision } = context;
-  const { hiddenSize, intermediateSize, activation } = config;
-  const layers = ["gate_proj", "up_proj"].map((part) => ({
-    name: `${name}.${part}`,
-    inFeatures: hiddenSize,
-    outFeatures: intermediateSize,
-    hasBias: false,
-  }));
-  const projected = jointLinear(context, `${name}.gate_up`, input, layers, precision.linear);
-  const widths = layers.map((layer) => layer.outFeatures);
-  const [gate, up] = separate(graph, `${name}.gate_up`, projected, widths);
-  const gated = multiply(graph, `${name}.gated`, applyActivation(graph, `${name}.act`, gate!, activation), up!);
-  const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: hiddenSize, hasBias: false };
-  return linear(context, gated, down, precision.linear);
+  return { kind: "separate", values: [normalised("q", query), normalised("k", key), value] };
 }

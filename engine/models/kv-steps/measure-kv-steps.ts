@@ -5,6 +5,7 @@
 import { Session } from "../../runtime/session.ts";
 import { Tensor } from "../../runtime/tensor.ts";
 import type { DecoderGraph } from "../built-model.ts";
+import { layersOf, presentNames } from "../kv-heads.ts";
 
 export interface KvMeasurement {
   /** With slots of float32. */
@@ -28,24 +29,23 @@ const HEADROOM = 2;
 const SMALLEST_STEP = 1e-8;
 
 /**
- * Row-major [numLayers, 2 (keys, values), numKvHeads * headDim].
+ * For each layer [numKvHeads * headDim] for its keys, then for its values.
  *
  * @throws EngineError `runtime_failed`.
  */
 export function measureKvSteps({ decoder, externalDataFolder, numThreads, tokenIds }: KvMeasurement): Float32Array {
-  const { numLayers, numKvHeads, headDim } = decoder;
   const numTokens = tokenIds.length;
-  const width = numKvHeads * headDim;
   using session = Session.load(decoder.path, { device: "cpu", deviceId: 0, numThreads, externalDataFolder });
   using owned = new DisposableStack();
   using binding = session.createBinding();
-  const caches = Array.from({ length: 2 * numLayers }, (_, index) => {
-    const cache = owned.use(session.allocateTensor("float32", [1, numKvHeads, numTokens, headDim]));
-    const name = `${Math.floor(index / 2)}.${index % 2 === 0 ? "key" : "value"}`;
-    binding.bindInput(`past.${name}`, cache);
-    binding.bindOutput(`present.${name}`, cache);
-    return cache;
-  });
+  const caches = layersOf(decoder).flatMap(({ numKvHeads, headDim }, layer) =>
+    (["key", "value"] as const).map((part) => {
+      const cache = owned.use(session.allocateTensor("float32", [1, numKvHeads, numTokens, headDim]));
+      binding.bindInput(`past.${layer}.${part}`, cache);
+      for (const name of presentNames(decoder, layer, part)) binding.bindOutput(name, cache);
+      return { data: cache.data, headDim, width: numKvHeads * headDim };
+    }),
+  );
   for (const [name, shape] of statesOf(decoder)) {
     const state = owned.use(session.allocateTensor("float32", shape));
     binding.bindInput(`past.${name}`, state);
@@ -57,16 +57,17 @@ export function measureKvSteps({ decoder, externalDataFolder, numThreads, tokenI
   const logits = Tensor.fromTypedArray("float32", new Float32Array(decoder.vocabSize), [1, decoder.vocabSize]);
   binding.bindOutput("logits", owned.use(logits));
   binding.run();
-  const steps = new Float32Array(caches.length * width);
-  caches.forEach(({ data }, index) => {
-    const rows = data;
+  const steps = new Float32Array(caches.reduce((sum, { width }) => sum + width, 0));
+  let start = 0;
+  for (const { data: rows, headDim, width } of caches) {
     for (let place = 0; place < rows.length; place++) {
       const head = Math.floor(place / (numTokens * headDim));
-      const channel = index * width + head * headDim + (place % headDim);
+      const channel = start + head * headDim + (place % headDim);
       const step = Math.max((Math.abs(rows[place]!) * HEADROOM) / LARGEST_CODE, SMALLEST_STEP);
       if (step > steps[channel]!) steps[channel] = step;
     }
-  });
+    start += width;
+  }
   return steps;
 }
 

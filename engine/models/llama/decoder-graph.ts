@@ -4,6 +4,7 @@ import { add, gatherRows, multiply, reshape, split, transpose } from "../../grap
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
+import { normaliseHeads } from "../decoder-graph/head-norm.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
 import { tokens } from "../decoder-graph/sizes.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
@@ -172,19 +173,11 @@ function withNorms(
   const { graph } = context;
   const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
   const [query, key, value] = separate(graph, `${name}.qkv`, projected, widths);
-  const headShape = graph.constant("attention.head_shape", "int64", [2], [-1, headDim]);
-  const normalised = (part: string, rows: Value, features: number): Value => {
+  const normalised = (part: string, rows: Value): Value => {
     const norm = `${name}.${part}_norm`;
-    const heads = reshape(graph, `${norm}.heads`, rows, headShape, [`N * ${part}Heads`, headDim]);
-    const weight = parameter(context, `${norm}.weight`, [headDim]);
-    const output = simplifiedLayerNormalization(graph, norm, { input: heads, weight, epsilon });
-    const rowShape = graph.constant(`attention.${part}_shape`, "int64", [2], [-1, features]);
-    return reshape(graph, `${norm}.rows`, output, rowShape, [tokens, features]);
+    return normaliseHeads(context, norm, rows, { weight: parameter(context, `${norm}.weight`, [headDim]), epsilon });
   };
-  return {
-    kind: "separate",
-    values: [normalised("q", query, widths[0]), normalised("k", key, widths[1]), value],
-  };
+  return { kind: "separate", values: [normalised("q", query), normalised("k", key), value] };
 }
 
 /**

@@ -10,6 +10,8 @@ import { parseConfigObject, positiveNumber, unsupportedField } from "../config-f
 export type RopeScaling =
   | { readonly kind: "none" }
   | { readonly kind: "linear"; readonly factor: number }
+  /** Only the first pairs of a head rotate, with the frequencies that they have in a head that rotates as a whole. */
+  | { readonly kind: "proportional"; readonly factor: number; readonly rotatedShare: number }
   | {
       readonly kind: "llama3";
       readonly factor: number;
@@ -79,11 +81,11 @@ export function parseRopeConfig(
   const field = holder.rope_scaling ? "rope_scaling" : "rope_parameters";
   const fieldPath = path === "" ? field : `${path}.${field}`;
   const fields = parseConfigObject(ropeFields, holder[field] ?? {}, fieldPath);
-  if (!isPartial && (fields.partial_rotary_factor ?? 1) !== 1) {
+  const kind = fields.rope_type ?? fields.type ?? "default";
+  if (!isPartial && kind !== "proportional" && (fields.partial_rotary_factor ?? 1) !== 1) {
     throw unsupportedField(fieldPath, "partial_rotary_factor", fields.partial_rotary_factor);
   }
   const theta = fields.rope_theta ?? holder.rope_theta ?? defaultTheta;
-  const kind = fields.rope_type ?? fields.type ?? "default";
   const original =
     holder.original_max_position_embeddings ?? fields.original_max_position_embeddings ?? maxPositionEmbeddings;
 
@@ -100,6 +102,15 @@ export function parseRopeConfig(
       return { theta, scaling: { kind: "none" } };
     case "linear":
       return { theta, scaling: { kind: "linear", factor: required("factor") } };
+    case "proportional": {
+      if (isPartial)
+        throw unsupportedField(fieldPath, "rope_type", kind, "this model rotates a part of its heads itself");
+      const rotatedShare = fields.partial_rotary_factor ?? 1;
+      if (rotatedShare < 0 || rotatedShare > 1) {
+        throw unsupportedField(fieldPath, "partial_rotary_factor", rotatedShare, "expected a share from 0 to 1");
+      }
+      return { theta, scaling: { kind: "proportional", factor: fields.factor ?? 1, rotatedShare } };
+    }
     case "llama3":
       return {
         theta,
@@ -127,9 +138,11 @@ export function parseRopeConfig(
       };
     }
     default:
-      throw unsupportedField(fieldPath, "rope_type", kind, "supported are default, linear, dynamic, llama3, yarn");
+      throw unsupportedField(fieldPath, "rope_type", kind, `supported are ${supportedKinds}`);
   }
 }
+
+const supportedKinds = "default, linear, dynamic, proportional, llama3, yarn";
 
 function yarnAttentionFactor(factor: number, mscale?: number | null, mscaleAllDim?: number | null): number {
   const scaled = (multiplier: number) => (factor <= 1 ? 1 : 0.1 * multiplier * Math.log(factor) + 1);
@@ -182,6 +195,10 @@ export function inverseFrequencies({ theta, scaling }: RopeConfig, headDim: numb
       return frequencies;
     case "linear":
       return frequencies.map((frequency) => frequency / scaling.factor);
+    case "proportional": {
+      const numRotated = Math.floor((scaling.rotatedShare * headDim) / 2);
+      return frequencies.map((frequency, index) => (index < numRotated ? frequency / scaling.factor : 0));
+    }
     case "llama3": {
       const { factor, lowFrequencyFactor, highFrequencyFactor, originalMaxPositionEmbeddings } = scaling;
       return frequencies.map((frequency) => {

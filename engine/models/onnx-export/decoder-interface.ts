@@ -18,6 +18,12 @@ export function readDecoderInterface(
   embedTokens: OnnxFile | null,
 ): DecoderExport {
   const { numLayers, numKvHeads, headDim, hiddenSize, vocabSize, takesPositions = false } = dimensions;
+  if (dimensions.kvHeads !== undefined || dimensions.kvReaders !== undefined) {
+    throw new EngineError(
+      "unsupported_model",
+      `${decoder.name}: exports of models whose layers have different or shared keys and values are not supported. Use the checkpoint's safetensors files.`,
+    );
+  }
   const kvLayers = readKvLayers(decoder, numLayers);
   const past = namesOf(kvLayers, "past_key_values");
   const states = dimensions.recurrent === undefined ? [] : readStates(decoder, dimensions.recurrent);

@@ -1,0 +1,11 @@
+import { EngineError } from "../../contract/errors.ts";
+import type { GraphContext } from "../graph-context.ts";
+
+/** @throws EngineError `invalid_configuration` for float16, in which the activations of some models overflow. */
+export function requireFloatRange({ precision }: GraphContext, modelName: string): void {
+  if (precision.activations !== "float16") return;
+  throw new EngineError(
+    "invalid_configuration",
+    `The activations of ${modelName} exceed the range of float16; set DTYPE to float32, or to bfloat16 on cuda.`,
+  );
+}

@@ -1,0 +1,32 @@
+/** Gemma 4 without mixture of experts: the text models. */
+import type { ConfiguredModel, DecoderDimensions, ModelDefinition } from "../model-definition.ts";
+import { buildGemma4Decoder, numOwners } from "./decoder-graph.ts";
+import { parseGemma4TextConfig, type Gemma4TextConfig } from "./text-config.ts";
+
+export const gemma4TextDefinition: ModelDefinition = {
+  architecture: "Gemma4ForCausalLM",
+  images: null,
+  configure(json): ConfiguredModel {
+    const config = parseGemma4TextConfig(json, "");
+    return {
+      decoder: dimensionsOf(config),
+      maxPositionEmbeddings: config.maxPositionEmbeddings,
+      imageTokenId: null,
+      visionEncoder: null,
+      buildDecoder(context, maxModelLen) {
+        const names = { prefix: "model.", headName: "lm_head" };
+        buildGemma4Decoder(context, { config, ...names, acceptsImages: false, mediaTokenIds: [], maxModelLen });
+      },
+    };
+  },
+};
+
+function dimensionsOf(config: Gemma4TextConfig): DecoderDimensions {
+  const { layers, hiddenSize, vocabSize } = config;
+  const numLayers = numOwners(config);
+  const kvHeads = layers.slice(0, numLayers).map(({ numKvHeads, headDim }) => ({ numKvHeads, headDim }));
+  const headDim = Math.max(...kvHeads.map((heads) => heads.headDim));
+  const numKvHeads = Math.max(...kvHeads.map((heads) => heads.numKvHeads));
+  const kvReaders = layers.slice(numLayers).map(({ kvSource }) => kvSource);
+  return { numLayers, numKvHeads, headDim, kvHeads, kvReaders, hiddenSize, imageWidth: hiddenSize, vocabSize };
+}
