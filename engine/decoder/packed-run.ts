@@ -80,7 +80,7 @@ export class PackedRun implements Disposable {
    *   the bindings, only the memory that was bound when it was captured.
    * @throws EngineError `runtime_failed`.
    */
-  run(imagePool: Float32Array | null, graphOptions: RunOptions | null): void {
+  run(imagePool: Float32Array | null, graphOptions: Pick<RunOptions, "handle"> | null): void {
     const { graph, emptyPool, logits } = this.#parts;
     if (imagePool !== null) {
       const shape = [imagePool.length / graph.imageWidth, graph.imageWidth];
@@ -100,7 +100,7 @@ export class PackedRun implements Disposable {
     this.#owned.dispose();
   }
 
-  #runBound(graphOptions: RunOptions | null): void {
+  #runBound(graphOptions: Pick<RunOptions, "handle"> | null): void {
     this.inputs.upload();
     this.#binding.run(graphOptions ?? this.#parts.eagerOptions);
   }

@@ -3,7 +3,7 @@
  * Each sequence has a block table, so no two of them need neighbouring memory.
  *
  * Steps in which every sequence decodes are padded to a few shapes. On CUDA each of them becomes a captured graph when
- * it is used for the second time; all other steps run eagerly.
+ * it is used for the second time; all other steps run eagerly, and so do shapes whose capture fails.
  */
 import { invariant } from "../contract/errors.ts";
 import { allocateBlocks } from "../kv/block-cache.ts";
@@ -17,6 +17,7 @@ import type { Tensor } from "../runtime/tensor.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import { BoundedCache } from "./bounded-cache.ts";
+import { CapturedRun } from "./captured-run.ts";
 import { decodeShape, paddedColumns, paddedSequences, sequenceCountsUpTo } from "./decode-buckets.ts";
 import type { Decoder, DecoderRun, LogitsTarget, TokenSpan } from "./decoder.ts";
 import {
@@ -119,7 +120,7 @@ export class PagedDecoder implements Decoder {
       const decode = this.#decodeRunOf(shape);
       for (let use = 0; use < 2; use++) {
         fillPackedInputs(decode.run.inputs, shape, [], this.#graph);
-        decode.run.run(null, decode.nextGraph());
+        decode.compute();
       }
     }
   }
@@ -133,7 +134,7 @@ export class PagedDecoder implements Decoder {
     const decode = this.#decodeRunOf(shape);
     fillPackedInputs(decode.run.inputs, shape, spans, this.#graph);
     this.#prepareStates(decode.run, spans);
-    decode.run.run(null, decode.nextGraph());
+    decode.compute();
   }
 
   #prepareStates({ inputs, shape }: PackedRun, spans: readonly TokenSpan[]): void {
@@ -177,12 +178,13 @@ export class PagedDecoder implements Decoder {
 class DecodeRun implements Disposable {
   readonly run: PackedRun;
   readonly #graph: RunOptions | null;
-  #numUses = 0;
+  readonly #captured: CapturedRun;
 
   /** @param graphId Null if the session captures no graphs. ONNX Runtime reserves 0. */
   constructor(run: PackedRun, graphId: number | null, blockSize: number) {
     this.run = run;
     this.#graph = graphId === null ? null : new RunOptions({ gpu_graph_id: String(graphId) });
+    this.#captured = new CapturedRun((graph) => run.run(null, graph), this.#graph);
     // Every replay has to keep the bounds of the capture. A table of this width has a sequence that needs more than half.
     const { numColumns } = run.shape;
     const isNarrowest = numColumns === paddedColumns(1);
@@ -190,9 +192,8 @@ class DecodeRun implements Disposable {
     run.setBounds({ maxNewTokens: 1, maxLength: numColumns * blockSize, minLongestLength });
   }
 
-  /** Null for the first use. A shape that is used once is not worth a capture, which computes it three times. */
-  nextGraph(): RunOptions | null {
-    return ++this.#numUses > 1 ? this.#graph : null;
+  compute(): void {
+    this.#captured.run();
   }
 
   [Symbol.dispose](): void {

@@ -272,22 +272,6 @@ export function relu(graph: GraphBuilder, name: string, input: Value): Value {
   return addStandardNode(graph, { name, operator: "Relu" }, [input], input);
 }
 
-/** Means over squares of `side` x `side` of [batch, channels, height, width], whose sides are multiples of it. */
-export function averagePool(graph: GraphBuilder, name: string, input: Value, side: number): Value {
-  const node = { name, operator: "AveragePool" };
-  checkElementType(node, input, ...floats);
-  checkRank(node, input, 4);
-  const [batch, channels] = input.shape;
-  const [height, width] = [knownSize(node, input, 2), knownSize(node, input, 3)];
-  if (height % side !== 0 || width % side !== 0) {
-    throw nodeError(node, `${describeValue(input)} does not divide into squares of ${side}.`);
-  }
-  const shape = [batch!, channels!, height / side, width / side];
-  const square = { kind: "ints", value: [side, side] } as const;
-  const attributes = { kernel_shape: square, strides: square };
-  return addStandardNode(graph, node, [input], { elementType: input.elementType, shape }, attributes);
-}
-
 export function tanh(graph: GraphBuilder, name: string, input: Value): Value {
   return addStandardNode(graph, { name, operator: "Tanh" }, [input], input);
 }

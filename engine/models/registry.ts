@@ -9,20 +9,32 @@ import { gemma4TextDefinition } from "./gemma4/definition.ts";
 import { glm4vDefinition, glmOcrDefinition } from "./glm4v/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { internVlDefinition } from "./internvl/definition.ts";
-import { llamaDefinition, mistralDefinition, qwen2Definition, qwen3Definition } from "./llama/definition.ts";
+import {
+  llamaDefinition,
+  ministral3Definition,
+  mistralDefinition,
+  qwen2Definition,
+  qwen3Definition,
+} from "./llama/definition.ts";
 import { llavaNextDefinition, llavaOneVisionDefinition } from "./llava-next/definition.ts";
 import { llavaDefinition } from "./llava/definition.ts";
 import type { ModelDefinition } from "./model-definition.ts";
 import { persimmonDefinition } from "./persimmon/definition.ts";
-import { mistral3Definition, pixtralDefinition } from "./pixtral/definition.ts";
+import {
+  earlyLightOnOcrDefinition,
+  lightOnOcrDefinition,
+  mistral3Definition,
+  pixtralDefinition,
+} from "./pixtral/definition.ts";
 import { qwen25VlDefinition } from "./qwen2-5-vl/definition.ts";
 import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
 import { qwen35Definition, qwen35TextDefinition } from "./qwen3-5/definition.ts";
 import { qwen3VlDefinition } from "./qwen3-vl/definition.ts";
 
-const definitions: readonly ModelDefinition[] = [
+export const modelDefinitions: readonly ModelDefinition[] = [
   llamaDefinition,
   mistralDefinition,
+  ministral3Definition,
   qwen2Definition,
   qwen3Definition,
   qwen35TextDefinition,
@@ -35,6 +47,8 @@ const definitions: readonly ModelDefinition[] = [
   llavaOneVisionDefinition,
   pixtralDefinition,
   mistral3Definition,
+  lightOnOcrDefinition,
+  earlyLightOnOcrDefinition,
   idefics3Definition,
   smolVlmDefinition,
   internVlDefinition,
@@ -60,12 +74,12 @@ const towerField = z.object({ vision_config: z.object({ model_type: z.string() }
 export function findModelDefinition(config: unknown): ModelDefinition {
   const architecture = parseConfigObject(architectureField, config, "").architectures[0];
   const towerType = towerField.safeParse(config).data?.vision_config.model_type;
-  const candidates = definitions.filter((candidate) => candidate.architecture === architecture);
+  const candidates = modelDefinitions.filter((candidate) => candidate.architecture === architecture);
   const definition =
     candidates.find((candidate) => candidate.towerType !== undefined && candidate.towerType === towerType) ??
     candidates.find((candidate) => candidate.towerType === undefined);
   if (definition === undefined) {
-    const known = [...new Set(definitions.map((candidate) => candidate.architecture))].join(", ");
+    const known = [...new Set(modelDefinitions.map((candidate) => candidate.architecture))].join(", ");
     throw new EngineError(
       "unsupported_model",
       `The architecture ${architecture} is not supported; supported are: ${known}.`,

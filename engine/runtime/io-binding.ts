@@ -90,7 +90,7 @@ export class IoBinding implements Disposable {
    * @throws EngineError `runtime_failed` with ONNX Runtime's message if inputs are missing or have a wrong type or
    * shape, or memory runs out; `device_lost` if no later run can succeed.
    */
-  run(options: RunOptions | null = null): void {
+  run(options: Pick<RunOptions, "handle"> | null = null): void {
     const { api } = ortEnvironment();
     // ONNX Runtime would write into a value left by the previous run, with its old shape.
     for (const [name, bound] of this.#outputs) if (typeof bound === "string") this.#bindLocation(name, bound);

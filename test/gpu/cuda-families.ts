@@ -2,6 +2,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 
+import type { KvLayout } from "../../engine/models/built-model.ts";
 import { goldensFolder } from "../support/goldens.ts";
 
 const wide = { hidden_size: 256, intermediate_size: 512, num_attention_heads: 4, vocab_size: 512 } as const;
@@ -11,7 +12,18 @@ export interface CudaFamily {
   /** Of a folder of goldens, whose configuration it is but for the sizes: those are smaller than the kernels' tiles. */
   readonly name: string;
   readonly sizes: Readonly<Record<string, unknown>>;
+  /** Default: all of `cudaDtypes`. */
+  readonly dtypes?: readonly CudaDtype[];
+  /** Default: both. */
+  readonly layouts?: readonly KvLayout[];
 }
+
+export const cudaDtypes = ["bfloat16", "float16", "int8", "int4"] as const;
+
+export type CudaDtype = (typeof cudaDtypes)[number];
+
+const slots: KvLayout = { kind: "slots" };
+export const cudaLayouts: readonly KvLayout[] = [{ kind: "paged", blockSize: 256 }, slots];
 
 export const cudaFamilies: readonly CudaFamily[] = [
   { name: "llama", sizes: grouped },
@@ -26,6 +38,8 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/qwen2.5-vl/v4", sizes: { intermediate_size: 128, vocab_size: 512 } },
   { name: "../hub/pixtral/v4", sizes: grouped },
   { name: "../hub/mistral3/v4", sizes: grouped },
+  { name: "../hub/ministral3/v4", sizes: grouped },
+  { name: "../hub/lighton-ocr/v4", sizes: grouped },
   { name: "../hub/llava-next/v4", sizes: grouped },
   { name: "../hub/llava-onevision/v4", sizes: grouped },
   { name: "../hub/internvl3/v4", sizes: grouped },
@@ -34,9 +48,16 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/glm-4.1v/v4", sizes: { intermediate_size: 128, vocab_size: 512 } },
   { name: "../hub/glm-ocr/v4", sizes: { intermediate_size: 128, vocab_size: 512 } },
   { name: "fuyu", sizes: wide },
+  { name: "../hub/persimmon/v4", sizes: wide },
+  { name: "../hub/llama-3/v4", sizes: grouped },
+  { name: "../hub/qwen2.5/v4", sizes: grouped },
+  { name: "../hub/granite-docling/v4", sizes: grouped },
+  { name: "../hub/smolvlm2/v4", sizes: grouped },
+  // Its activations exceed the range of float16.
+  { name: "../hub/gemma3-text/v4", sizes: grouped, dtypes: ["bfloat16"] },
+  // The tokens of an image see each other, which paged attention does not compute.
+  { name: "../hub/gemma3/v4", sizes: grouped, dtypes: ["bfloat16"], layouts: [slots] },
 ];
-
-export const cudaDtypes = ["bfloat16", "float16", "int8", "int4"] as const;
 
 /** The content of config.json. */
 export async function familyConfig({ name, sizes }: CudaFamily): Promise<unknown> {

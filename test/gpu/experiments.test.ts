@@ -1,6 +1,7 @@
 /** The experiments themselves: in small on the CPU, so that they are right before a GPU is paid for. */
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { EngineError } from "../../engine/contract/errors.ts";
@@ -13,7 +14,9 @@ import { experiments } from "./experiments.ts";
 import { compareTokens } from "./near-ties.ts";
 import { decode, encode, relativeError } from "./numbers.ts";
 import { attendInLoops, buildAttention, randomBatch, runAttention } from "./paged-attention.ts";
+import type { ReportFile } from "./report.ts";
 import { runExperiment } from "./run-experiment.ts";
+import { supervisePart } from "./supervise-part.ts";
 
 let folder: TemporaryFolder;
 
@@ -33,9 +36,9 @@ describe.for(testDevices)("on %s", (device) => {
     const lines: string[] = [];
     const output = join(folder.path, "reports");
     const log = (line: string): void => void lines.push(line);
-    const passed = await runExperiment(experiment, { device, folder: join(folder.path, "work"), output, log });
+    const outcome = await runExperiment(experiment, { device, folder: join(folder.path, "work"), output, log });
     expect(lines.filter((line) => line.includes("FAIL"))).toEqual([]);
-    expect(passed).toBe(true);
+    expect(outcome).toBe("passed");
     const report = JSON.parse(await readFile(join(output, `${experiment.id}-${device}.json`), "utf8"));
     expect(report).toMatchObject({ experiment: experiment.id, device, status: "passed" });
     expect(report.machine.processor).toEqual(expect.any(String));
@@ -59,15 +62,43 @@ test("a case that throws fails its check, and the next one goes on", async () =>
       report.check("never reached", true);
     },
   };
-  expect(await runExperiment(experiment, { device: "cpu", folder: folder.path, output, log: () => {} })).toBe(false);
+  const options = { device: "cpu", folder: folder.path, output, log: () => {} } as const;
+  expect(await runExperiment(experiment, options)).toBe("lost");
   const report = JSON.parse(await readFile(join(output, "failing-cpu.json"), "utf8"));
   expect(report.status).toBe("failed");
   expect(report.checks.map(({ name, passed }: { name: string; passed: boolean }) => [name, passed])).toEqual([
     ["first", false],
     ["second", true],
     ["third", false],
-    ["the experiment runs to its end", false],
   ]);
+});
+
+test("another process goes on behind a case that crashes, loses the device or hangs", async () => {
+  const output = join(folder.path, "crashing");
+  const path = join(output, "crashing-cpu.json");
+  const script = fileURLToPath(new URL("crashing-part.ts", import.meta.url));
+  const endsAt = performance.now() + 600_000;
+  const argumentsOf = (_: number, resumes: boolean) => [script, output, String(resumes)];
+  expect(await supervisePart(path, endsAt, argumentsOf, { caseSeconds: 4, log: () => {} })).toBe("failed");
+  const report = JSON.parse(await readFile(path, "utf8")) as ReportFile;
+  expect(report.status).toBe("failed");
+  expect(report.running).toBeNull();
+  const failed = report.checks.filter((check) => !check.passed).map(({ name, detail }) => [name, detail]);
+  expect(failed).toEqual([
+    ["group: crashes", expect.stringContaining("the process ended in this case")],
+    ["group: loses the device", expect.stringContaining("device_lost: CUDA failure 700")],
+    ["hangs", expect.stringContaining("the case took too long")],
+  ]);
+  expect(report.checks.filter(({ passed }) => passed).map(({ name }) => name)).toEqual(["first", "second", "last"]);
+  expect(report.figures).toEqual([{ name: "of the first case", value: 1, unit: "once" }]);
+});
+
+test("a part whose device does not start is not run", async () => {
+  const output = join(folder.path, "unusable");
+  const part = { id: "1", title: "A part", run: () => Promise.resolve() };
+  const options = { device: "cuda", folder: folder.path, output, log: () => {} } as const;
+  const outcome = await runExperiment(part, options);
+  expect(outcome).toBe(testDevices.includes("cuda") ? "passed" : "unusable");
 });
 
 test("a wrong block, or a key in a wrong place, is beyond every tolerance", () => {

@@ -5,12 +5,11 @@
 import { mkdir, truncate, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 
-import type { KvLayout } from "../../engine/models/built-model.ts";
 import { configureGraphs } from "../../engine/models/model-graphs.ts";
 import { imaginedWeights, type WeightSource } from "../../engine/models/weight-source.ts";
 import { bytesPerElement } from "../../engine/weights/safetensors.ts";
 import type { StoredTensor } from "../../engine/weights/stored-tensor.ts";
-import { cudaDtypes, cudaFamilies, familyConfig } from "./cuda-families.ts";
+import { cudaDtypes, cudaFamilies, cudaLayouts, familyConfig } from "./cuda-families.ts";
 
 const [target] = process.argv.slice(2);
 if (target === undefined) throw new Error("Usage: node test/gpu/write-cuda-graphs.ts FOLDER");
@@ -41,15 +40,13 @@ const weights: WeightSource = {
   },
 };
 
-const layouts: readonly KvLayout[] = [{ kind: "paged", blockSize: 256 }, { kind: "slots" }];
-
 await mkdir(folder, { recursive: true });
 for (const family of cudaFamilies) {
   const config = await familyConfig(family);
-  for (const dtype of cudaDtypes) {
-    for (const kvLayout of layouts) {
+  for (const dtype of family.dtypes ?? cudaDtypes) {
+    for (const kvLayout of family.layouts ?? cudaLayouts) {
       const graphs = configureGraphs(config, { dtype, device: "cuda", maxModelLen: 64, kvLayout });
-      const name = `${family.name}.${dtype}`;
+      const name = `${family.name.replaceAll(/\W+/g, "-")}.${dtype}`;
       const { graph } = graphs.buildDecoder(weights);
       await writeFile(join(folder, `${name}.decoder.${kvLayout.kind}.onnx`), graph.encode());
       const vision = graphs.buildVisionEncoder(weights);

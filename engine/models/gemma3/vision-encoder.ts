@@ -1,7 +1,8 @@
 /** Gemma 3's pictures: SigLIP's last hidden state, averaged over squares of patches, normalised and projected. */
 import { invariant } from "../../contract/errors.ts";
 import { simplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
-import { add, averagePool, gemm, layerNormalization, reshape, transpose } from "../../graph/standard-ops.ts";
+import { sumLast } from "../../graph/selection-ops.ts";
+import { add, cast, gemm, layerNormalization, multiply, reshape, transpose } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { parameter, projectorContext, type GraphContext } from "../graph-context.ts";
 import { projectorPrefixes, towerPrefixes } from "../llava/definition.ts";
@@ -9,6 +10,7 @@ import type { VisionEncoderDefinition } from "../model-definition.ts";
 import { siglipTower } from "../siglip/vision-tower.ts";
 import { patchesPerSide } from "../vision-transformer/config.ts";
 import { createPictureEncoder } from "../vision-transformer/picture-encoder.ts";
+import { shufflePixels } from "../vision-transformer/pixel-shuffle.ts";
 import { findPrefix } from "../weight-source.ts";
 import type { Gemma3Config } from "./config.ts";
 
@@ -36,18 +38,22 @@ function lastHiddenState(context: GraphContext, { vision }: Gemma3Config, pixels
   });
 }
 
-/** [numImages * tokensPerSide^2, hiddenSize], row by row. */
-function pool({ graph }: GraphContext, { vision, tokensPerSide }: Gemma3Config, state: Value): Value {
+/**
+ * [numImages * tokensPerSide^2, hiddenSize], row by row: the mean of each square of patches. CUDA has no AveragePool for
+ * bfloat16, so a sum in float32 computes it.
+ */
+function pool(context: GraphContext, { vision, tokensPerSide }: Gemma3Config, state: Value): Value {
+  const { graph } = context;
   const side = patchesPerSide(vision);
   const { hiddenSize } = vision;
-  const numImages = state.shape[0]!;
-  const channelsFirst = transpose(graph, "pooling.channels_first", state, [0, 2, 1]);
-  const gridShape = graph.constant("pooling.grid_shape", "int64", [4], [-1, hiddenSize, side, side]);
-  const grid = reshape(graph, "pooling.grid", channelsFirst, gridShape, [numImages, hiddenSize, side, side]);
-  const pooled = averagePool(graph, "pooling.pooled", grid, side / tokensPerSide);
-  const byPlace = transpose(graph, "pooling.pooled.by_place", pooled, [0, 2, 3, 1]);
-  const flatShape = graph.constant("pooling.flat_shape", "int64", [2], [-1, hiddenSize]);
-  return reshape(graph, "pooling.pooled.flat", byPlace, flatShape, ["numImages * numImageTokens", hiddenSize]);
+  const square = side / tokensPerSide;
+  const exact = cast(graph, "pooling.exact", state, "float32");
+  const squares = shufflePixels(context, exact, { side, square, hiddenSize });
+  const rowsShape = graph.constant("pooling.rows_shape", "int64", [3], [-1, square ** 2, hiddenSize]);
+  const rows = reshape(graph, "pooling.rows", squares, rowsShape, ["numEmbeddings", square ** 2, hiddenSize]);
+  const sums = sumLast(graph, "pooling.sums", transpose(graph, "pooling.patches_last", rows, [0, 2, 1]));
+  const share = graph.constant("pooling.share", "float32", [], [1 / square ** 2]);
+  return cast(graph, "pooling.pooled", multiply(graph, "pooling.means", sums, share), state.elementType);
 }
 
 /** [rows, width of the decoder]. */

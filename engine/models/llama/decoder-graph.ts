@@ -12,6 +12,7 @@ import { parameter, type GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate, type JointProjection, type LinearLayer } from "../linear.ts";
 import { rmsNorm } from "../rms-norm.ts";
 import type { DecoderConfig } from "./config.ts";
+import { queryFactors, scaleQueries } from "./query-scaling.ts";
 
 export interface DecoderOptions {
   readonly config: DecoderConfig;
@@ -53,7 +54,12 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
   const { graph } = context;
   const { config, prefix, headName, acceptsImages } = options;
   const inputs = createDecoderInputs(context);
-  const rotary = rotaryOf(context, options);
+  const { queryScaling = null } = config;
+  const mixing: Mixing = {
+    inputs,
+    rotary: rotaryOf(context, options),
+    factors: queryScaling === null ? null : queryFactors(context, inputs, queryScaling, options.maxModelLen),
+  };
   const tableName = `${prefix}embed_tokens.weight`;
 
   const { numImageLevels = 0 } = options;
@@ -66,7 +72,7 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     let normalised: Value;
     [normalised, residual] = normalise(context, options, `${name}.input_layernorm`, hidden, residual);
     const layerInput = { name: `${name}.self_attn`, layer, input: normalised };
-    let attended = attention(context, options, layerInput, inputs, rotary);
+    let attended = attention(context, options, layerInput, mixing);
     if (layer === config.numLayers - 1) {
       // After the last attention no token depends on others, so only those whose logits are requested continue.
       attended = gatherRows(graph, "last.attended", attended, inputs.logitRows);
@@ -131,13 +137,20 @@ function normaliseOutput(context: GraphContext, { config, glm }: DecoderOptions,
   return rmsNorm(context, name, output, { size: config.hiddenSize, epsilon: config.rmsNormEpsilon });
 }
 
+/** What attention takes that is the same in all layers. */
+interface Mixing {
+  readonly inputs: DecoderInputs;
+  readonly rotary: Rotary;
+  /** [N, 1]: the factor of each token's query; null if it is 1. */
+  readonly factors: Value | null;
+}
+
 /** [N, numHeads * headDim], before the output projection. */
 function attention(
   context: GraphContext,
   { config, glm }: DecoderOptions,
   { name, layer, input }: { readonly name: string; readonly layer: number; readonly input: Value },
-  inputs: DecoderInputs,
-  rotary: Rotary,
+  { inputs, rotary, factors }: Mixing,
 ): Value {
   const { numHeads, numKvHeads, headDim, hiddenSize: inFeatures, hasQkvBias: hasBias } = config;
   const projection = (part: string, heads: number): LinearLayer => ({
@@ -149,10 +162,12 @@ function attention(
   const layers = [projection("q", numHeads), projection("k", numKvHeads), projection("v", numKvHeads)];
   const projected = jointLinear(context, `${name}.qkv`, input, layers, context.precision.linear);
   const normalised = config.normalisesQueryAndKey ? withNorms(context, config, name, projected) : projected;
+  const paired = glm === undefined ? normalised : withPairsApart(context, config, name, normalised);
+  const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
   return inputs.attend({
     name,
     layer,
-    projected: glm === undefined ? normalised : withPairsApart(context, config, name, normalised),
+    projected: factors === null ? paired : scaleQueries(context, name, paired, widths, factors),
     rotary,
     numHeads,
     numKvHeads,

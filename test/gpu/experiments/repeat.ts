@@ -13,7 +13,7 @@ export const repeat: Experiment = {
   title: "Figures of parts 5, 7 and 8, and part 2 under compute-sanitizer",
   async run(context) {
     for (const { id, run } of [wholeDecoder, cudaGraphs, quantised]) {
-      await context.report.attempt(`part ${id}`, () => run(context));
+      await context.report.group(`part ${id}`, () => run(context));
     }
     if (context.device === "cuda") sanitize(context);
   },

@@ -1,4 +1,5 @@
 /** 2: tensors within others, as inputs and as outputs of kernels; paged attention with and without its cache outputs. */
+import { EngineError } from "../../../engine/contract/errors.ts";
 import { GraphBuilder } from "../../../engine/graph/graph-builder.ts";
 import { decodeModel, encodeModel } from "../../../engine/graph/onnx-schema.ts";
 import { add } from "../../../engine/graph/standard-ops.ts";
@@ -55,6 +56,7 @@ function sumOfViews(context: ExperimentContext, elementType: FloatType): void {
       error = relativeError(after.subarray(startOf(2), startOf(2) + numElements), expected);
       outcome = `error ${error.toExponential(1)}`;
     } catch (cause) {
+      if (cause instanceof EngineError && cause.code === "device_lost") throw cause;
       outcome = (cause as Error).message;
     }
     const name = `${elementType}: a sum of views ${shiftBytes} bytes behind 256`;

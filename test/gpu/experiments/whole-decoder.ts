@@ -36,43 +36,47 @@ export function goldenDtypes({ device, dtype }: Pick<ExperimentContext, "device"
 const bytesPerWeight: Readonly<Partial<Record<DtypeName, number>>> = { float32: 4, int8: 1.0625, int4: 0.5625 };
 
 async function measure(context: ExperimentContext, shape: ModelShape): Promise<void> {
-  const { device, folder, report } = context;
-  const isSmall = device === "cpu";
   // Both 16-bit types of 135M; of 8B, the time is enough for one.
   const dtypes = shape === largeShape && context.dtype === null ? (["bfloat16"] as const) : goldenDtypes(context);
   for (const dtype of dtypes) {
-    const maxModelLen = isSmall ? 256 : 8448;
-    const kvLayout = { kind: "paged", blockSize: fastBlockSize(device, shape.headDim) } as const;
-    const startedAt = performance.now();
-    const model = await buildRandomModel({ shape, dtype, device, kvLayout, maxModelLen, folder });
-    report.figure(`${shape.name} ${dtype}: checkpoint and graphs`, (performance.now() - startedAt) / 1000, "s");
-    const contextTokens = isSmall ? 20 : 1024;
-    const counts = isSmall ? [1, 4] : [1, 8, 32, 128];
-    const loadedAt = performance.now();
-    using engine = await createSteppedEngine(model, device, maxModelLen, { maxNumSequences: counts.at(-1)! });
-    report.figure(`${shape.name} ${dtype}: load`, (performance.now() - loadedAt) / 1000, "s");
-    report.figure(`${shape.name} ${dtype}: tokens that fit`, engine.stats.kvCapacity.numTokens, "tokens");
-    for (const [index, numSequences] of counts.entries()) {
-      const label = `${shape.name} ${dtype}, ${numSequences} sequences of ${contextTokens} tokens`;
-      await report.attempt(label, () => {
-        const load = { numSequences, contextTokens, numSteps: isSmall ? 4 : 48, salt: index + 1 };
-        const { stepMs, runMs } = timeDecoding(engine, model.decoder, load);
-        report.figure(label, (1000 * numSequences) / stepMs, "tokens/s");
-        report.figure(`${label}: a step`, stepMs, "ms");
-        report.figure(`${label}: of it on the host`, stepMs - runMs, "ms");
-        const bytes = weightBytesPerStep(shape, bytesPerWeight[dtype] ?? 2);
-        report.figure(`${label}: weights read`, bytes / (stepMs / 1000) / 1e12, "TB/s");
-      });
-    }
-    for (const [index, numTokens] of (isSmall ? [64, 200] : [512, 1024, 2048, 4096, 8192]).entries()) {
-      const label = `${shape.name} ${dtype}, a prompt of ${numTokens} tokens`;
-      await report.attempt(label, () => {
-        timePrefill(engine, model.decoder.vocabSize, numTokens, 7000 + index);
-        const elapsedMs = timePrefill(engine, model.decoder.vocabSize, numTokens, 8000 + index);
-        report.figure(label, (1000 * numTokens) / elapsedMs, "tokens/s");
-        const flops = 2 * weightBytesPerStep(shape, 1) * numTokens;
-        report.figure(`${label}: rate of the matrices`, flops / (elapsedMs / 1000) / 1e12, "TFLOP/s");
-      });
-    }
+    await context.report.group(`${shape.name} ${dtype}`, () => measureType(context, shape, dtype));
+  }
+}
+
+async function measureType(context: ExperimentContext, shape: ModelShape, dtype: DtypeName): Promise<void> {
+  const { device, folder, report } = context;
+  const isSmall = device === "cpu";
+  const maxModelLen = isSmall ? 256 : 8448;
+  const kvLayout = { kind: "paged", blockSize: fastBlockSize(device, shape.headDim) } as const;
+  const startedAt = performance.now();
+  const model = await buildRandomModel({ shape, dtype, device, kvLayout, maxModelLen, folder });
+  report.figure(`${shape.name} ${dtype}: checkpoint and graphs`, (performance.now() - startedAt) / 1000, "s");
+  const contextTokens = isSmall ? 20 : 1024;
+  const counts = isSmall ? [1, 4] : [1, 8, 32, 128];
+  const loadedAt = performance.now();
+  using engine = await createSteppedEngine(model, device, maxModelLen, { maxNumSequences: counts.at(-1)! });
+  report.figure(`${shape.name} ${dtype}: load`, (performance.now() - loadedAt) / 1000, "s");
+  report.figure(`${shape.name} ${dtype}: tokens that fit`, engine.stats.kvCapacity.numTokens, "tokens");
+  for (const [index, numSequences] of counts.entries()) {
+    const label = `${shape.name} ${dtype}, ${numSequences} sequences of ${contextTokens} tokens`;
+    await report.attempt(label, () => {
+      const load = { numSequences, contextTokens, numSteps: isSmall ? 4 : 48, salt: index + 1 };
+      const { stepMs, runMs } = timeDecoding(engine, model.decoder, load);
+      report.figure(label, (1000 * numSequences) / stepMs, "tokens/s");
+      report.figure(`${label}: a step`, stepMs, "ms");
+      report.figure(`${label}: of it on the host`, stepMs - runMs, "ms");
+      const bytes = weightBytesPerStep(shape, bytesPerWeight[dtype] ?? 2);
+      report.figure(`${label}: weights read`, bytes / (stepMs / 1000) / 1e12, "TB/s");
+    });
+  }
+  for (const [index, numTokens] of (isSmall ? [64, 200] : [512, 1024, 2048, 4096, 8192]).entries()) {
+    const label = `${shape.name} ${dtype}, a prompt of ${numTokens} tokens`;
+    await report.attempt(label, () => {
+      timePrefill(engine, model.decoder.vocabSize, numTokens, 7000 + index);
+      const elapsedMs = timePrefill(engine, model.decoder.vocabSize, numTokens, 8000 + index);
+      report.figure(label, (1000 * numTokens) / elapsedMs, "tokens/s");
+      const flops = 2 * weightBytesPerStep(shape, 1) * numTokens;
+      report.figure(`${label}: rate of the matrices`, flops / (elapsedMs / 1000) / 1e12, "TFLOP/s");
+    });
   }
 }

@@ -1,0 +1,45 @@
+/** Runs of one shape that become a captured CUDA graph, or stay eager where that fails. */
+import process from "node:process";
+
+import { EngineError } from "../contract/errors.ts";
+import type { RunOptions } from "../runtime/run-options.ts";
+
+/** Runs the shape's binding once: eagerly for null, else as these options say. */
+type RunShape = (graph: Pick<RunOptions, "handle"> | null) => void;
+
+/** Mutable. */
+export class CapturedRun {
+  readonly #run: RunShape;
+  #graph: Pick<RunOptions, "handle"> | null;
+  #numRuns = 0;
+  #isCaptured = false;
+
+  /** @param graph Options that name the graph; null if the session captures none. */
+  constructor(run: RunShape, graph: Pick<RunOptions, "handle"> | null) {
+    this.#run = run;
+    this.#graph = graph;
+  }
+
+  /**
+   * The first run is eager: a shape that is used once is not worth a capture, which computes it three times. The second
+   * one captures the graph, and all others replay it. If the capture fails, for example because the device has no memory
+   * for the graph, this run and all later ones are eager.
+   *
+   * @throws EngineError `runtime_failed` of an eager run or a replay; `device_lost`.
+   */
+  run(): void {
+    const graph = ++this.#numRuns > 1 ? this.#graph : null;
+    if (graph === null) return this.#run(null);
+    try {
+      this.#run(graph);
+      this.#isCaptured = true;
+    } catch (error) {
+      if (this.#isCaptured || !(error instanceof EngineError) || error.code !== "runtime_failed") throw error;
+      this.#graph = null;
+      process.emitWarning(
+        `A step could not be captured as a CUDA graph, so steps of its shape run without one: ${error.message}`,
+      );
+      this.#run(null);
+    }
+  }
+}
