@@ -8,7 +8,7 @@ import type { DecoderExport, DecoderGraph, DecoderShape } from "../models/built-
 import { kvWidths } from "../models/kv-heads.ts";
 import type { ModelCosts, WeightBytes } from "../models/model-costs.ts";
 import type { KvCapacity } from "./kv-manager.ts";
-import { exportedStateBytes } from "./past-states.ts";
+import { exportedStateBytes } from "./past-numbers.ts";
 import { stateBytes } from "./state-cache.ts";
 import { numStateRows } from "./state-rows.ts";
 import { SNAPSHOTS_PER_SLOT } from "./state-snapshots.ts";

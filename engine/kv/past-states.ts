@@ -5,14 +5,7 @@
 import type { ExportedState } from "../models/built-model.ts";
 import { numElements } from "../runtime/element-type.ts";
 import { Tensor } from "../runtime/tensor.ts";
-import { createPastNumbers, type PastNumbers } from "./past-slots.ts";
-
-const elementBytes = { float32: 4, float16: 2 } as const;
-
-/** Bytes of the states of one sequence. */
-export function exportedStateBytes(states: readonly ExportedState[]): number {
-  return states.reduce((sum, { shape, elementType }) => sum + numElements(shape) * elementBytes[elementType], 0);
-}
+import { createPastNumbers, type PastNumbers } from "./past-numbers.ts";
 
 /** Mutable. In the host's memory. */
 export class PastStates {

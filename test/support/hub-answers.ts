@@ -34,17 +34,23 @@ export function hubEngineConfig(model: string, cacheFolder: string): EngineConfi
 
 /**
  * Asks each case at the same time, and then one by one, on the keys and values that the first run left behind. Returns
- * the number of prompt tokens that the second time reused.
+ * the number of answers that equal those of transformers, and of prompt tokens that the second time reused.
  */
-export async function expectHubAnswers(engine: Engine, folder: string, cases: readonly HubCase[]): Promise<number> {
+export async function compareHubAnswers(
+  engine: Engine,
+  folder: string,
+  cases: readonly HubCase[],
+): Promise<{ readonly numAnswers: number; readonly numReusedTokens: number }> {
   const fallsBackToBytes = (await readFile(join(folder, "tokenizer.json"), "utf8")).includes("ByteFallback");
   await engine.ready;
-  await Promise.all(cases.map((golden) => expectAnswer(engine, golden, fallsBackToBytes)));
-  let numReused = 0;
-  for (const golden of cases) numReused += await expectAnswer(engine, golden, fallsBackToBytes);
-  return numReused;
+  const together = await Promise.all(cases.map((golden) => expectAnswer(engine, golden, fallsBackToBytes)));
+  const reused: number[] = [];
+  for (const golden of cases) reused.push(await expectAnswer(engine, golden, fallsBackToBytes));
+  const numReusedTokens = reused.reduce((sum, numTokens) => sum + numTokens, 0);
+  return { numAnswers: together.length + reused.length, numReusedTokens };
 }
 
+/** Returns the number of reused tokens. */
 async function expectAnswer(engine: Engine, golden: HubCase, fallsBackToBytes: boolean): Promise<number> {
   const { defaultSamplingParams: defaults } = engine.modelInfo!;
   const request = {
