@@ -30,8 +30,8 @@ export interface VisionEncoderDefinition extends VisionEncoderShape {
   readonly hasProjector?: boolean;
   /** Left out unless `pixel_values` are the patches of one picture, each value of the picture once. */
   readonly patchOrder?: PatchOrder;
-  /** What exports of this encoder leave out, so that they cannot be served. Left out if they have everything. */
-  readonly missingInExports?: string;
+  /** Why exports of this encoder cannot be served. Left out if they can. */
+  readonly refusesExports?: string;
   /**
    * By name: the sizes of `inputs` that are not known in advance, at most, for a picture of so many embeddings. If left
    * out, each is its number of tiles.

@@ -10,6 +10,7 @@ import { benchAccuracy } from "./accuracy.ts";
 import { benchAgainstBareLoop } from "./against-bare-loop.ts";
 import { benchAgainstLlamaCpp } from "./against-llama-cpp.ts";
 import { benchAgainstHubExport, benchAgainstSameGraph } from "./against-transformers-js.ts";
+import { benchEncoders } from "./encoders.ts";
 import { benchFirstByte } from "./first-byte.ts";
 import { benchHostStep } from "./host-step.ts";
 import { benchImageCaches } from "./image-caches.ts";
@@ -55,6 +56,7 @@ const benches: Readonly<Record<string, Bench>> = {
   prefix: { title: "First token of a second turn, 900 tokens of history", run: benchPrefix },
   "first-byte": { title: "First byte of a stream, by endpoint", run: benchFirstByte },
   "image-caches": { title: "First token about a picture, by where it is known", run: benchImageCaches },
+  encoders: { title: "Vision encoders, a picture of 1024x768, against LLaVA 1.5's", run: benchEncoders },
   "image-processor": { title: "Pictures to pixel values, against transformers.js", run: benchImageProcessor },
   memory: {
     title: "Resident memory",

@@ -13,14 +13,14 @@ const pixelMask = "pixel_attention_mask";
 
 /** @throws EngineError `unsupported_model` and `invalid_checkpoint` that name the file and what is expected of it. */
 export function readVisionInterface(
-  { inputs, imageSize, numImageTokens, imageOptions, patchOrder, missingInExports }: VisionEncoderDefinition,
+  { inputs, imageSize, numImageTokens, imageOptions, patchOrder, refusesExports }: VisionEncoderDefinition,
   hiddenSize: number,
   file: OnnxFile,
 ): VisionEncoderExport {
-  if (missingInExports !== undefined) {
+  if (refusesExports !== undefined) {
     throw new EngineError(
       "unsupported_model",
-      `${file.name} lacks ${missingInExports}, which this model needs. Use the checkpoint's safetensors files.`,
+      `${file.name} is not supported: ${refusesExports}. Use the checkpoint's safetensors files.`,
     );
   }
   const picture = patchOrder === undefined ? null : readPicture(file, patchOrder);
