@@ -18,10 +18,10 @@ export function readDecoderInterface(
   embedTokens: OnnxFile | null,
 ): DecoderExport {
   const { numLayers, numKvHeads, headDim, hiddenSize, vocabSize, takesPositions = false } = dimensions;
-  if (dimensions.kvHeads !== undefined || dimensions.kvReaders !== undefined) {
+  if (dimensions.kvHeads !== undefined) {
     throw new EngineError(
       "unsupported_model",
-      `${decoder.name}: exports of models whose layers have different or shared keys and values are not supported. Use the checkpoint's safetensors files.`,
+      `${decoder.name}: an export whose layers have different heads is not supported; use the checkpoint's safetensors files.`,
     );
   }
   const kvLayers = readKvLayers(decoder, numLayers);

@@ -1,5 +1,5 @@
 /** Exports of the checkpoints that are on the hub, with its configuration files, compared with transformers. */
-import { copyFile, readFile, writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 
@@ -7,7 +7,7 @@ import { createDataUrlImageSource, createEngine } from "../../../../engine/index
 import { buildModel } from "../../../../engine/models/build-model.ts";
 import { openCheckpoint } from "../../../../engine/weights/checkpoint.ts";
 import { compareHubAnswers, hubEngineConfig } from "../../../support/hub-answers.ts";
-import { generations, writeHubCheckpoint } from "../../../support/hub-checkpoints.ts";
+import { generations } from "../../../support/hub-checkpoints.ts";
 import { hubExportCases, hubExports, writeHubExport } from "../../../support/hub-exports.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 
@@ -76,18 +76,6 @@ test.for([
   await expect(build(folder.path)).rejects.toMatchObject({
     code: "invalid_checkpoint",
     message: expect.stringContaining(message),
-  });
-});
-
-test("an export of a model whose layers have different keys and values is rejected by name", async () => {
-  await using folder = await createTemporaryFolder();
-  await using gemma4 = await createTemporaryFolder();
-  await writeHubExport("gemma3-text", "v5", folder.path);
-  await writeHubCheckpoint("gemma4-text", "v5", gemma4.path);
-  await copyFile(join(gemma4.path, "config.json"), join(folder.path, "config.json"));
-  await expect(build(folder.path)).rejects.toMatchObject({
-    code: "unsupported_model",
-    message: expect.stringContaining("layers have different or shared keys and values are not supported"),
   });
 });
 
