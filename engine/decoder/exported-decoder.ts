@@ -70,6 +70,7 @@ export class ExportedDecoder implements Decoder {
       invariant(this.#states !== null, "states are moved in a decoder without recurrent layers");
       return this.#states.past.copy(transfer.fromRow, transfer.toRow);
     }
+    invariant(transfer.kind !== "release", "pages are given back that other slots do not need");
     this.#pastSlots.transfer(transfer);
     if (transfer.kind === "swap") this.#states?.past.swap(...transfer.slots);
     if (transfer.kind === "copy") this.#kvSlots.setNumKeptTokens(transfer.toSlot, transfer.numTokens);
