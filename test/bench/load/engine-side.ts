@@ -36,7 +36,7 @@ export async function measureOverHttp(dtype: BenchDtype, loop: ClosedLoop): Prom
     MAX_NUM_SEQS: String(MAX_SEQUENCES),
   });
   await untilReady(server);
-  return measureClosedLoop(loop, shape.vocabSize, async (prompt, onTokens) => {
+  return await measureClosedLoop(loop, shape.vocabSize, async (prompt, onTokens) => {
     const response = await fetch(`${server.url}/v1/completions`, {
       method: "POST",
       headers: { "content-type": "application/json" },
