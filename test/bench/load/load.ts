@@ -1,5 +1,5 @@
 /** Serving loads: requests that arrive while others decode, against OpenVINO GenAI, and over HTTP against in process. */
-import { plainFigure, ratioFigure, reportProgress } from "../measure.ts";
+import { comparedFigure, plainFigure, ratioFigure, reportProgress } from "../measure.ts";
 import type { Figure } from "../measure.ts";
 import { benchDtypes } from "../settings.ts";
 import type { BenchDtype } from "../settings.ts";
@@ -89,23 +89,18 @@ function requestsPerSecond({ ours, theirs }: Sides, { outputTokens }: LoadShape)
 
 function against(name: string, target: number, { ours, theirs }: Sides): Figure[] {
   const speed = (side: readonly LoadFigures[]): number[] => side.map((figures) => figures.outputTokensPerSecond);
-  const times = latencies(name, ours).map((figure, index) => ({
-    ...figure,
-    theirs: latencies(name, theirs)[index]!.ours,
-  }));
-  return [ratioFigure({ name, unit: "tok/s", ours: speed(ours), theirs: speed(theirs), target }), ...times];
+  const ratio = ratioFigure({ name, unit: "tok/s", ours: speed(ours), theirs: speed(theirs), target });
+  return [ratio, ...latencies(name, ours, theirs)];
 }
 
-function latencies(name: string, rounds: readonly LoadFigures[]): Figure[] {
-  const kinds = { "first token": "firstTokenMs", "between tokens": "betweenTokensMs" } as const;
-  return Object.entries(kinds).flatMap(([label, kind]) =>
-    (["median", "p95", "p99"] as const).map((percentile) =>
-      plainFigure(
-        `${name}: ${label}, ${percentile}`,
-        "ms",
-        rounds.map((figures) => figures[kind][percentile]),
-      ),
-    ),
+const latencyKinds = { "first token": "firstTokenMs", "between tokens": "betweenTokensMs" } as const;
+
+function latencies(name: string, ours: readonly LoadFigures[], theirs: readonly LoadFigures[] = []): Figure[] {
+  return Object.entries(latencyKinds).flatMap(([label, kind]) =>
+    (["median", "p95", "p99"] as const).map((percentile) => {
+      const of = (side: readonly LoadFigures[]): number[] => side.map((figures) => figures[kind][percentile]);
+      return comparedFigure(`${name}: ${label}, ${percentile}`, "ms", of(ours), of(theirs));
+    }),
   );
 }
 
