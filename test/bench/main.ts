@@ -16,7 +16,7 @@ import { benchHostStep } from "./host-step.ts";
 import { benchImageCaches } from "./image-caches.ts";
 import { benchImageProcessor } from "./image-processor.ts";
 import { benchJobs } from "./jobs.ts";
-import { benchLoad, benchLoadOverHttp } from "./load/load.ts";
+import { benchLoad, benchLoadOfPictures, benchLoadOverHttp } from "./load/load.ts";
 import { printTable, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { benchMemory } from "./memory.ts";
@@ -39,6 +39,7 @@ interface Bench {
 const benches: Readonly<Record<string, Bench>> = {
   load: { title: "Serving loads against OpenVINO GenAI", run: benchLoad },
   "load-http": { title: "A serving load over HTTP against in process", run: benchLoadOverHttp },
+  "load-pictures": { title: "A serving load of questions about pictures", run: benchLoadOfPictures },
   engine: { title: "Engine against a bare loop over the same session", run: benchAgainstBareLoop },
   sampling: { title: "Sampling of 32 sequences", run: benchSampling },
   no_repeat_ngram: { title: "A step of 32 sequences whose n-grams must not repeat", run: benchNoRepeatNgram },
