@@ -14,27 +14,21 @@ import type {
 import { EngineError, invariant } from "./contract/errors.ts";
 import type { GenerationRequest, PromptRequest } from "./contract/generation-request.ts";
 import type { RequestOutput } from "./contract/request-output.ts";
-import { isGreedy } from "./contract/sampling-params.ts";
 import type { SamplingParams } from "./contract/sampling-params.ts";
 import { timePhase } from "./contract/start-phase.ts";
-import type { ProcessedPrompt } from "./input/input-processor.ts";
-import { reasoningStartOf } from "./input/reasoning.ts";
-import type { LoadedModel } from "./load-model.ts";
+import type { LoadedModel } from "./loading/load-model.ts";
 import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
-import type { PromptTokens } from "./output/decode-logprobs.ts";
-import { RequestOutputs } from "./output/request-outputs.ts";
-import { randomSeed, renewRandomness } from "./random-ids.ts";
-import { aboutCounting, checkTokenIds } from "./rendering-errors.ts";
-import { RequestStages } from "./request-stages.ts";
-import { RunningRequest } from "./running-request.ts";
+import type { RequestOutputs } from "./output/request-outputs.ts";
+import { renewRandomness } from "./random-ids.ts";
+import { prepareSequences } from "./request/prepare-sequences.ts";
+import { aboutCounting, checkTokenIds } from "./request/rendering-errors.ts";
+import { RequestStages } from "./request/request-stages.ts";
+import { RunningRequest } from "./request/running-request.ts";
 import { collectGarbage } from "./runtime/collect-garbage.ts";
 import type { ProcessorRefusal } from "./sampling/custom/processor-loading.ts";
-import { withTextTokens } from "./text/text-tokens.ts";
-import type { Tokenizer } from "./text/tokenizer.ts";
 import { EngineThread } from "./thread/engine-thread.ts";
 import type { EngineCoreStats, FromEngineThread } from "./thread/messages.ts";
 import type { StepStall } from "./thread/step-watchdog.ts";
-import { numEmbeddingsOf } from "./vision/image-span.ts";
 
 const noStats: EngineCoreStats = {
   numRequestsRunning: 0,
@@ -53,6 +47,13 @@ const noStats: EngineCoreStats = {
 interface RunningSequence {
   readonly request: RunningRequest;
   readonly index: number;
+}
+
+/** The sequences of an admitted request, and where they run. */
+interface SequencesToStart {
+  readonly model: LoadedModel;
+  readonly thread: EngineThread;
+  readonly sequenceIds: readonly string[];
 }
 
 /** Mutable. Owns the engine thread and the threads that process images. */
@@ -189,7 +190,7 @@ export class ThreadedEngine implements Engine {
     try {
       const thread = this.#startThread(ready, dependencies);
       // Imported late, so that the process answers health checks before tokenizers and image decoders are in memory.
-      const { loadModel } = await timePhase("modules", dependencies.onPhase, () => import("./load-model.ts"));
+      const { loadModel } = await timePhase("modules", dependencies.onPhase, () => import("./loading/load-model.ts"));
       this.#closing.signal.throwIfAborted();
       const signal = AbortSignal.any([this.#closing.signal, this.#threadFailed.signal]);
       this.#model = await loadModel(this.#config, dependencies, signal);
@@ -370,57 +371,16 @@ export class ThreadedEngine implements Engine {
   async #start(
     request: GenerationRequest,
     running: RunningRequest,
-    to: { readonly model: LoadedModel; readonly thread: EngineThread; readonly sequenceIds: readonly string[] },
+    { model, thread, sequenceIds }: SequencesToStart,
   ): Promise<RequestOutputs> {
-    const { inputProcessor, tokenizer } = to.model;
-    const { requestId, samplingParams } = request;
-    if (to.sequenceIds.length > 1 && isGreedy(samplingParams)) {
-      throw new EngineError(
-        "invalid_argument",
-        `numChoices must be 1 when using greedy sampling, got ${to.sequenceIds.length}.`,
-        { parameter: "numChoices" },
-      );
-    }
-    to.model.checkParams(samplingParams);
-    const begun = await inputProcessor.begin(request, running.ended);
-    const { reasoning } = samplingParams;
-    const reasoningStart =
-      reasoning === null ? null : reasoningStartOf({ text: begun.text, prompt: request.prompt }, reasoning);
-    const { textTokenIds, ...constraints } = await to.model.outputConstraints.resolve(samplingParams, running.ended, {
-      ...(request.tenant !== undefined && { tenant: request.tenant }),
-      reasoningStart,
-    });
-    const { numOmittedImages, ...prompt } = await inputProcessor.complete(request, begun, running.ended);
+    const { outputs, message } = await prepareSequences(request, model, sequenceIds, running.ended);
     running.ended.throwIfAborted();
-    const options = {
-      requestId,
-      samplingParams,
-      vocabulary: withTextTokens(tokenizer, textTokenIds),
-      reasoningStart,
-      numPromptTokens: prompt.promptTokenIds.length,
-      numImageTokens: prompt.images.reduce((sum, image) => sum + numEmbeddingsOf(image), 0),
-      numOmittedImages,
-      prompt: describePrompt(request, prompt, tokenizer),
-    };
-    running.outputs = new RequestOutputs(options, to.sequenceIds.length);
-    const seed = samplingParams.seed ?? randomSeed();
-    // The prompt's logprobs are the same for all sequences.
-    const withoutPromptLogprobs = { ...samplingParams, promptLogprobs: null };
-    const [first, ...siblings] = to.sequenceIds.map((sequenceId, index) => ({
-      requestId: sequenceId,
-      seed: followingSeed(seed, index),
-      samplingParams: index === 0 ? samplingParams : withoutPromptLogprobs,
-    }));
-    for (const sequenceId of to.sequenceIds) running.inThread.add(sequenceId);
-    if (request.onStage !== undefined) running.stages = new RequestStages(request.onStage, to.sequenceIds.length);
+    running.outputs = outputs;
+    for (const sequenceId of sequenceIds) running.inThread.add(sequenceId);
+    if (request.onStage !== undefined) running.stages = new RequestStages(request.onStage, sequenceIds.length);
     // Tensors are copied, or shared if they are in shared memory: caches keep the tensors of images.
-    const { cacheSalt = null, priority = 0 } = request;
-    to.thread.post({
-      kind: "add",
-      request: { ...prompt, ...constraints, ...first!, cacheSalt, priority },
-      siblings,
-    });
-    return running.outputs;
+    thread.post(message);
+    return outputs;
   }
 
   #takeOutputs({ outputs, stats }: Extract<FromEngineThread, { kind: "outputs" }>): void {
@@ -451,24 +411,6 @@ export class ThreadedEngine implements Engine {
 
 function cudaDeviceIdOf({ device, visionDevice, deviceId }: EngineConfig): number | null {
   return device === "cuda" || visionDevice === "cuda" ? deviceId : null;
-}
-
-/** Null if the request does not ask for the prompt. */
-function describePrompt(
-  { prompt, samplingParams, includePrompt = false, truncatePromptTokens }: GenerationRequest,
-  { promptTokenIds }: Pick<ProcessedPrompt, "promptTokenIds">,
-  tokenizer: Tokenizer,
-): PromptTokens | null {
-  if (!includePrompt && samplingParams.promptLogprobs === null) return null;
-  const text =
-    prompt.kind === "text" && truncatePromptTokens === undefined ? prompt.text : tokenizer.decode(promptTokenIds);
-  return { text, tokenIds: promptTokenIds };
-}
-
-/** The seed of choice `index`: a safe integer, like the first one. */
-function followingSeed(seed: number, index: number): number {
-  const room = Number.MAX_SAFE_INTEGER - seed;
-  return index <= room ? seed + index : Number.MIN_SAFE_INTEGER + (index - room - 1);
 }
 
 function stalledError({ seconds }: EngineStall): EngineError {

@@ -99,6 +99,13 @@ function checkCoordinates(node: NodeLabel, data: Value, indices: Value): number 
   return numAxes;
 }
 
+/** Sums of the first 1, 2, ... elements of `input` [N]. */
+export function cumulativeSum(graph: GraphBuilder, name: string, input: Value): Value {
+  const node = { name, operator: "CumSum" };
+  checkRank(node, input, 1);
+  return addStandardNode(graph, node, [input, graph.constant("int64.scalar.0", "int64", [], [0])], input);
+}
+
 /** Sum along the last axis, which is removed. */
 export function sumLast(graph: GraphBuilder, name: string, input: Value): Value {
   const axes = graph.constant("int64.-1", "int64", [1], [-1]);

@@ -4,6 +4,8 @@ import { z } from "zod";
 import { shown } from "../excerpt.ts";
 import { colourOf } from "../multimodal/pad-picture.ts";
 import {
+  clipMean,
+  clipStd,
   edge,
   filter,
   flag,
@@ -52,8 +54,8 @@ const clipDefaults: ProcessorDefaults = {
   size: { shortest_edge: 224 },
   doCenterCrop: true,
   cropSize: 224,
-  mean: [0.48145466, 0.4578275, 0.40821073],
-  std: [0.26862954, 0.26130258, 0.27577711],
+  mean: clipMean,
+  std: clipStd,
   mayPad: false,
 };
 const siglipDefaults: ProcessorDefaults = {

@@ -59,6 +59,17 @@ export function unsupportedField(path: string, field: string, value: unknown, re
   );
 }
 
+/** Rejects a decoder whose key and value heads cannot share its query heads evenly. */
+export function requireWholeGroups(path: string, numHeads: number, numKvHeads: number): void {
+  if (numHeads % numKvHeads === 0) return;
+  throw unsupportedField(path, "num_key_value_heads", numKvHeads, `${numHeads} query heads are not divisible by it`);
+}
+
+/** Rejects a size of heads for which attention has no kernel. */
+export function requireHeadSize(path: string, headDim: number): void {
+  if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");
+}
+
 /**
  * Rejects fields that change the computation, unless their values change nothing.
  *

@@ -9,12 +9,23 @@ import { gemma4TextDefinition } from "./gemma4/definition.ts";
 import { glm4vDefinition, glmOcrDefinition } from "./glm4v/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { internVlDefinition } from "./internvl/definition.ts";
-import { llamaDefinition, mistralDefinition, qwen2Definition, qwen3Definition } from "./llama/definition.ts";
+import {
+  llamaDefinition,
+  ministral3Definition,
+  mistralDefinition,
+  qwen2Definition,
+  qwen3Definition,
+} from "./llama/definition.ts";
 import { llavaNextDefinition, llavaOneVisionDefinition } from "./llava-next/definition.ts";
 import { llavaDefinition } from "./llava/definition.ts";
 import type { ModelDefinition } from "./model-definition.ts";
 import { persimmonDefinition } from "./persimmon/definition.ts";
-import { mistral3Definition, pixtralDefinition } from "./pixtral/definition.ts";
+import {
+  earlyLightOnOcrDefinition,
+  lightOnOcrDefinition,
+  mistral3Definition,
+  pixtralDefinition,
+} from "./pixtral/definition.ts";
 import { qwen25VlDefinition } from "./qwen2-5-vl/definition.ts";
 import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
 import { qwen35Definition, qwen35TextDefinition } from "./qwen3-5/definition.ts";
@@ -23,6 +34,7 @@ import { qwen3VlDefinition } from "./qwen3-vl/definition.ts";
 export const modelDefinitions: readonly ModelDefinition[] = [
   llamaDefinition,
   mistralDefinition,
+  ministral3Definition,
   qwen2Definition,
   qwen3Definition,
   qwen35TextDefinition,
@@ -35,6 +47,8 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   llavaOneVisionDefinition,
   pixtralDefinition,
   mistral3Definition,
+  lightOnOcrDefinition,
+  earlyLightOnOcrDefinition,
   idefics3Definition,
   smolVlmDefinition,
   internVlDefinition,

@@ -67,6 +67,17 @@ export const scalingFields = {
   image_std: scalingShape.image_std.default([0.5, 0.5, 0.5]),
 };
 
+/** Means and deviations of red, green and blue in CLIP's training data, which many later processors use too. */
+export const clipMean: [number, number, number] = [0.48145466, 0.4578275, 0.40821073];
+export const clipStd: [number, number, number] = [0.26862954, 0.26130258, 0.27577711];
+
+/** Rescaling and normalising by CLIP's means and deviations. */
+export const clipScalingFields = {
+  ...scalingFields,
+  image_mean: scalingShape.image_mean.default(clipMean),
+  image_std: scalingShape.image_std.default(clipStd),
+};
+
 /** Options above that a request may set: they do not change the number of embeddings. */
 export const scalingOptions = ["do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std"] as const;
 

@@ -8,6 +8,7 @@ import { ConfigError } from "../settings/setting.ts";
 import { parseArguments } from "./arguments.ts";
 import type { Arguments, Command } from "./arguments.ts";
 import { EXIT_USAGE } from "./exit-codes.ts";
+import { exitProcess } from "./exit-process.ts";
 import { serve } from "./serve.ts";
 import { describeSettings, formatConfig, formatHelp } from "./usage.ts";
 
@@ -85,5 +86,5 @@ function orExit<Value>(parse: () => Value): Value {
 function exitOnConfigError(error: unknown): never {
   if (!(error instanceof ConfigError)) throw error;
   for (const problem of error.problems) console.error(`fovea: ${problem}`);
-  process.exit(EXIT_USAGE);
+  exitProcess(EXIT_USAGE);
 }

@@ -40,7 +40,7 @@ export async function serve(config: Config, logger: Logger, { servesRequests }: 
     logger.error(`Cannot serve the model ${config.engine.model}.`, {
       ...(describeLoadFailure(error, config) ?? { error }),
     });
-    process.exit(exitCodeOf(error));
+    exitProcess(exitCodeOf(error));
   }
   void endWhenDeviceIsLost(service, logger);
 }
@@ -70,7 +70,7 @@ async function endAfter(drain: () => Promise<boolean>, logger: Logger): Promise<
   try {
     const isClean = await drain();
     logger.info("Ended.", { isClean });
-    await exitProcess(isClean ? 0 : 1);
+    exitProcess(isClean ? 0 : 1);
   } catch (error) {
     logger.error("The drain failed.", { error });
     killItself();
@@ -87,7 +87,7 @@ function reportStrayErrors(logger: Logger): void {
   });
 }
 
-function die(logger: Logger, message: string, error: unknown): void {
+function die(logger: Logger, message: string, error: unknown): never {
   logger.error(message, { error });
-  process.exit(exitCodeOf(error));
+  exitProcess(exitCodeOf(error));
 }

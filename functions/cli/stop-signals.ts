@@ -3,6 +3,7 @@ import { existsSync, realpathSync } from "node:fs";
 import { createRequire } from "node:module";
 
 import { exitCodeOfSignal } from "./exit-codes.ts";
+import { exitProcess } from "./exit-process.ts";
 
 export type StopSignal = keyof typeof exitCodeOfSignal;
 
@@ -24,7 +25,7 @@ export function onStopSignal(onStop: (signal: StopSignal, cause: { readonly hasP
       firstAt = now;
       onStop(signal, { hasParentEnded });
     } else if (!hasParentEnded && (!isRunByNpm || now - firstAt > SAME_SIGNAL_MS)) {
-      process.exit(exitCodeOfSignal[signal]);
+      exitProcess(exitCodeOfSignal[signal]);
     }
   };
   process.on("SIGTERM", () => stop("SIGTERM", false));

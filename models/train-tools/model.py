@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import torch
-from torch import nn
 from torch.nn import functional
-from transformers import AttentionInterface, GenerationConfig, LlamaConfig, LlamaForCausalLM
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from batches import IGNORE, MATCH
+
+# Behind this folder, whose modules have the same names as some there.
+sys.path.append(str(Path(__file__).resolve().parents[1] / "train"))
+
+from attention import register_plain_attention  # noqa: E402
 
 FIRST_WEIGHT = 4  # of an answer's first token, which decides whether to call
 OTHER_WEIGHT = 0.1  # of a token that is not the assistant's; repeated names in them teach copying
@@ -16,33 +23,6 @@ LOOK_WEIGHT = 0.5
 # same noun in a tool's name (MATCH); from the start of a turn and of a call to the noun that the
 # question asks for next (SELECT); from each copied token to what it copies (COPY).
 TAUGHT_HEADS = ((1, 0), (2, 0), (3, 0))
-
-
-def plain_attention(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    **_: object,
-) -> tuple[torch.Tensor, None]:
-    """Attention as two products, which keeps the shares of the taught heads.
-
-    query, key, value: [size, heads, length, head size]; attention_mask is added to the scores.
-    """
-    groups = query.shape[1] // key.shape[1]
-    key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
-    scores = (query * scaling) @ key.transpose(-1, -2)
-    if attention_mask is not None:
-        scores = scores + attention_mask.to(scores.dtype)
-    shares = scores.softmax(dim=-1)
-    if module.training and getattr(module, "keeps_shares", False):
-        module.shares = shares
-    return (shares @ value).transpose(1, 2).contiguous(), None
-
-
-AttentionInterface.register("plain", plain_attention)
 
 
 def create_config(vocabulary_size: int) -> LlamaConfig:
@@ -64,7 +44,7 @@ def create_config(vocabulary_size: int) -> LlamaConfig:
 
 def create_model(vocabulary_size: int) -> LlamaForCausalLM:
     model = LlamaForCausalLM(create_config(vocabulary_size))
-    model.set_attn_implementation("plain")
+    model.set_attn_implementation(register_plain_attention())
     for layer, _ in TAUGHT_HEADS:
         model.model.layers[layer].self_attn.keeps_shares = True
     model.generation_config = GenerationConfig(eos_token_id=2, pad_token_id=0, max_new_tokens=256, do_sample=False)

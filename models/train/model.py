@@ -6,7 +6,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 from transformers import (
-    AttentionInterface,
     CLIPVisionConfig,
     GenerationConfig,
     LlamaConfig,
@@ -14,6 +13,7 @@ from transformers import (
     LlavaForConditionalGeneration,
 )
 
+from attention import register_plain_attention
 from batches import IGNORE, PATCH_PROPERTIES, PATCH_SIZE
 from scene import COLORS, MODEL_SIZE, PLACES, SHAPES, SIZES
 
@@ -65,36 +65,9 @@ def create_generation_config() -> GenerationConfig:
     return GenerationConfig(bos_token_id=1, eos_token_id=2, pad_token_id=0, max_new_tokens=128, do_sample=False)
 
 
-def plain_attention(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float,
-    **_: object,
-) -> tuple[torch.Tensor, None]:
-    """Attention as two products; at these lengths twice as fast to train on a CPU as the fused one.
-
-    query, key, value: [size, heads, length, head size]; attention_mask is added to the scores.
-    """
-    groups = query.shape[1] // key.shape[1]
-    key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
-    scores = (query * scaling) @ key.transpose(-1, -2)
-    if attention_mask is not None:
-        scores = scores + attention_mask.to(scores.dtype)
-    shares = scores.softmax(dim=-1)
-    if module.training and getattr(module, "keeps_shares", False):
-        module.shares = shares
-    return (shares @ value).transpose(1, 2).contiguous(), None
-
-
-AttentionInterface.register("plain", plain_attention)
-
-
 def create_model(vocabulary_size: int) -> LlavaForConditionalGeneration:
     model = LlavaForConditionalGeneration(create_config(vocabulary_size))
-    model.set_attn_implementation("plain")
+    model.set_attn_implementation(register_plain_attention())
     for layer, _, _ in TAUGHT_HEADS:
         model.model.language_model.layers[layer].self_attn.keeps_shares = True
     model.generation_config = create_generation_config()

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { EngineError } from "../../engine/contract/errors.ts";
-import { loadModel } from "../../engine/load-model.ts";
+import { loadModel } from "../../engine/loading/load-model.ts";
 import { goldenEngineConfig } from "../support/engine-config.ts";
 import { goldensFolder } from "../support/goldens.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";

@@ -38,6 +38,8 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/qwen2.5-vl/v4", sizes: { intermediate_size: 128, vocab_size: 512 } },
   { name: "../hub/pixtral/v4", sizes: grouped },
   { name: "../hub/mistral3/v4", sizes: grouped },
+  { name: "../hub/ministral3/v4", sizes: grouped },
+  { name: "../hub/lighton-ocr/v4", sizes: grouped },
   { name: "../hub/llava-next/v4", sizes: grouped },
   { name: "../hub/llava-onevision/v4", sizes: grouped },
   { name: "../hub/internvl3/v4", sizes: grouped },

@@ -8,14 +8,16 @@ import type { AddressInfo } from "node:net";
 /**
  * `hold` accepts the request and does not answer until `release`, which then forwards it, like a server that was
  * paused. `stall` forwards the request and passes on only the first bytes of the answer's body. `lose` forwards it, and
- * answers as if it had been rejected. `expire` rejects the credentials.
+ * answers as if it had been rejected. `expire` rejects the credentials, and `deny` says that they do not suffice.
  */
-export type Fate = "forward" | "refuse" | "hold" | "stall" | "lose" | "expire";
+export type Fate = "forward" | "refuse" | "hold" | "stall" | "lose" | "expire" | "deny";
 
 export interface ProxiedRequest {
   readonly method: string;
   /** With its query. */
   readonly path: string;
+  /** The operation of AWS's JSON protocol; empty for others. */
+  readonly target: string;
 }
 
 export interface FaultProxy extends AsyncDisposable {
@@ -30,7 +32,8 @@ export interface FaultProxy extends AsyncDisposable {
 
 /** Bytes of a stalling answer that are passed on. */
 const NUM_STALLED_BYTES = 1000;
-const EXPIRY = "<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>";
+const EXPIRY = ["ExpiredToken", "The provided token has expired."] as const;
+const DENIAL = ["AccessDenied", "The user is not authorized to perform this operation."] as const;
 const REFUSAL = "<Error><Code>ServiceUnavailable</Code><Message>Reduce your request rate.</Message></Error>";
 
 export async function startFaultProxy(target: string): Promise<FaultProxy> {
@@ -63,7 +66,7 @@ export async function startFaultProxy(target: string): Promise<FaultProxy> {
     if (body === null) return;
     const { method = "", url: path = "" } = incoming;
     requests.push(`${method} ${path}`);
-    const fate = fateOf({ method, path });
+    const fate = fateOf({ method, path, target: String(incoming.headers["x-amz-target"] ?? "") });
     switch (fate) {
       case "forward":
       case "stall":
@@ -75,7 +78,9 @@ export async function startFaultProxy(target: string): Promise<FaultProxy> {
       case "refuse":
         return refuse(outgoing);
       case "expire":
-        return void outgoing.writeHead(400, { "content-type": "application/xml" }).end(EXPIRY);
+        return answerError(incoming, outgoing, EXPIRY);
+      case "deny":
+        return answerError(incoming, outgoing, DENIAL);
     }
   };
   const server = createServer((incoming, outgoing) => void answer(incoming, outgoing));
@@ -96,6 +101,19 @@ export async function startFaultProxy(target: string): Promise<FaultProxy> {
       await closed.promise;
     },
   };
+}
+
+/** In the client's protocol: SQS has JSON, S3 has XML. */
+function answerError(
+  { headers }: IncomingMessage,
+  outgoing: ServerResponse,
+  [code, message]: readonly [string, string],
+): void {
+  const isJson = headers["content-type"]?.includes("json") === true;
+  const body = isJson
+    ? JSON.stringify({ __type: `com.amazon.coral.service#${code}`, message })
+    : `<Error><Code>${code}</Code><Message>${message}</Message></Error>`;
+  outgoing.writeHead(400, { "content-type": isJson ? "application/x-amz-json-1.0" : "application/xml" }).end(body);
 }
 
 /** Null if the client disconnected in the middle of its request, which is then not forwarded. */

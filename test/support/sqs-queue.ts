@@ -21,8 +21,12 @@ export interface SqsQueue {
   readonly count: () => Promise<{ readonly numVisible: number; readonly numInFlight: number }>;
 }
 
-/** @param redrive Whether the queue has a dead-letter queue; a message goes there after 1,000 deliveries. */
-export async function createSqsQueue(endpoint: string, name: string, redrive = true): Promise<SqsQueue> {
+/** @param maxReceiveCount Deliveries after which SQS moves a message to the dead-letter queue; null without one. */
+export async function createSqsQueue(
+  endpoint: string,
+  name: string,
+  maxReceiveCount: number | null = 1000,
+): Promise<SqsQueue> {
   const client = new SQSClient({
     endpoint,
     region: "us-east-1",
@@ -32,9 +36,12 @@ export async function createSqsQueue(endpoint: string, name: string, redrive = t
   const { Attributes } = await client.send(
     new GetQueueAttributesCommand({ QueueUrl: deadUrl, AttributeNames: ["QueueArn"] }),
   );
-  const policy = JSON.stringify({ deadLetterTargetArn: Attributes?.QueueArn, maxReceiveCount: 1000 });
+  const policy = JSON.stringify({ deadLetterTargetArn: Attributes?.QueueArn, maxReceiveCount });
   const { QueueUrl: url = "" } = await client.send(
-    new CreateQueueCommand({ QueueName: name, ...(redrive && { Attributes: { RedrivePolicy: policy } }) }),
+    new CreateQueueCommand({
+      QueueName: name,
+      ...(maxReceiveCount !== null && { Attributes: { RedrivePolicy: policy } }),
+    }),
   );
   return {
     url,

@@ -23,11 +23,9 @@ export function createCudaPagedInputs(context: GraphContext, blockSize: number):
   const values = pagedValues(context);
   // In the host's memory, so that the operator selects a kernel without waiting for the device.
   const attentionMetadata = graph.input("attention_metadata", "int32", [3]);
-  let positions: Value | null = null;
-  const rotate = createRowRotation(
-    context,
-    () => (positions ??= tokenPlaces(context, values, sequenceBounds(context, values)).positions),
-  );
+  let known: Value | null = null;
+  const positions = (): Value => (known ??= tokenPlaces(context, values, sequenceBounds(context, values)).positions);
+  const rotate = createRowRotation(context, positions);
 
   const attend = (attention: CachedAttention): Value => {
     const { name, layer, rotary, numHeads, numKvHeads, headDim, localWindowSize, scale } = attention;
@@ -57,7 +55,7 @@ export function createCudaPagedInputs(context: GraphContext, blockSize: number):
     graph.output(presentValue);
     return output;
   };
-  return pagedInputs(context, values, { attend, convolve: withoutRecurrence, recur: withoutRecurrence });
+  return pagedInputs(context, values, { positions, attend, convolve: withoutRecurrence, recur: withoutRecurrence });
 }
 
 /** `configureGraphs` has refused the model before. */

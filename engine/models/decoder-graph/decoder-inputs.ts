@@ -11,6 +11,8 @@ export interface DecoderInputs {
   readonly tokenIds: Value;
   /** int64 [R]: rows of the N tokens whose logits are requested. */
   readonly logitRows: Value;
+  /** int64 [N]: the position of each token in its sequence. */
+  positions(this: void): Value;
   /**
    * Puts image embeddings in their tokens' rows: [N, hiddenSize]. Adds the inputs for them to the graph.
    *

@@ -1,8 +1,8 @@
 /** Parts shared by both forms of the paged decoder graph: inputs, image embeddings, and the positions of tokens. */
 import { rotaryEmbedding } from "../../graph/contrib-ops.ts";
 import { rotateByRows } from "../../graph/paged-attention-ops.ts";
-import { greaterOrEqual, maximum, sliceRows, sumLast, where } from "../../graph/selection-ops.ts";
-import { add, cast, gatherRows, range, reshape, shapeOf, split, subtract } from "../../graph/standard-ops.ts";
+import { cumulativeSum, greaterOrEqual, maximum, sliceRows, sumLast, where } from "../../graph/selection-ops.ts";
+import { add, cast, gatherRows, reshape, split, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { logitRows, type GraphContext } from "../graph-context.ts";
 import type { CachedAttention, DecoderInputs, Rotary } from "./decoder-inputs.ts";
@@ -42,7 +42,7 @@ export function pagedValues({ graph }: GraphContext): PagedValues {
 export function pagedInputs(
   context: GraphContext,
   values: PagedValues,
-  mixing: Pick<DecoderInputs, "attend" | "convolve" | "recur">,
+  mixing: Pick<DecoderInputs, "positions" | "attend" | "convolve" | "recur">,
 ): DecoderInputs {
   const { graph } = context;
   return {
@@ -102,9 +102,10 @@ export function tokenPlaces(
   { starts, ends }: ReturnType<typeof sequenceBounds>,
 ): TokenPlaces {
   const { graph } = context;
-  const zero = graph.constant("int64.scalar.0", "int64", [], [0]);
-  const numTokens = gatherRows(graph, "tokens.count", shapeOf(graph, "tokens.shape", tokenIds), zero);
-  const index = range(graph, "tokens.index", numTokens, tokens);
+  // Counted without the number of tokens: a captured CUDA graph has no values in the host's memory.
+  const one = graph.constant("int64.scalar.1", "int64", [], [1]);
+  const ones = add(graph, "tokens.ones", subtract(graph, "tokens.zeros", tokenIds, tokenIds), one);
+  const index = subtract(graph, "tokens.index", cumulativeSum(graph, "tokens.count", ones), one);
   const hasEnded = greaterOrEqual(graph, "sequences.have_ended", asColumn(context, "tokens.index", index), ends);
   const sequences = sumLast(graph, "tokens.sequence", cast(graph, "sequences.have_ended.count", hasEnded, "int64"));
   const pasts = cast(graph, "past_lengths.wide", pastLengths, "int64");

@@ -73,6 +73,7 @@ export function createReferencePagedInputs(context: GraphContext, blockSize: num
   const index = createIndex(context, values, { bounds, blockSize });
   const rotate = createRowRotation(context, () => index.own.positions);
   return pagedInputs(context, values, {
+    positions: () => index.own.positions,
     attend(attention) {
       if (attention.seesWholeImages === true && values.isImage !== null) {
         index.until ??= endOfImages(context, index.own, values.isImage);

@@ -10,7 +10,7 @@ import type { CachedAttention, DecoderInputs } from "./decoder-inputs.ts";
 import { headWidths } from "./heads.ts";
 import { attendToInt8Cache, flat, runShape, type RunShape } from "./int8-slot-attention.ts";
 import { batch, cacheLength, imageTokens, length, tokens } from "./sizes.ts";
-import { attentionRotates, queryKeyValue, type SlotValues } from "./slot-projections.ts";
+import { attentionRotates, queryKeyValue, rotaryRows, type SlotValues } from "./slot-projections.ts";
 import { createSlotRecurrence } from "./slot-recurrence.ts";
 import { attendToWholeImages, createImageRows } from "./whole-image-attention.ts";
 
@@ -32,6 +32,7 @@ export function createSlotInputs(context: GraphContext): DecoderInputs {
   const run = context.kvPrecision.kind === "int8" ? runShape(context, values) : null;
   return {
     tokenIds: values.tokenIds,
+    positions: () => reshape(graph, "positions", rotaryRows(context, values, "position"), anySize, [tokens]),
     logitRows: graph.input("logit_rows", "int64", [logitRows]),
     withImages(embedded, numLevels) {
       const width = Number(embedded.shape[1]);

@@ -11,6 +11,8 @@ import {
   positionCount,
   positiveNumber,
   refuseOtherThan,
+  requireHeadSize,
+  requireWholeGroups,
   unsupportedField,
   vocabularySize,
   width,
@@ -94,10 +96,8 @@ export function parseGemma3TextConfig(json: unknown, path: string): Gemma3TextCo
   const fields = parseConfigObject(textFields, json, path);
   refuseOtherThan(json, path, neutralValues);
   const { num_attention_heads: numHeads, num_key_value_heads: numKvHeads, head_dim: headDim } = fields;
-  if (numHeads % numKvHeads !== 0) {
-    throw unsupportedField(path, "num_key_value_heads", numKvHeads, `${numHeads} query heads are not divisible by it`);
-  }
-  if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");
+  requireWholeGroups(path, numHeads, numKvHeads);
+  requireHeadSize(path, headDim);
   return {
     vocabSize: fields.vocab_size,
     hiddenSize: fields.hidden_size,

@@ -20,22 +20,11 @@ import {
 } from "../config-field.ts";
 import { parseDecoderConfig, type DecoderConfig } from "../llama/config.ts";
 import type { GlmParts } from "../llama/decoder-graph.ts";
-import type { RotarySections } from "../qwen2-vl/config.ts";
+import { rotarySectionsField, type RotarySections } from "../qwen2-vl/config.ts";
+import { patchTower, patchTowerFields, type PatchTowerConfig } from "../qwen2-vl/patch-tower-config.ts";
 
-export interface Glm4vVisionConfig {
-  /** Width of the tower. */
-  readonly embedDim: number;
-  readonly numLayers: number;
-  readonly numHeads: number;
-  readonly intermediateSize: number;
+export interface Glm4vVisionConfig extends PatchTowerConfig {
   readonly activation: ActivationName;
-  readonly numChannels: number;
-  readonly patchSize: number;
-  /** Number of pictures that a patch spans; a still picture is repeated. */
-  readonly temporalPatchSize: number;
-  /** Side of the squares of patches that become one embedding. */
-  readonly mergeSize: number;
-  readonly ropeTheta: number;
   readonly epsilon: number;
   readonly hasQkvBias: boolean;
   /** On the projection after attention and in the perceptron. */
@@ -104,8 +93,6 @@ const glmOcr: Family = {
   isOcr: true,
 };
 
-const DEFAULT_THETA = 10000;
-
 const glmFields = z.looseObject({
   text_config: z.looseObject({}).default({}),
   vision_config: z.looseObject({}).default({}),
@@ -113,9 +100,8 @@ const glmFields = z.looseObject({
   tie_word_embeddings: z.boolean().default(false),
 });
 
-const sections = z.tuple([z.int().nonnegative(), z.int().nonnegative(), z.int().nonnegative()]);
 const ropeFields = z.looseObject({
-  mrope_section: sections.optional(),
+  mrope_section: rotarySectionsField.optional(),
   partial_rotary_factor: positiveNumber.max(1).nullish(),
 });
 const textFields = z.looseObject({
@@ -135,10 +121,8 @@ const visionFields = z.looseObject({
   image_size: pictureSide,
   patch_size: patchSide,
   rms_norm_eps: normEpsilon.default(1e-5),
-  spatial_merge_size: patchSide.default(2),
-  temporal_patch_size: patchSide.default(2),
+  ...patchTowerFields,
   out_hidden_size: width,
-  rope_parameters: z.looseObject({ rope_theta: positiveNumber.default(DEFAULT_THETA) }).nullish(),
 });
 
 /** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
@@ -200,27 +184,18 @@ function parseTower(json: object, family: Family, textHiddenSize: number): Glm4v
     rope_type: ["axial", "default"],
     partial_rotary_factor: [1],
   });
-  const { hidden_size: embedDim, num_heads: numHeads, out_hidden_size: outHiddenSize } = fields;
-  if (embedDim % numHeads !== 0 || (embedDim / numHeads) % 4 !== 0) {
-    const reason = `hidden_size ${embedDim} does not divide into heads whose size is a multiple of 4`;
-    throw unsupportedField(path, "num_heads", numHeads, reason);
-  }
-  if (outHiddenSize !== textHiddenSize) {
-    throw unsupportedField(path, "out_hidden_size", outHiddenSize, `the decoder's is ${textHiddenSize}`);
-  }
+  const { hidden_size: embedDim, out_hidden_size: outHiddenSize } = fields;
+  const tower = patchTower(fields, path, {
+    tower: { field: "hidden_size", value: embedDim },
+    output: { field: "out_hidden_size", value: outHiddenSize },
+    textHiddenSize,
+  });
   const { isOcr } = family;
   return {
-    embedDim,
-    numLayers: fields.depth,
-    numHeads,
+    ...tower,
     // As in transformers: GLM-4.1V's layers have the width of the output, and its merger that of the field.
     intermediateSize: isOcr ? fields.intermediate_size : outHiddenSize,
     activation: parseActivation(path, "hidden_act", fields.hidden_act),
-    numChannels: 3,
-    patchSize: fields.patch_size,
-    temporalPatchSize: fields.temporal_patch_size,
-    mergeSize: fields.spatial_merge_size,
-    ropeTheta: fields.rope_parameters?.rope_theta ?? DEFAULT_THETA,
     epsilon: fields.rms_norm_eps,
     hasQkvBias: fields.attention_bias,
     hasOtherBiases: isOcr && fields.attention_bias,

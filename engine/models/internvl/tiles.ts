@@ -5,28 +5,22 @@ import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts"
 import type { ImageSize } from "../../multimodal/processing-info.ts";
 import {
   always,
+  clipScalingFields,
   edge,
   filter,
   flag,
   integer,
   invalidOption,
   parseProcessorOptions,
-  scalingFields,
   scalingOf,
-  scalingShape,
 } from "../../multimodal/processor-options.ts";
 import type { TileGridSize } from "../tiles/tile-values.ts";
-
-const clipMean: [number, number, number] = [0.48145466, 0.4578275, 0.40821073];
-const clipStd: [number, number, number] = [0.26862954, 0.26130258, 0.27577711];
 
 /** Tiles of a picture; ten times the default of 12. */
 const patchCount = integer(1, 128);
 
 const tileOptions = z.object({
-  ...scalingFields,
-  image_mean: scalingShape.image_mean.default(clipMean),
-  image_std: scalingShape.image_std.default(clipStd),
+  ...clipScalingFields,
   do_resize: always("this model always resizes pictures to tiles").default(true),
   resample: filter.default("bicubic"),
   size: z

@@ -1,5 +1,6 @@
 /**
- * Configurations of the Llama family (Llama, Mistral, Qwen2, Qwen3), reduced to the differences in their shared decoder graph.
+ * Configurations of the Llama family (Llama, Mistral, Ministral 3, Qwen2, Qwen3), reduced to the differences in their
+ * shared decoder graph.
  */
 import { z } from "zod";
 
@@ -16,6 +17,7 @@ import {
   vocabularySize,
   width,
 } from "../config-field.ts";
+import { parseQueryScaling, withDefaultRope, type QueryScaling } from "./query-scaling.ts";
 import { parseRopeConfig, type RopeConfig } from "./rope.ts";
 
 export interface DecoderConfig {
@@ -37,12 +39,27 @@ export interface DecoderConfig {
   readonly normalisesQueryAndKey: boolean;
   /** Number of tokens that a position sees in each layer, itself included; null means all before it. */
   readonly slidingWindows: readonly (number | null)[];
+  /** Growth of queries with their position; null or left out: they do not grow. */
+  readonly queryScaling?: QueryScaling | null;
 }
 
-export type DecoderFamily = "llama" | "mistral" | "qwen2" | "qwen3";
+export type DecoderFamily = "llama" | "mistral" | "ministral3" | "qwen2" | "qwen3";
+
+interface FamilyDefaults {
+  readonly vocab_size: number;
+  readonly intermediate_size: number;
+  /** Null: as many as query heads. */
+  readonly num_key_value_heads: number | null;
+  /** Null: the width divided by the number of query heads. */
+  readonly head_dim: number | null;
+  readonly max_position_embeddings: number;
+  readonly sliding_window: number | null;
+  readonly num_hidden_layers?: number;
+  readonly rms_norm_eps?: number;
+}
 
 /** transformers' defaults for fields missing in config.json. LLaVA's text_config leaves out most of them. */
-const familyDefaults = {
+const familyDefaults: Readonly<Record<DecoderFamily, FamilyDefaults>> = {
   llama: {
     vocab_size: 32000,
     intermediate_size: 11008,
@@ -58,6 +75,16 @@ const familyDefaults = {
     head_dim: null,
     max_position_embeddings: 131072,
     sliding_window: 4096,
+  },
+  ministral3: {
+    vocab_size: 131072,
+    intermediate_size: 14336,
+    num_key_value_heads: 8,
+    head_dim: 128,
+    max_position_embeddings: 262144,
+    sliding_window: null,
+    num_hidden_layers: 34,
+    rms_norm_eps: 1e-5,
   },
   qwen2: {
     vocab_size: 151936,
@@ -75,7 +102,7 @@ const familyDefaults = {
     max_position_embeddings: 32768,
     sliding_window: 4096,
   },
-} as const;
+};
 
 const DEFAULT_ROPE_THETA = 10000;
 
@@ -83,12 +110,12 @@ const decoderFields = z.looseObject({
   vocab_size: vocabularySize.optional(),
   hidden_size: width.default(4096),
   intermediate_size: width.optional(),
-  num_hidden_layers: layerCount.default(32),
+  num_hidden_layers: layerCount.optional(),
   num_attention_heads: headCount.default(32),
   num_key_value_heads: headCount.nullish(),
   head_dim: headSize.nullish(),
   max_position_embeddings: positionCount.optional(),
-  rms_norm_eps: normEpsilon.default(1e-6),
+  rms_norm_eps: normEpsilon.optional(),
   tie_word_embeddings: z.boolean().default(false),
   attention_bias: z.boolean().default(false),
   mlp_bias: z.boolean().default(false),
@@ -122,6 +149,7 @@ const neutralValues = {
 const families: Readonly<Record<string, DecoderFamily>> = {
   llama: "llama",
   mistral: "mistral",
+  ministral3: "ministral3",
   qwen2: "qwen2",
   qwen3: "qwen3",
 };
@@ -146,6 +174,7 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
   const fields = parseConfigObject(decoderFields, config, path);
   refuseOtherThan(config, path, neutralValues);
   const defaults = familyDefaults[family];
+  const numLayers = fields.num_hidden_layers ?? defaults.num_hidden_layers ?? 32;
   const numHeads = fields.num_attention_heads;
   const numKvHeads =
     (fields.num_key_value_heads === undefined ? defaults.num_key_value_heads : fields.num_key_value_heads) ?? numHeads;
@@ -163,29 +192,31 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
   }
   const headDim = ownHeadDim ?? fields.hidden_size / numHeads;
   if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");
-  // Qwen2 always has biases on query, key and value, Mistral never. Llama and Qwen3 have them if their field says so,
+  // Qwen2 always has biases on query, key and value, Mistral and Ministral 3 never. Llama and Qwen3 have them if their field says so,
   // also on the output.
   const hasAttentionBias = (family === "llama" || family === "qwen3") && fields.attention_bias;
-  if (family === "mistral" || family === "qwen2") refuseOtherThan(config, path, { attention_bias: [false] });
+  if (family !== "llama" && family !== "qwen3") refuseOtherThan(config, path, { attention_bias: [false] });
   if (family !== "llama") refuseOtherThan(config, path, { mlp_bias: [false] });
   const maxPositionEmbeddings = fields.max_position_embeddings ?? defaults.max_position_embeddings;
+  const rope = family === "ministral3" ? withDefaultRope(config, path) : config;
   return {
     vocabSize: fields.vocab_size ?? defaults.vocab_size,
     hiddenSize: fields.hidden_size,
     intermediateSize: fields.intermediate_size ?? defaults.intermediate_size,
-    numLayers: fields.num_hidden_layers,
+    numLayers,
     numHeads,
     numKvHeads,
     headDim,
     maxPositionEmbeddings,
-    rmsNormEpsilon: fields.rms_norm_eps,
+    rmsNormEpsilon: fields.rms_norm_eps ?? defaults.rms_norm_eps ?? 1e-6,
     tieWordEmbeddings: fields.tie_word_embeddings,
-    rope: parseRopeConfig(config, path, { defaultTheta: DEFAULT_ROPE_THETA, maxPositionEmbeddings }),
+    rope: parseRopeConfig(rope, path, { defaultTheta: DEFAULT_ROPE_THETA, maxPositionEmbeddings }),
     hasQkvBias: family === "qwen2" || hasAttentionBias,
     hasOutputBias: hasAttentionBias,
     hasMlpBias: family === "llama" && fields.mlp_bias,
     normalisesQueryAndKey: family === "qwen3",
-    slidingWindows: slidingWindows(fields, path, family),
+    slidingWindows: slidingWindows(fields, path, family, numLayers),
+    queryScaling: family === "ministral3" ? parseQueryScaling(rope, path) : null,
   };
 }
 
@@ -193,14 +224,16 @@ function slidingWindows(
   fields: z.output<typeof decoderFields>,
   path: string,
   family: DecoderFamily,
+  numLayers: number,
 ): (number | null)[] {
-  const { num_hidden_layers: numLayers, layer_types: layerTypes } = fields;
+  const { layer_types: layerTypes } = fields;
   const window = fields.sliding_window === undefined ? familyDefaults[family].sliding_window : fields.sliding_window;
   switch (family) {
     case "llama":
       if (window !== null) throw unsupportedField(path, "sliding_window", window, "Llama does not support it");
       return Array.from({ length: numLayers }, () => null);
     case "mistral":
+    case "ministral3":
       return Array.from({ length: numLayers }, () => window);
     case "qwen2":
     case "qwen3": {

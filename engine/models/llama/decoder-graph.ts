@@ -4,6 +4,7 @@ import { add, gatherRows, multiply, reshape, split, transpose } from "../../grap
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
+import { decoderPerceptron } from "../decoder-graph/decoder-perceptron.ts";
 import { normaliseHeads } from "../decoder-graph/head-norm.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
 import { tokens } from "../decoder-graph/sizes.ts";
@@ -12,6 +13,7 @@ import { parameter, type GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate, type JointProjection, type LinearLayer } from "../linear.ts";
 import { rmsNorm } from "../rms-norm.ts";
 import type { DecoderConfig } from "./config.ts";
+import { queryFactors, scaleQueries } from "./query-scaling.ts";
 
 export interface DecoderOptions {
   readonly config: DecoderConfig;
@@ -53,7 +55,12 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
   const { graph } = context;
   const { config, prefix, headName, acceptsImages } = options;
   const inputs = createDecoderInputs(context);
-  const rotary = rotaryOf(context, options);
+  const { queryScaling = null } = config;
+  const mixing: Mixing = {
+    inputs,
+    rotary: rotaryOf(context, options),
+    factors: queryScaling === null ? null : queryFactors(context, inputs, queryScaling, options.maxModelLen),
+  };
   const tableName = `${prefix}embed_tokens.weight`;
 
   const { numImageLevels = 0 } = options;
@@ -66,7 +73,7 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     let normalised: Value;
     [normalised, residual] = normalise(context, options, `${name}.input_layernorm`, hidden, residual);
     const layerInput = { name: `${name}.self_attn`, layer, input: normalised };
-    let attended = attention(context, options, layerInput, inputs, rotary);
+    let attended = attention(context, options, layerInput, mixing);
     if (layer === config.numLayers - 1) {
       // After the last attention no token depends on others, so only those whose logits are requested continue.
       attended = gatherRows(graph, "last.attended", attended, inputs.logitRows);
@@ -75,8 +82,10 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     hidden = linear(context, attended, outputProjection(config, `${name}.self_attn`), context.precision.linear);
     hidden = normaliseOutput(context, options, `${name}.post_self_attn_layernorm`, hidden);
     [normalised, residual] = normalise(context, options, `${name}.post_attention_layernorm`, hidden, residual);
-    const perceptron = options.glm === undefined ? gatedPerceptron : jointlyGatedPerceptron;
-    hidden = perceptron(context, config, `${name}.mlp`, normalised);
+    hidden =
+      options.glm === undefined
+        ? decoderPerceptron(context, { ...config, activation: "silu" }, `${name}.mlp`, normalised)
+        : jointlyGatedPerceptron(context, config, `${name}.mlp`, normalised);
     hidden = normaliseOutput(context, options, `${name}.post_mlp_layernorm`, hidden);
     const level = levels[layer];
     if (level !== undefined) hidden = add(graph, `${name}.with_images`, hidden, level);
@@ -131,13 +140,20 @@ function normaliseOutput(context: GraphContext, { config, glm }: DecoderOptions,
   return rmsNorm(context, name, output, { size: config.hiddenSize, epsilon: config.rmsNormEpsilon });
 }
 
+/** What attention takes that is the same in all layers. */
+interface Mixing {
+  readonly inputs: DecoderInputs;
+  readonly rotary: Rotary;
+  /** [N, 1]: the factor of each token's query; null if it is 1. */
+  readonly factors: Value | null;
+}
+
 /** [N, numHeads * headDim], before the output projection. */
 function attention(
   context: GraphContext,
   { config, glm }: DecoderOptions,
   { name, layer, input }: { readonly name: string; readonly layer: number; readonly input: Value },
-  inputs: DecoderInputs,
-  rotary: Rotary,
+  { inputs, rotary, factors }: Mixing,
 ): Value {
   const { numHeads, numKvHeads, headDim, hiddenSize: inFeatures, hasQkvBias: hasBias } = config;
   const projection = (part: string, heads: number): LinearLayer => ({
@@ -149,10 +165,12 @@ function attention(
   const layers = [projection("q", numHeads), projection("k", numKvHeads), projection("v", numKvHeads)];
   const projected = jointLinear(context, `${name}.qkv`, input, layers, context.precision.linear);
   const normalised = config.normalisesQueryAndKey ? withNorms(context, config, name, projected) : projected;
+  const paired = glm === undefined ? normalised : withPairsApart(context, config, name, normalised);
+  const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
   return inputs.attend({
     name,
     layer,
-    projected: glm === undefined ? normalised : withPairsApart(context, config, name, normalised),
+    projected: factors === null ? paired : scaleQueries(context, name, paired, widths, factors),
     rotary,
     numHeads,
     numKvHeads,
@@ -212,30 +230,7 @@ function outputProjection(config: DecoderConfig, name: string): LinearLayer {
   };
 }
 
-/** `down(silu(gate(input)) * up(input))`. */
-export function gatedPerceptron(
-  context: GraphContext,
-  config: Pick<DecoderConfig, "hiddenSize" | "intermediateSize" | "hasMlpBias">,
-  name: string,
-  input: Value,
-): Value {
-  const { graph, precision } = context;
-  const { hiddenSize, intermediateSize, hasMlpBias: hasBias } = config;
-  const layers = ["gate_proj", "up_proj"].map((part) => ({
-    name: `${name}.${part}`,
-    inFeatures: hiddenSize,
-    outFeatures: intermediateSize,
-    hasBias,
-  }));
-  const projected = jointLinear(context, `${name}.gate_up`, input, layers, precision.linear);
-  const widths = layers.map((layer) => layer.outFeatures);
-  const [gate, up] = separate(graph, `${name}.gate_up`, projected, widths);
-  const gated = multiply(graph, `${name}.gated`, quickGelu(graph, `${name}.silu`, gate!, 1), up!);
-  const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: hiddenSize, hasBias };
-  return linear(context, gated, down, precision.linear);
-}
-
-/** Like `gatedPerceptron`, from a checkpoint in which gate and up projection are one matrix. */
+/** Like `decoderPerceptron` with SiLU, from a checkpoint in which gate and up projection are one matrix. */
 function jointlyGatedPerceptron(
   context: GraphContext,
   { hiddenSize, intermediateSize }: DecoderConfig,

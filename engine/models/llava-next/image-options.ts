@@ -5,19 +5,15 @@ import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts"
 import type { PixelTools } from "../../multimodal/pixel-program.ts";
 import {
   always,
+  clipScalingFields,
   edge,
   filter,
   flag,
   integer,
   invalidOption,
   parseProcessorOptions,
-  scalingFields,
   scalingOf,
-  scalingShape,
 } from "../../multimodal/processor-options.ts";
-
-const clipMean: [number, number, number] = [0.48145466, 0.4578275, 0.40821073];
-const clipStd: [number, number, number] = [0.26862954, 0.26130258, 0.27577711];
 
 /** Tiles of one picture: four times those of LLaVA-OneVision's largest resolution. */
 const MOST_TILES = 144;
@@ -33,9 +29,7 @@ const resolutions = z
   .max(MOST_RESOLUTIONS, `a list of at most ${MOST_RESOLUTIONS} resolutions`);
 
 const imageOptions = z.object({
-  ...scalingFields,
-  image_mean: scalingShape.image_mean.default(clipMean),
-  image_std: scalingShape.image_std.default(clipStd),
+  ...clipScalingFields,
   do_resize: always("this model always resizes pictures to tiles").default(true),
   resample: filter.default("bicubic"),
   size: z

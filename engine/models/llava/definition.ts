@@ -38,8 +38,16 @@ export const towerPrefixes = [
   "model.vision_tower.vision_model.",
   "vision_tower.",
   "model.vision_tower.",
+  // LightOnOCR's.
+  "vision_encoder.",
+  "model.vision_encoder.",
 ];
-export const projectorPrefixes = ["multi_modal_projector.", "model.multi_modal_projector."];
+export const projectorPrefixes = [
+  "multi_modal_projector.",
+  "model.multi_modal_projector.",
+  "vision_projection.",
+  "model.vision_projection.",
+];
 
 /** How the checkpoint names the decoder's tensors. */
 export function decoderNames(weights: WeightSource): { readonly prefix: string; readonly headName: string } {

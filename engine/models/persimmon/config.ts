@@ -10,6 +10,7 @@ import {
   positionCount,
   positiveNumber,
   refuseOtherThan,
+  requireHeadSize,
   unsupportedField,
   vocabularySize,
   width,
@@ -72,7 +73,7 @@ export function parsePersimmonConfig(config: unknown, path: string): PersimmonCo
       `hidden_size ${fields.hidden_size} is not a multiple of it`,
     );
   }
-  if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");
+  requireHeadSize(path, headDim);
   const rotaryFactor =
     fields.rope_parameters?.partial_rotary_factor ?? fields.partial_rotary_factor ?? DEFAULT_ROTARY_FACTOR;
   const rotaryDim = Math.trunc(headDim * rotaryFactor);

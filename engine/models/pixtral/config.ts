@@ -1,6 +1,6 @@
 /**
- * Configurations of models with Pixtral's tower: Pixtral in LLaVA's form, and Mistral 3, which merges squares of
- * patches. Of the tower's fields, `image_size` is not read: positions have no limit.
+ * Configurations of models with Pixtral's tower: Pixtral in LLaVA's form, and Mistral 3 and LightOnOCR, which merge
+ * squares of patches. Of the tower's fields, `image_size` is not read: positions have no limit.
  */
 import { z } from "zod";
 
@@ -43,6 +43,11 @@ export interface PixtralConfig {
   readonly featureLayers: readonly number[];
   /** Whether a norm and a linear layer merge the patches of a square before they are projected. */
   readonly hasPatchMerger: boolean;
+  /**
+   * The order of a picture's patches: square by square, or row by row. In rows, a last row or column that fills no
+   * square is part of the picture, but not of its embeddings.
+   */
+  readonly patchOrder: "squares" | "rows";
 }
 
 const DEFAULT_THETA = 10000;
@@ -85,6 +90,13 @@ const mistral3Fields = z.looseObject({
   tie_word_embeddings: z.boolean().default(true),
 });
 
+const lightOnOcrFields = z.looseObject({
+  ...sharedFields,
+  text_config: z.looseObject({}),
+  spatial_merge_size: patchSide.default(2),
+  tie_word_embeddings: z.boolean().default(true),
+});
+
 /** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
 export function parsePixtralConfig(json: unknown): PixtralConfig {
   const fields = parseConfigObject(pixtralFields, json, "");
@@ -94,7 +106,7 @@ export function parsePixtralConfig(json: unknown): PixtralConfig {
     throw unsupportedField("", "vision_feature_select_strategy", strategy, reason);
   }
   const { text_config: text } = fields;
-  return assemble(json, { ...fields, text }, { imageTokenId: 32000, mergeSize: 1, hasPatchMerger: false });
+  return assemble(json, { ...fields, text }, { ...squares, imageTokenId: 32000, mergeSize: 1, hasPatchMerger: false });
 }
 
 /** Throws like `parsePixtralConfig`. */
@@ -105,8 +117,31 @@ export function parseMistral3Config(json: unknown): PixtralConfig {
     throw unsupportedField("", "vision_feature_layer", layer, "the patch merger takes one layer");
   }
   const text = { model_type: "mistral", ...fields.text_config };
-  return assemble(json, { ...fields, text }, { imageTokenId: 10, mergeSize, hasPatchMerger: true });
+  return assemble(json, { ...fields, text }, { ...squares, imageTokenId: 10, mergeSize, hasPatchMerger: true });
 }
+
+/** Throws like `parsePixtralConfig`. */
+export function parseLightOnOcrConfig(json: unknown): PixtralConfig {
+  const fields = parseConfigObject(lightOnOcrFields, json, "");
+  // transformers reads none of them, and computes these values.
+  refuseOtherThan(json, "", {
+    projector_hidden_act: ["gelu"],
+    multimodal_projector_bias: [false],
+    vision_feature_layer: [-1],
+  });
+  return assemble(
+    json,
+    {
+      ...fields,
+      text: { model_type: "qwen3", ...fields.text_config },
+      multimodal_projector_bias: false,
+      vision_feature_layer: -1,
+    },
+    { imageTokenId: 151655, mergeSize: fields.spatial_merge_size, hasPatchMerger: true, patchOrder: "rows" },
+  );
+}
+
+const squares = { patchOrder: "squares" } as const;
 
 /** The fields that both models have. */
 interface SharedFields {
@@ -123,7 +158,7 @@ interface SharedFields {
 function assemble(
   json: unknown,
   fields: SharedFields,
-  model: { readonly imageTokenId: number; readonly mergeSize: number; readonly hasPatchMerger: boolean },
+  model: Pick<PixtralConfig, "imageTokenId" | "hasPatchMerger" | "patchOrder"> & { readonly mergeSize: number },
 ): PixtralConfig {
   refuseOtherThan(json, "", { quantization_config: [] });
   const text = parseTextConfig(fields.text);
@@ -137,6 +172,7 @@ function assemble(
     projectorHasBias: fields.multimodal_projector_bias,
     featureLayers: featureLayers(fields.vision_feature_layer, vision.numLayers),
     hasPatchMerger: model.hasPatchMerger,
+    patchOrder: model.patchOrder,
   };
 }
 
@@ -145,7 +181,8 @@ function parseVisionConfig(json: unknown): Omit<PixtralVisionConfig, "mergeSize"
   const fields = parseConfigObject(visionFields, json, path);
   refuseOtherThan(json, path, { model_type: ["pixtral"], num_channels: [3], quantization_config: [] });
   refuseOtherThan(fields.rope_parameters ?? {}, `${path}.rope_parameters`, {
-    rope_type: ["axial"],
+    // "default" in files of the first versions of transformers 5.
+    rope_type: ["axial", "default"],
     partial_rotary_factor: [1],
   });
   const { hidden_size: embedDim, num_attention_heads: numHeads } = fields;

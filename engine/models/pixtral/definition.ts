@@ -1,10 +1,10 @@
-/** Pixtral in LLaVA's form, and Mistral 3: pictures in their own sizes, with a token at the end of each row. */
+/** Pixtral in LLaVA's form, Mistral 3 and LightOnOCR: pictures in their own sizes. */
 import { buildDecoderGraph } from "../llama/decoder-graph.ts";
 import { decoderDimensions } from "../llama/definition.ts";
 import { decoderNames } from "../llava/definition.ts";
 import type { ConfiguredModel, ModelDefinition } from "../model-definition.ts";
-import { parseMistral3Config, parsePixtralConfig, type PixtralConfig } from "./config.ts";
-import { pixtralInputs } from "./processor.ts";
+import { parseLightOnOcrConfig, parseMistral3Config, parsePixtralConfig, type PixtralConfig } from "./config.ts";
+import { lightOnOcrInputs, pixtralInputs } from "./processor.ts";
 import { pixtralVisionEncoder } from "./vision-encoder.ts";
 
 export const pixtralDefinition: ModelDefinition = {
@@ -19,6 +19,14 @@ export const mistral3Definition: ModelDefinition = {
   images: pixtralInputs,
   configure: (json) => configureModel(parseMistral3Config(json)),
 };
+
+export const lightOnOcrDefinition = createLightOnOcrDefinition("LightOnOcrForConditionalGeneration");
+/** As the class was called before it was part of transformers. */
+export const earlyLightOnOcrDefinition = createLightOnOcrDefinition("LightOnOCRForConditionalGeneration");
+
+function createLightOnOcrDefinition(architecture: string): ModelDefinition {
+  return { architecture, images: lightOnOcrInputs, configure: (json) => configureModel(parseLightOnOcrConfig(json)) };
+}
 
 function configureModel(config: PixtralConfig): ConfiguredModel {
   const { text } = config;

@@ -1,4 +1,4 @@
-/** Pixtral's preprocessor_config.json, and the grid of squares that it makes from a picture. */
+/** Pixtral's preprocessor_config.json, and the grid of patches that it makes from a picture. */
 import { z } from "zod";
 
 import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
@@ -46,36 +46,44 @@ const imageOptions = z.object({
     .default(16),
   /** Side of a square, in patches. */
   spatial_merge_size: side.default(1),
+  /** Whether sides are rounded up to whole squares or to whole patches; set by the model, not by files. */
+  rounds_to: z.enum(["squares", "patches"]).default("squares"),
   // Only pictures of a batch are padded, and the encoder computes them one by one.
   do_pad: flag.default(true),
   default_to_square: flag.default(true),
 });
 
 export interface PixtralImageOptions extends z.output<typeof imageOptions> {
-  /** Side of a square of patches that becomes one embedding, in pixels. */
-  readonly squareSize: number;
   readonly scaling: ReturnType<typeof scalingOf>;
 }
 
 /** @throws EngineError like `parseProcessorOptions`. */
 export function parsePixtralImageOptions(json: ProcessorOptions): PixtralImageOptions {
   const options = parseProcessorOptions(imageOptions, json);
-  return { ...options, squareSize: options.patch_size * options.spatial_merge_size, scaling: scalingOf(options) };
+  return { ...options, scaling: scalingOf(options) };
 }
 
-/** A picture divided into squares, each of which becomes one embedding. */
-export interface SquareGrid {
+export interface Grid {
   readonly rows: number;
   readonly columns: number;
 }
 
 /**
- * The squares that cover the picture, after it is scaled down to fit. (transformers fails if scaling leaves no pixel;
- * here one is left.)
+ * The patches that cover the picture, after it is scaled down to fit; at least one square of them. (transformers fails
+ * if scaling leaves no pixel or no square.)
  */
-export function pixtralGrid({ width, height }: ImageSize, options: PixtralImageOptions): SquareGrid {
-  const { size, squareSize } = options;
+export function patchGrid({ width, height }: ImageSize, options: PixtralImageOptions): Grid {
+  const { size, patch_size: patchSize, spatial_merge_size: mergeSize } = options;
+  const step = options.rounds_to === "squares" ? mergeSize : 1;
   const ratio = Math.max(height / size.height, width / size.width, 1);
-  const squares = (length: number): number => Math.ceil(Math.max(Math.floor(length / ratio), 1) / squareSize);
-  return { rows: squares(height), columns: squares(width) };
+  const patches = (length: number): number =>
+    Math.max(Math.ceil(Math.max(Math.floor(length / ratio), 1) / (patchSize * step)) * step, mergeSize);
+  return { rows: patches(height), columns: patches(width) };
+}
+
+/** The whole squares of patches, each of which becomes one embedding. */
+export function squareGrid(picture: ImageSize, options: PixtralImageOptions): Grid {
+  const { rows, columns } = patchGrid(picture, options);
+  const squares = (patches: number): number => Math.floor(patches / options.spatial_merge_size);
+  return { rows: squares(rows), columns: squares(columns) };
 }

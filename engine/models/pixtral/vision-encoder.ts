@@ -1,20 +1,22 @@
-/** From patches to embeddings: Pixtral's tower, Mistral 3's patch merger, and the projector of LLaVA. */
+/** From patches to embeddings: Pixtral's tower, the patch merger of Mistral 3 and LightOnOCR, and the projector of LLaVA. */
 import { invariant } from "../../contract/errors.ts";
-import { cast, concat, reshape } from "../../graph/standard-ops.ts";
+import { add, cast, concat, divide, gatherRows, multiply, range, reshape } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { projectorContext, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
 import { buildProjector, projectorPrefixes, towerPrefixes } from "../llava/definition.ts";
 import type { VisionEncoderDefinition } from "../model-definition.ts";
-import { patches } from "../qwen2-vl/patch-rotary.ts";
+import { patches, placesInSquares } from "../qwen2-vl/patch-rotary.ts";
 import { rmsNorm } from "../rms-norm.ts";
 import { squareRows } from "../vision-transformer/square-rows.ts";
 import { findPrefix } from "../weight-source.ts";
-import type { PixtralConfig } from "./config.ts";
+import type { PixtralConfig, PixtralVisionConfig } from "./config.ts";
 import { buildVisionTower } from "./vision-tower.ts";
 
 const pixelValues = "pixel_values";
 const imageGrid = "image_grid_thw";
+/** Patches of whole squares. */
+const wholePatches = "numWholePatches";
 
 export function pixtralVisionEncoder(config: PixtralConfig): VisionEncoderDefinition {
   const { patchSize, mergeSize } = config.vision;
@@ -33,7 +35,8 @@ export function pixtralVisionEncoder(config: PixtralConfig): VisionEncoderDefini
 /** `pixel_values` and `image_grid_thw` to `image_features` [1, numPatches / mergeSize^2, hiddenSize]. */
 function buildVisionEncoder(context: GraphContext, config: PixtralConfig): void {
   const { graph, weights, precision } = context;
-  const { vision, text, featureLayers } = config;
+  const { text, featureLayers, patchOrder } = config;
+  const vision = patchOrder === "squares" ? config.vision : { ...config.vision, mergeSize: 1 };
   const features = numFeatures(config);
   const input = graph.input(pixelValues, "float32", [1, patches, features]);
   const grid = graph.input(imageGrid, "int64", [1, 3]);
@@ -46,7 +49,8 @@ function buildVisionEncoder(context: GraphContext, config: PixtralConfig): void 
   invariant(first !== undefined, "there is at least one feature layer");
   const hidden = states.length === 1 ? first : concat(graph, "features", states, 1);
 
-  const projector = projectorContext(context, hidden);
+  const bySquare = patchOrder === "squares" ? hidden : wholeSquares(context, config.vision, hidden, grid);
+  const projector = projectorContext(context, bySquare);
   const projected = buildProjector(
     projector.context,
     {
@@ -64,6 +68,21 @@ function buildVisionEncoder(context: GraphContext, config: PixtralConfig): void 
 
 function numFeatures({ vision: { numChannels, patchSize } }: PixtralConfig): number {
   return numChannels * patchSize ** 2;
+}
+
+/** The patches of whole squares, [numSquares * mergeSize^2, embedDim], square by square, from those in rows. */
+function wholeSquares({ graph }: GraphContext, { mergeSize }: PixtralVisionConfig, rows: Value, grid: Value): Value {
+  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
+  const flatGrid = reshape(graph, "grid.flat.whole", grid, graph.constant("grid.shape", "int64", [1], [3]), [3]);
+  const [numRows, numColumns] = [1, 2].map((axis) => gatherRows(graph, `whole.grid.${axis}`, flatGrid, scalar(axis)));
+  const squareRows = divide(graph, "whole.square_rows", numRows!, scalar(mergeSize));
+  const squareColumns = divide(graph, "whole.square_columns", numColumns!, scalar(mergeSize));
+  const numSquares = multiply(graph, "whole.squares", squareRows, squareColumns);
+  const numPatches = multiply(graph, "whole.patches", numSquares, scalar(mergeSize ** 2));
+  const index = range(graph, "whole.index", numPatches, wholePatches);
+  const { row, column } = placesInSquares(graph, "whole", { index, numColumns: numColumns!, mergeSize });
+  const places = add(graph, "whole.places", multiply(graph, "whole.row_starts", row, numColumns!), column);
+  return gatherRows(graph, "whole.rows", rows, places);
 }
 
 /**

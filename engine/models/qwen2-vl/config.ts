@@ -16,21 +16,10 @@ import {
   width,
 } from "../config-field.ts";
 import { parseDecoderConfig, type DecoderConfig, type DecoderFamily } from "../llama/config.ts";
+import { patchTower, patchTowerFields, type PatchTowerConfig } from "./patch-tower-config.ts";
 
-export interface Qwen2VlVisionConfig {
-  /** Width of the tower. */
-  readonly embedDim: number;
-  readonly numLayers: number;
-  readonly numHeads: number;
-  readonly intermediateSize: number;
+export interface Qwen2VlVisionConfig extends PatchTowerConfig {
   readonly activation: ActivationName;
-  readonly numChannels: number;
-  readonly patchSize: number;
-  /** Number of pictures that a patch spans; a still picture is repeated. */
-  readonly temporalPatchSize: number;
-  /** Side of the squares of patches that become one embedding. */
-  readonly mergeSize: number;
-  readonly ropeTheta: number;
 }
 
 /** How many of a head's frequencies rotate with the first, second and third axis of a position. */
@@ -56,16 +45,14 @@ const visionFields = z.looseObject({
   num_heads: headCount.default(16),
   in_channels: count.default(3),
   patch_size: patchSide.default(14),
-  spatial_merge_size: patchSide.default(2),
-  temporal_patch_size: patchSide.default(2),
-  rope_parameters: z.looseObject({ rope_theta: positiveNumber.default(10000) }).nullish(),
+  ...patchTowerFields,
 });
 
-const sections = z.tuple([z.int().nonnegative(), z.int().nonnegative(), z.int().nonnegative()]);
+export const rotarySectionsField = z.tuple([z.int().nonnegative(), z.int().nonnegative(), z.int().nonnegative()]);
 const ropeFields = z.looseObject({
   type: z.string().optional(),
   rope_type: z.string().optional(),
-  mrope_section: sections.optional(),
+  mrope_section: rotarySectionsField.optional(),
 });
 
 const qwen2VlFields = z.looseObject({
@@ -164,28 +151,15 @@ function parseVisionConfig(json: unknown, textHiddenSize: number): Qwen2VlVision
     in_chans: [3],
     quantization_config: [],
   });
-  const { embed_dim: embedDim, num_heads: numHeads } = fields;
-  if (embedDim % numHeads !== 0 || (embedDim / numHeads) % 4 !== 0) {
-    throw unsupportedField(
-      path,
-      "num_heads",
-      numHeads,
-      `embed_dim ${embedDim} does not divide into heads whose size is a multiple of 4`,
-    );
-  }
-  if (fields.hidden_size !== textHiddenSize) {
-    throw unsupportedField(path, "hidden_size", fields.hidden_size, `the decoder's is ${textHiddenSize}`);
-  }
+  const { embed_dim: embedDim, hidden_size: outHiddenSize } = fields;
+  const tower = patchTower(fields, path, {
+    tower: { field: "embed_dim", value: embedDim },
+    output: { field: "hidden_size", value: outHiddenSize },
+    textHiddenSize,
+  });
   return {
-    embedDim,
-    numLayers: fields.depth,
-    numHeads,
+    ...tower,
     intermediateSize: Math.trunc(embedDim * fields.mlp_ratio),
     activation: parseActivation(path, "hidden_act", fields.hidden_act),
-    numChannels: fields.in_channels,
-    patchSize: fields.patch_size,
-    temporalPatchSize: fields.temporal_patch_size,
-    mergeSize: fields.spatial_merge_size,
-    ropeTheta: fields.rope_parameters?.rope_theta ?? 10000,
   };
 }

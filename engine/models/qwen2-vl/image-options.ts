@@ -6,18 +6,15 @@ import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts"
 import type { ImageSize } from "../../multimodal/processing-info.ts";
 import {
   always,
+  clipScalingFields,
   filter,
   flag,
   integer,
   parseProcessorOptions,
-  scalingFields,
   scalingOf,
-  scalingShape,
   unsupportedOption,
 } from "../../multimodal/processor-options.ts";
 
-const clipMean: [number, number, number] = [0.48145466, 0.4578275, 0.40821073];
-const clipStd: [number, number, number] = [0.26862954, 0.26130258, 0.27577711];
 /** A picture with a larger aspect ratio is rejected, as in transformers. */
 const MOST_ELONGATED = 200;
 
@@ -29,9 +26,7 @@ const numPixels = integer(1, 2 ** 28);
 const smallCount = integer(1, 1024);
 
 const imageOptions = z.object({
-  ...scalingFields,
-  image_mean: scalingShape.image_mean.default(clipMean),
-  image_std: scalingShape.image_std.default(clipStd),
+  ...clipScalingFields,
   do_resize: always("this model always resizes pictures").default(true),
   resample: filter.default("bicubic"),
   /** In pixels of the whole picture, whatever the names say. */

@@ -1,5 +1,6 @@
 /** Rotary embedding of patches by their row and column. */
 import type { RotaryTables } from "../../graph/contrib-ops.ts";
+import type { GraphBuilder } from "../../graph/graph-builder.ts";
 import {
   add,
   cast,
@@ -53,23 +54,7 @@ export function createPatchRotary(
   const numColumns = gatherRows(graph, "grid.columns", flatGrid, scalar(2));
   const numPatches = gatherRows(graph, "patches.count", shapeOf(graph, "patches.shape", pixels, 1), scalar(0));
   const index = range(graph, "patch", numPatches, patches);
-  const squareSize = scalar(mergeSize * mergeSize);
-  const side = scalar(mergeSize);
-  const squaresPerRow = divide(graph, "squares_per_row", numColumns, side);
-  const square = divide(graph, "patch.square", index, squareSize);
-  const inner = modulo(graph, "patch.inner", index, squareSize);
-  const axis = (name: string, outer: Value, within: Value): Value =>
-    add(graph, `patch.${name}`, multiply(graph, `patch.${name}.first`, outer, side), within);
-  const row = axis(
-    "row",
-    divide(graph, "patch.square.row", square, squaresPerRow),
-    divide(graph, "patch.inner.row", inner, side),
-  );
-  const column = axis(
-    "column",
-    modulo(graph, "patch.square.column", square, squaresPerRow),
-    modulo(graph, "patch.inner.column", inner, side),
-  );
+  const { row, column } = placesInSquares(graph, "patch", { index, numColumns, mergeSize });
 
   const numFrequencies = embedDim / numHeads / 4;
   const frequencyRow = (name: string, offset: number): Value => {
@@ -95,5 +80,38 @@ export function createPatchRotary(
     row,
     column,
     positions: reshape(graph, "patch.own_row", index, oneRow, [1, patches]),
+  };
+}
+
+/**
+ * int64 [n] each: row and column of the patches with these indices, if patches are numbered square by square and row by
+ * row inside of a square.
+ *
+ * @param prefix Of the values' names.
+ */
+export function placesInSquares(
+  graph: GraphBuilder,
+  prefix: string,
+  { index, numColumns, mergeSize }: { readonly index: Value; readonly numColumns: Value; readonly mergeSize: number },
+): { readonly row: Value; readonly column: Value } {
+  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
+  const squareSize = scalar(mergeSize * mergeSize);
+  const side = scalar(mergeSize);
+  const squaresPerRow = divide(graph, `${prefix}.squares_per_row`, numColumns, side);
+  const square = divide(graph, `${prefix}.square`, index, squareSize);
+  const inner = modulo(graph, `${prefix}.inner`, index, squareSize);
+  const axis = (name: string, outer: Value, within: Value): Value =>
+    add(graph, `${prefix}.${name}`, multiply(graph, `${prefix}.${name}.first`, outer, side), within);
+  return {
+    row: axis(
+      "row",
+      divide(graph, `${prefix}.square.row`, square, squaresPerRow),
+      divide(graph, `${prefix}.inner.row`, inner, side),
+    ),
+    column: axis(
+      "column",
+      modulo(graph, `${prefix}.square.column`, square, squaresPerRow),
+      modulo(graph, `${prefix}.inner.column`, inner, side),
+    ),
   };
 }

@@ -12,12 +12,14 @@ import {
   positionCount,
   positiveNumber,
   refuseOtherThan,
+  requireHeadSize,
+  requireWholeGroups,
   unsupportedField,
   vocabularySize,
   width,
 } from "../config-field.ts";
 import { parseRopeConfig, type RopeConfig } from "../llama/rope.ts";
-import type { RotarySections } from "../qwen2-vl/config.ts";
+import { rotarySectionsField, type RotarySections } from "../qwen2-vl/config.ts";
 import { parseQwen3VlVision, type Qwen3VlVisionConfig } from "../qwen3-vl/config.ts";
 
 export type LayerType = "linear_attention" | "full_attention";
@@ -61,10 +63,9 @@ const DEFAULT_THETA = 10000;
 const DEFAULT_ROTARY_FACTOR = 0.25;
 const defaultSections: RotarySections = [11, 11, 10];
 
-const sections = z.tuple([z.int().nonnegative(), z.int().nonnegative(), z.int().nonnegative()]);
 const ropeFields = z.looseObject({
   partial_rotary_factor: positiveNumber.max(1).nullish(),
-  mrope_section: sections.nullish(),
+  mrope_section: rotarySectionsField.nullish(),
 });
 
 /** transformers' defaults. */
@@ -121,10 +122,8 @@ export function parseQwen35Text(config: unknown, path: string): Qwen35TextConfig
   const fields = parseConfigObject(textFields, config, path);
   refuseOtherThan(config, path, neutralValues);
   const { num_attention_heads: numHeads, num_key_value_heads: numKvHeads, head_dim: headDim } = fields;
-  if (numHeads % numKvHeads !== 0) {
-    throw unsupportedField(path, "num_key_value_heads", numKvHeads, `${numHeads} query heads are not divisible by it`);
-  }
-  if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");
+  requireWholeGroups(path, numHeads, numKvHeads);
+  requireHeadSize(path, headDim);
   const maxPositionEmbeddings = fields.max_position_embeddings;
   return {
     vocabSize: fields.vocab_size,

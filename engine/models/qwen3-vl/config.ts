@@ -8,31 +8,19 @@ import {
   layerCount,
   parseConfigObject,
   patchSide,
-  positiveNumber,
   refuseOtherThan,
   unsupportedField,
   width,
 } from "../config-field.ts";
 import { parseQwenVlText, type QwenVlTextConfig, type QwenVlTextDefaults } from "../qwen2-vl/config.ts";
+import { patchTower, patchTowerFields, type PatchTowerConfig } from "../qwen2-vl/patch-tower-config.ts";
 
-export interface Qwen3VlVisionConfig {
-  /** Width of the tower. */
-  readonly embedDim: number;
-  readonly numLayers: number;
-  readonly numHeads: number;
-  readonly intermediateSize: number;
+export interface Qwen3VlVisionConfig extends PatchTowerConfig {
   readonly activation: ActivationName;
-  readonly numChannels: number;
-  readonly patchSize: number;
-  /** Number of pictures that a patch spans; a still picture is repeated. */
-  readonly temporalPatchSize: number;
-  /** Side of the squares of patches that become one embedding. */
-  readonly mergeSize: number;
   /** Side of the square of learned positions, which is resized to the picture's patches. */
   readonly positionsPerSide: number;
   /** Layers of the tower whose outputs the decoder's first layers get, one each. */
   readonly levelLayers: readonly number[];
-  readonly ropeTheta: number;
 }
 
 export interface Qwen3VlConfig extends QwenVlTextConfig {
@@ -40,8 +28,6 @@ export interface Qwen3VlConfig extends QwenVlTextConfig {
   readonly interleavesSections: true;
   readonly numImageLevels: number;
 }
-
-const DEFAULT_THETA = 10000;
 
 const textDefaults: QwenVlTextDefaults = {
   family: "qwen3",
@@ -57,13 +43,11 @@ const visionFields = z.looseObject({
   num_heads: headCount.default(16),
   in_channels: count.default(3),
   patch_size: patchSide.default(16),
-  spatial_merge_size: patchSide.default(2),
-  temporal_patch_size: patchSide.default(2),
+  ...patchTowerFields,
   out_hidden_size: width.default(3584),
   /** 2,304 in all models so far. */
   num_position_embeddings: z.int().min(4).max(1_048_576).default(2304),
   deepstack_visual_indexes: z.array(z.int().nonnegative()).max(1024).default([8, 16, 24]),
-  rope_parameters: z.looseObject({ rope_theta: positiveNumber.default(DEFAULT_THETA) }).nullish(),
 });
 
 const ropeHolder = z.looseObject({ rope_scaling: z.unknown().optional(), rope_parameters: z.unknown().optional() });
@@ -107,14 +91,12 @@ export function parseQwen3VlVision(
     in_chans: [3],
     quantization_config: [],
   });
-  const { hidden_size: embedDim, num_heads: numHeads, out_hidden_size: outHiddenSize } = fields;
-  if (embedDim % numHeads !== 0 || (embedDim / numHeads) % 4 !== 0) {
-    const reason = `hidden_size ${embedDim} does not divide into heads whose size is a multiple of 4`;
-    throw unsupportedField(path, "num_heads", numHeads, reason);
-  }
-  if (outHiddenSize !== textHiddenSize) {
-    throw unsupportedField(path, "out_hidden_size", outHiddenSize, `the decoder's is ${textHiddenSize}`);
-  }
+  const { hidden_size: embedDim, out_hidden_size: outHiddenSize } = fields;
+  const tower = patchTower(fields, path, {
+    tower: { field: "hidden_size", value: embedDim },
+    output: { field: "out_hidden_size", value: outHiddenSize },
+    textHiddenSize,
+  });
   const positionsPerSide = Math.sqrt(fields.num_position_embeddings);
   if (!Number.isInteger(positionsPerSide)) {
     throw unsupportedField(path, "num_position_embeddings", fields.num_position_embeddings, "it must be a square");
@@ -126,17 +108,10 @@ export function parseQwen3VlVision(
     throw unsupportedField(path, "deepstack_visual_indexes", levelLayers, reason);
   }
   return {
-    embedDim,
-    numLayers: fields.depth,
-    numHeads,
+    ...tower,
     intermediateSize: fields.intermediate_size,
     activation: parseActivation(path, "hidden_act", fields.hidden_act),
-    numChannels: fields.in_channels,
-    patchSize: fields.patch_size,
-    temporalPatchSize: fields.temporal_patch_size,
-    mergeSize: fields.spatial_merge_size,
     positionsPerSide,
     levelLayers,
-    ropeTheta: fields.rope_parameters?.rope_theta ?? DEFAULT_THETA,
   };
 }

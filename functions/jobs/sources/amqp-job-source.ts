@@ -1,6 +1,6 @@
 /** Jobs from a queue of RabbitMQ (AMQP 0.9.1). Only this file imports the client of RabbitMQ. */
 import { randomUUID } from "node:crypto";
-import { setTimeout as sleep } from "node:timers/promises";
+import { setImmediate as delivered, setTimeout as sleep } from "node:timers/promises";
 import { Connection } from "rabbitmq-client";
 import type { Channel, SyncMessage } from "rabbitmq-client";
 
@@ -8,33 +8,43 @@ import { readTraceContext } from "../../telemetry/trace-context.ts";
 import type { JobResult } from "../job-result.ts";
 import { LeaseLostError } from "../job-source.ts";
 import type { JobSource, LeasedJob } from "../job-source.ts";
+import { toJsonText } from "./parsed-body.ts";
+import { aborted, WaitingCall } from "./waiting-call.ts";
 
-/** How often an empty queue is asked again. */
-const POLL_MS = 100;
 const WAIT_MS = 5_000;
 const CONNECT_TIMEOUT_MS = 10_000;
+/** Time for a server to confirm that the connection ends. */
+const CLOSE_TIMEOUT_MS = 2_000;
+const REPLY_RETRY_MS = 5_000;
 
 export interface AmqpJobSourceOptions {
   /** `amqp://` or `amqps://` URL with the credentials and the virtual host. */
   readonly url: string;
   /** An existing queue. Only quorum queues count deliveries. */
   readonly queue: string;
-  /** How long `take` asks an empty queue. Default: 5 seconds. */
+  /** How long `take` waits at an empty queue. Default: 5 seconds. */
   readonly waitMs?: number;
+  /** Delay before a job whose result could not be published is handed out again. Default: 5 seconds. */
+  readonly replyRetryMs?: number;
 }
+
+type Message = Omit<SyncMessage, "messageCount">;
 
 /**
  * The id of a job is its `message_id`; a message without one is put back with a new one. RabbitMQ keeps a message from
  * others as long as the connection lives. A rejected message goes to the queue's dead-letter exchange. The result is
  * published to the `reply_to` of the message, with its `correlation_id`.
  */
-export function createAmqpJobSource({ url, queue, waitMs = WAIT_MS }: AmqpJobSourceOptions): JobSource {
+export function createAmqpJobSource(options: AmqpJobSourceOptions): JobSource {
+  const { url, queue, waitMs = WAIT_MS, replyRetryMs = REPLY_RETRY_MS } = options;
   const { protocol, host, pathname } = new URL(url);
   let connection: Connection | null = null;
   let opening: Promise<Channel> | null = null;
+  let current: Channel | null = null;
   let lost = new AbortController();
   /** Messages that are given back later. */
   const returning = new Map<() => void, NodeJS.Timeout>();
+  const channels = new WaitingCall(open);
 
   function open(): Promise<Channel> {
     if (connection === null) {
@@ -46,12 +56,16 @@ export function createAmqpJobSource({ url, queue, waitMs = WAIT_MS }: AmqpJobSou
       .acquire()
       .then(async (channel) => {
         await channel.confirmSelect();
+        // A consumer that waits gets one message, for which there is room; the others stay in the queue.
+        await channel.basicQos({ prefetchCount: 1 });
         const ofChannel = (lost = new AbortController());
+        current = channel;
         channel.on("close", () => {
           // RabbitMQ hands out all messages of the channel again.
           for (const timer of returning.values()) clearTimeout(timer);
           returning.clear();
           opening = null;
+          current = null;
           ofChannel.abort();
         });
         return channel;
@@ -63,20 +77,29 @@ export function createAmqpJobSource({ url, queue, waitMs = WAIT_MS }: AmqpJobSou
     return opening;
   }
 
-  function toJob(channel: Channel, message: SyncMessage, id: string): LeasedJob {
+  function toJob(channel: Channel, message: Message, id: string): LeasedJob {
     const { deliveryTag, redelivered, headers, replyTo, correlationId } = message;
     const { signal } = lost;
     const requireLease = (): void => {
       if (signal.aborted) throw new LeaseLostError(id);
     };
-    const reply = async ({ text }: JobResult): Promise<void> => {
-      if (replyTo === undefined || replyTo === "") return;
-      const envelope = { routingKey: replyTo, contentType: "application/json", messageId: id };
-      await channel.basicPublish({ ...envelope, ...(correlationId && { correlationId }) }, Buffer.from(text));
-    };
     const giveBack = (): void => {
       returning.delete(giveBack);
       if (!signal.aborted) channel.basicNack({ deliveryTag, requeue: true });
+    };
+    const giveBackLater = (delayMs: number): void => {
+      returning.set(giveBack, setTimeout(giveBack, delayMs));
+    };
+    const reply = async ({ text }: JobResult): Promise<void> => {
+      if (replyTo === undefined || replyTo === "") return;
+      const envelope = { routingKey: replyTo, contentType: "application/json", messageId: id };
+      try {
+        await channel.basicPublish({ ...envelope, ...(correlationId && { correlationId }) }, Buffer.from(text));
+      } catch (error) {
+        // Its lease does not expire.
+        if (!signal.aborted) giveBackLater(replyRetryMs);
+        throw error;
+      }
     };
     return {
       id,
@@ -100,26 +123,60 @@ export function createAmqpJobSource({ url, queue, waitMs = WAIT_MS }: AmqpJobSou
       async release(delayMs) {
         requireLease();
         if (delayMs === 0) giveBack();
-        else returning.set(giveBack, setTimeout(giveBack, delayMs));
+        else giveBackLater(delayMs);
       },
     };
   }
 
-  /** Null if the queue is empty. Puts messages without an id back with one. */
-  async function get(channel: Channel): Promise<LeasedJob | null> {
-    for (;;) {
-      const message = await channel.basicGet({ queue });
-      if (message === undefined) return null;
-      if (message.messageId !== undefined && message.messageId !== "") {
-        return toJob(channel, message, message.messageId);
-      }
-      const { deliveryTag, headers, replyTo, correlationId, contentType, priority, expiration } = message;
-      const kept = { headers, replyTo, correlationId, contentType, priority, expiration };
-      const given = Object.fromEntries(Object.entries(kept).filter(([, value]) => value !== undefined));
-      const envelope = { ...given, routingKey: queue, durable: true, messageId: randomUUID() };
-      await channel.basicPublish(envelope, Buffer.from(textOf(message.body)));
-      channel.basicAck({ deliveryTag });
+  /**
+   * Consumes until a message comes, `waitMs` have passed or `signal` is aborted. Null if no message has come. The consumer
+   * is cancelled before its message is acknowledged, so it never gets another one.
+   */
+  async function waitForMessage(channel: Channel, signal: AbortSignal): Promise<Message | null> {
+    let message: Message | null = null;
+    const { promise: ended, resolve } = Promise.withResolvers<void>();
+    const end = (): void => resolve();
+    const timer = setTimeout(end, waitMs);
+    signal.addEventListener("abort", end, { once: true });
+    channel.once("close", end);
+    // The queue is gone, or its leader.
+    channel.once("basic.cancel", end);
+    try {
+      if (signal.aborted) return null;
+      const { consumerTag } = await channel.basicConsume({ queue }, (delivery) => {
+        message = delivery;
+        end();
+      });
+      await ended;
+      if (channel.active) await channel.basicCancel(consumerTag);
+      // The client hands over messages that arrived before the confirmation in callbacks of their own.
+      await delivered();
+      return message;
+    } finally {
+      clearTimeout(timer);
+      signal.removeEventListener("abort", end);
+      channel.off("close", end);
+      channel.off("basic.cancel", end);
     }
+  }
+
+  /** Null for a message without an id, which goes back to the queue with one. */
+  async function accept(channel: Channel, message: Message): Promise<LeasedJob | null> {
+    if (message.messageId !== undefined && message.messageId !== "") {
+      return toJob(channel, message, message.messageId);
+    }
+    const { deliveryTag, headers, replyTo, correlationId, contentType, priority, expiration } = message;
+    const kept = { headers, replyTo, correlationId, contentType, priority, expiration };
+    const given = Object.fromEntries(Object.entries(kept).filter(([, value]) => value !== undefined));
+    const envelope = { ...given, routingKey: queue, durable: true, messageId: randomUUID() };
+    try {
+      await channel.basicPublish(envelope, Buffer.from(textOf(message.body)));
+    } catch (error) {
+      if (channel.active) channel.basicNack({ deliveryTag, requeue: true });
+      throw error;
+    }
+    channel.basicAck({ deliveryTag });
+    return null;
   }
 
   return {
@@ -127,12 +184,20 @@ export function createAmqpJobSource({ url, queue, waitMs = WAIT_MS }: AmqpJobSou
     leaseMs: Infinity,
     answersSenders: true,
     async take(maxNumJobs, signal) {
+      const channel = await channels.wait(signal);
       const jobs: LeasedJob[] = [];
-      for (const endMs = performance.now() + waitMs; !signal.aborted && jobs.length < maxNumJobs;) {
-        const job = await get(await open());
-        if (job !== null) jobs.push(job);
-        else if (jobs.length > 0 || performance.now() >= endMs) break;
-        else await sleep(POLL_MS, null, { signal }).catch(() => {});
+      if (channel === aborted) return jobs;
+      try {
+        while (!signal.aborted && jobs.length < maxNumJobs) {
+          let message: Message | null = (await channel.basicGet({ queue })) ?? null;
+          if (message === null && jobs.length === 0) message = await waitForMessage(channel, signal);
+          if (message === null) break;
+          const job = await accept(channel, message);
+          if (job !== null) jobs.push(job);
+        }
+      } catch (error) {
+        // The jobs so far count: their leases do not expire.
+        if (jobs.length === 0) throw error;
       }
       return jobs;
     },
@@ -141,8 +206,15 @@ export function createAmqpJobSource({ url, queue, waitMs = WAIT_MS }: AmqpJobSou
         clearTimeout(timer);
         giveBack();
       }
-      await (await opening?.catch(() => null))?.close();
-      await connection?.close();
+      const closing = (async () => {
+        await current?.close();
+        await connection?.close();
+      })();
+      const timeout = new AbortController();
+      await Promise.race([closing, sleep(CLOSE_TIMEOUT_MS, null, { signal: timeout.signal }).catch(() => {})]);
+      timeout.abort();
+      // RabbitMQ hands out the jobs of a connection that ends.
+      connection?.unsafeDestroy();
     },
   };
 }
@@ -150,5 +222,5 @@ export function createAmqpJobSource({ url, queue, waitMs = WAIT_MS }: AmqpJobSou
 /** The client parses bodies of JSON and text. */
 function textOf(body: unknown): string {
   if (typeof body === "string") return body;
-  return Buffer.isBuffer(body) ? body.toString() : JSON.stringify(body ?? null);
+  return Buffer.isBuffer(body) ? body.toString() : toJsonText(body);
 }

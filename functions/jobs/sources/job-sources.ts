@@ -64,9 +64,9 @@ function openSqs(queueUrl: string): OpenJobSource {
   if (new URL(queueUrl).pathname.length < 2) {
     throw new ConfigError(["JOB_SOURCE names no queue: write sqs:// and the rest of the queue's URL."]);
   }
-  return async ({ leaseMs, awsRegion: region }) => {
+  return async ({ leaseMs, maxNumDeliveries, awsRegion: region, logger }) => {
     const { createSqsJobSource } = await import("./sqs-job-source.ts");
-    return createSqsJobSource({ queueUrl, region, leaseMs });
+    return createSqsJobSource({ queueUrl, region, leaseMs, maxNumDeliveries, logger });
   };
 }
 

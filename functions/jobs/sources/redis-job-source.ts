@@ -11,6 +11,7 @@ import { readTraceContext } from "../../telemetry/trace-context.ts";
 import type { TraceContext } from "../../telemetry/trace-context.ts";
 import { LeaseLostError } from "../job-source.ts";
 import type { JobSource, LeasedJob } from "../job-source.ts";
+import { toJsonText } from "./parsed-body.ts";
 import { aborted, WaitingCall } from "./waiting-call.ts";
 
 /** How long a call to Redis waits for a job. The process may wait for its end when it closes. */
@@ -67,7 +68,7 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
     const id = job.id ?? "";
     return {
       id,
-      body: JSON.stringify(job.data ?? null),
+      body: toJsonText(job.data),
       numDeliveries: Math.max(1, job.attemptsStarted),
       traceContext: contextOf(job),
       lost: new AbortController().signal,

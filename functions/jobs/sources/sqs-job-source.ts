@@ -10,6 +10,7 @@ import {
 } from "@aws-sdk/client-sqs";
 import type { Message } from "@aws-sdk/client-sqs";
 
+import type { Logger } from "../../logger.ts";
 import { readTraceContext } from "../../telemetry/trace-context.ts";
 import { LeaseLostError } from "../job-source.ts";
 import type { JobSource, LeasedJob } from "../job-source.ts";
@@ -23,6 +24,9 @@ const CALL_TIMEOUT_MS = 10_000;
 /** The longest time that SQS hides a message. */
 const MAX_HIDDEN_SECONDS = 43_200;
 
+/** Codes of missing permissions in AWS's two protocols. */
+const accessErrors: ReadonlySet<string> = new Set(["AccessDenied", "AccessDeniedException"]);
+
 export interface SqsJobSourceOptions {
   /** URL of the queue: https://sqs.eu-west-1.amazonaws.com/123456789012/name. */
   readonly queueUrl: string;
@@ -30,16 +34,26 @@ export interface SqsJobSourceOptions {
   readonly region: string | null;
   /** Visibility timeout of taken messages in milliseconds: whole seconds. */
   readonly leaseMs: number;
+  /** Deliveries after which the runner rejects a job: the queue must allow more. */
+  readonly maxNumDeliveries: number;
+  readonly logger: Logger;
   /** How long a call waits for messages. Default: 20. */
   readonly waitSeconds?: number;
+}
+
+interface RedrivePolicy {
+  readonly deadLetterTargetArn: string;
+  /** SQS stores what it was given: a number or its text. */
+  readonly maxReceiveCount: number | string;
 }
 
 /**
  * The id of a job is that of its message. A job is released by making its message visible again, and rejected by moving
  * it to the queue's dead-letter queue. Without a dead-letter queue a rejected message is deleted, as its result says why.
+ * Rejects if the queue cannot be reached or does not exist.
  */
-export function createSqsJobSource(options: SqsJobSourceOptions): JobSource {
-  const { queueUrl, leaseMs, waitSeconds = WAIT_SECONDS } = options;
+export async function createSqsJobSource(options: SqsJobSourceOptions): Promise<JobSource> {
+  const { queueUrl, leaseMs, maxNumDeliveries, logger, waitSeconds = WAIT_SECONDS } = options;
   const leaseSeconds = Math.round(leaseMs / 1000);
   const { origin, hostname } = new URL(queueUrl);
   const region = options.region ?? /^sqs\.([a-z0-9-]+)\.amazonaws\./.exec(hostname)?.[1];
@@ -48,18 +62,43 @@ export function createSqsJobSource(options: SqsJobSourceOptions): JobSource {
   const inTime = () => ({ abortSignal: AbortSignal.timeout(CALL_TIMEOUT_MS) });
   let deadLetterUrl: Promise<string | null> | null = null;
 
-  async function findDeadLetters(): Promise<string | null> {
+  async function readRedrivePolicy(): Promise<RedrivePolicy | null> {
     const names = ["RedrivePolicy"] as const;
     const { Attributes } = await client.send(
       new GetQueueAttributesCommand({ ...queue, AttributeNames: [...names] }),
       inTime(),
     );
     const policy = Attributes?.RedrivePolicy;
-    if (policy === undefined) return null;
-    const { deadLetterTargetArn } = JSON.parse(policy) as { readonly deadLetterTargetArn: string };
-    const [account, name] = deadLetterTargetArn.split(":").slice(-2) as [string, string];
+    return policy === undefined ? null : (JSON.parse(policy) as RedrivePolicy);
+  }
+
+  async function findDeadLetters(): Promise<string | null> {
+    const policy = await readRedrivePolicy();
+    if (policy === null) return null;
+    const [account, name] = policy.deadLetterTargetArn.split(":").slice(-2) as [string, string];
     const request = { QueueName: name, QueueOwnerAWSAccountId: account };
     return (await client.send(new GetQueueUrlCommand(request), inTime())).QueueUrl ?? null;
+  }
+
+  /** Warns about a queue that would lose rejected jobs, or jobs without a result. */
+  async function checkQueue(): Promise<void> {
+    let policy: RedrivePolicy | null;
+    try {
+      policy = await readRedrivePolicy();
+    } catch (error) {
+      if (!(error instanceof Error && accessErrors.has(error.name))) throw error;
+      const remedy = "Grant sqs:GetQueueAttributes, or rejected jobs cannot go to the dead-letter queue.";
+      return logger.warn("The redrive policy of the queue cannot be read.", { queue: queueUrl, remedy });
+    }
+    if (policy === null) {
+      const remedy = "Give the queue a redrive policy, or messages that are no jobs are deleted after their results.";
+      return logger.warn("The queue has no dead-letter queue.", { queue: queueUrl, remedy });
+    }
+    const maxReceiveCount = Number(policy.maxReceiveCount);
+    if (maxReceiveCount > maxNumDeliveries) return;
+    const remedy = `Set maxReceiveCount to more than JOB_MAX_DELIVERIES, which is ${maxNumDeliveries}.`;
+    const limits = { maxReceiveCount, maxNumDeliveries };
+    logger.warn("SQS gives up jobs before they have a result.", { queue: queueUrl, ...limits, remedy });
   }
 
   async function hide(receipt: string, seconds: number): Promise<void> {
@@ -113,6 +152,12 @@ export function createSqsJobSource(options: SqsJobSourceOptions): JobSource {
     ];
   }
 
+  try {
+    await checkQueue();
+  } catch (error) {
+    client.destroy();
+    throw error;
+  }
   return {
     name: queueUrl,
     leaseMs,

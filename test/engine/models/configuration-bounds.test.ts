@@ -29,6 +29,14 @@ const tower = [
   "image_size",
   "patch_size",
 ].map((field) => `vision_config.${field}`);
+const pixtralTower = [
+  "num_hidden_layers",
+  "num_attention_heads",
+  "hidden_size",
+  "intermediate_size",
+  "head_dim",
+  "patch_size",
+].map((field) => `vision_config.${field}`);
 const glmTower = [
   "depth",
   "hidden_size",
@@ -45,6 +53,10 @@ const inText = (fields: readonly string[]): string[] => fields.map((field) => `t
 const families: Readonly<Record<string, { readonly fields: readonly string[]; readonly config?: object }>> = {
   LlamaForCausalLM: { fields: llamaText },
   MistralForCausalLM: { fields: [...llamaText, "sliding_window"] },
+  Ministral3ForCausalLM: {
+    fields: [...llamaText, "sliding_window", "rope_parameters.original_max_position_embeddings"],
+    config: { rope_parameters: { rope_type: "yarn", factor: 2, llama_4_scaling_beta: 0.1 } },
+  },
   Qwen2ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen3ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen3_5ForCausalLM: { fields: qwen35Text },
@@ -67,13 +79,11 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   GlmOcrForConditionalGeneration: { fields: [...inText(llamaText), ...glmTower] },
   InternVLForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   Mistral3ForConditionalGeneration: {
-    fields: [
-      ...inText([...llamaText, "sliding_window"]),
-      ...["num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size", "head_dim", "patch_size"].map(
-        (field) => `vision_config.${field}`,
-      ),
-      "spatial_merge_size",
-    ],
+    fields: [...inText([...llamaText, "sliding_window"]), ...pixtralTower, "spatial_merge_size"],
+    config: { text_config: {}, vision_config: { model_type: "pixtral" } },
+  },
+  LightOnOcrForConditionalGeneration: {
+    fields: [...inText([...llamaText, "sliding_window"]), ...pixtralTower, "spatial_merge_size"],
     config: { text_config: {}, vision_config: { model_type: "pixtral" } },
   },
   Idefics3ForConditionalGeneration: { fields: [...inText(llamaText), ...tower, "scale_factor"] },

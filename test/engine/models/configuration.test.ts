@@ -7,7 +7,11 @@ import { parseFuyuConfig } from "../../../engine/models/fuyu/config.ts";
 import { parseIdefics3Config, unevenSides } from "../../../engine/models/idefics3/config.ts";
 import { parseDecoderConfig } from "../../../engine/models/llama/config.ts";
 import { parseLlavaConfig } from "../../../engine/models/llava/config.ts";
-import { parseMistral3Config, parsePixtralConfig } from "../../../engine/models/pixtral/config.ts";
+import {
+  parseLightOnOcrConfig,
+  parseMistral3Config,
+  parsePixtralConfig,
+} from "../../../engine/models/pixtral/config.ts";
 import { parseQwen25VlConfig } from "../../../engine/models/qwen2-5-vl/config.ts";
 import { parseQwen2VlConfig } from "../../../engine/models/qwen2-vl/config.ts";
 import { findModelDefinition } from "../../../engine/models/registry.ts";
@@ -550,6 +554,49 @@ const mistral3 = {
   vision_config: { ...pixtral.vision_config, image_size: 1540, patch_size: 14 },
 };
 
+// The first form of LightOnOCR-1B-1025. Later ones have model_type lighton_ocr and "Ocr" in the name of the class.
+const lightOnOcr = {
+  architectures: ["LightOnOCRForConditionalGeneration"],
+  image_token_id: 151655,
+  model_type: "mistral3",
+  multimodal_projector_bias: false,
+  projector_hidden_act: "gelu",
+  spatial_merge_size: 2,
+  text_config: {
+    head_dim: 128,
+    hidden_size: 1024,
+    model_type: "qwen3",
+    num_attention_heads: 16,
+    num_key_value_heads: 8,
+  },
+  vision_config: { ...pixtral.vision_config, image_size: 1540, patch_size: 14 },
+  vision_feature_layer: -1,
+};
+const ministral3 = {
+  ...mistral3,
+  text_config: {
+    head_dim: 128,
+    hidden_size: 3072,
+    intermediate_size: 9216,
+    model_type: "ministral3",
+    num_hidden_layers: 26,
+    rope_parameters: {
+      beta_fast: 32,
+      beta_slow: 1,
+      factor: 16,
+      llama_4_scaling_beta: 0.1,
+      mscale: 1,
+      mscale_all_dim: 1,
+      original_max_position_embeddings: 16384,
+      rope_theta: 1e6,
+      rope_type: "yarn",
+      type: "yarn",
+    },
+    sliding_window: null,
+    tie_word_embeddings: true,
+  },
+};
+
 test("the hub's configuration of Pixtral 12B leaves out most sizes of its tower", () => {
   const config = parsePixtralConfig(pixtral);
   expect(config).toMatchObject({
@@ -579,6 +626,59 @@ test("Mistral 3 merges squares of patches and has no biases in its projector", (
   });
 });
 
+test("both forms of LightOnOCR are Pixtral's tower in rows of patches before Qwen3", () => {
+  const config = parseLightOnOcrConfig(lightOnOcr);
+  expect(config).toMatchObject({
+    text: { headDim: 128, normalisesQueryAndKey: true, tieWordEmbeddings: true },
+    vision: { embedDim: 1024, patchSize: 14, mergeSize: 2 },
+    imageTokenId: 151655,
+    projectorHasBias: false,
+    featureLayers: [24],
+    hasPatchMerger: true,
+    patchOrder: "rows",
+  });
+  const renamed = { ...lightOnOcr, architectures: ["LightOnOcrForConditionalGeneration"], model_type: "lighton_ocr" };
+  expect(parseLightOnOcrConfig(renamed)).toEqual(config);
+  const images = [lightOnOcr, renamed].map((json) => findModelDefinition(json).images);
+  expect(images[0]).toBe(images[1]);
+});
+
+test("transformers' first files of the tower call its rotary embedding default", () => {
+  const vision = { ...pixtral.vision_config, rope_parameters: { rope_theta: 500, rope_type: "default" } };
+  expect(parsePixtralConfig({ ...pixtral, vision_config: vision }).vision.ropeTheta).toBe(500);
+});
+
+test("the queries of Ministral 3 grow by the hub's configuration, and by transformers' default", () => {
+  const { text } = parseMistral3Config(ministral3);
+  expect(text).toMatchObject({
+    numLayers: 26,
+    numKvHeads: 8,
+    rmsNormEpsilon: 1e-5,
+    maxPositionEmbeddings: 262144,
+    slidingWindows: Array.from({ length: 26 }, () => null),
+    queryScaling: { beta: 0.1, interval: 16384 },
+    rope: {
+      theta: 1e6,
+      scaling: { kind: "yarn", factor: 16, attentionFactor: 1, originalMaxPositionEmbeddings: 16384 },
+    },
+  });
+  const { rope_parameters: _, ...others } = ministral3.text_config;
+  expect(parseMistral3Config({ ...ministral3, text_config: others }).text).toEqual(text);
+});
+
+test.for([0, null])("queries do not grow with a llama_4_scaling_beta of %s", (beta) => {
+  const rope = { ...ministral3.text_config.rope_parameters, llama_4_scaling_beta: beta };
+  const config = { ...ministral3, text_config: { ...ministral3.text_config, rope_parameters: rope } };
+  expect(parseMistral3Config(config).text.queryScaling).toBeNull();
+});
+
+test("a growth of queries without its interval is rejected by name", () => {
+  const rope = { rope_type: "yarn", factor: 2, llama_4_scaling_beta: 0.1 };
+  const { code, message } = errorOf(() => parseDecoderConfig({ rope_parameters: rope }, "", "ministral3"));
+  expect(code).toBe("unsupported_model");
+  expect(message).toContain("rope_parameters.llama_4_scaling_beta = 0.1 is not supported: it needs original_max");
+});
+
 test.for([
   [{ ...pixtral, vision_feature_select_strategy: "default" }, 'vision_feature_select_strategy = "default"'],
   [{ ...pixtral, vision_feature_layer: 25 }, "vision_feature_layer = 25"],
@@ -591,14 +691,21 @@ test.for([
   [withTower(pixtral, { rope_parameters: { rope_type: "yarn" } }), 'vision_config.rope_parameters.rope_type = "yarn"'],
   [withTower(mistral3, { model_type: "siglip_vision_model" }), 'vision_config.model_type = "siglip_vision_model"'],
   [{ ...mistral3, vision_feature_layer: [-2, -1] }, "vision_feature_layer = [-2,-1]"],
-  [{ ...mistral3, text_config: { model_type: "ministral3" } }, 'text_config.model_type = "ministral3"'],
+  [{ ...mistral3, text_config: { model_type: "ministral" } }, 'text_config.model_type = "ministral"'],
+  [{ ...lightOnOcr, projector_hidden_act: "relu" }, 'projector_hidden_act = "relu"'],
+  [{ ...lightOnOcr, multimodal_projector_bias: true }, "multimodal_projector_bias = true"],
+  [{ ...lightOnOcr, vision_feature_layer: -2 }, "vision_feature_layer = -2"],
+  [
+    withTower(lightOnOcr, { rope_parameters: { rope_type: "yarn" } }),
+    'vision_config.rope_parameters.rope_type = "yarn"',
+  ],
 ] as const)("a model with Pixtral's tower is rejected by name: %s", ([config, field]) => {
   const { code, message } = errorOf(() => findModelDefinition(config).configure(config));
   expect(code).toBe("unsupported_model");
   expect(message).toContain(`config.json: ${field} is not supported`);
 });
 
-function withTower(config: typeof pixtral | typeof mistral3, fields: object): object {
+function withTower(config: typeof pixtral | typeof mistral3 | typeof lightOnOcr, fields: object): object {
   return { ...config, vision_config: { ...config.vision_config, ...fields } };
 }
 

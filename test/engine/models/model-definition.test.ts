@@ -72,6 +72,17 @@ const checkpoints: readonly {
     ],
   },
   {
+    name: "lighton-ocr",
+    isOfHub: true,
+    // Patches of 4 in at most 260 x 260, and squares of two: less than a square, one more patch, and a strip.
+    sizes: [
+      { width: 3, height: 4 },
+      { width: 9, height: 8 },
+      { width: 260, height: 260 },
+      { width: 300, height: 20 },
+    ],
+  },
+  {
     name: "llava-next",
     isOfHub: true,
     // Tiles of 28: exactly one resolution, one more pixel, and pictures that leave a border of features.

@@ -2,9 +2,9 @@
 import { expect, test } from "vitest";
 
 import type { ContentPart, EngineConfig, Prompt } from "../../../engine/index.ts";
+import { openModel } from "../../../engine/loading/open-model.ts";
 import { buildModel } from "../../../engine/models/build-model.ts";
 import type { VisionEncoderGraph } from "../../../engine/models/built-model.ts";
-import { openModel } from "../../../engine/open-model.ts";
 import { BuiltVisionEncoder } from "../../../engine/vision/built-vision-encoder.ts";
 import { loadGoldens, pictureReference, type GoldenCase } from "../../support/goldens.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";

@@ -4,7 +4,7 @@ import { dirname, join } from "node:path";
 import { expect, test } from "vitest";
 
 import { listPipelines } from "../../../engine/index.ts";
-import { openModel } from "../../../engine/open-model.ts";
+import { openModel } from "../../../engine/loading/open-model.ts";
 import { goldensFolder } from "../../support/goldens.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { miniGpt4Config } from "./pipeline-engine.ts";

@@ -216,7 +216,8 @@ test("credentials that expire in the middle are renewed, and all jobs are done",
   await listening.promise;
   onTestFinished(() => void issuer.close());
   await using s3 = await startFaultProxy(aws.endpoint);
-  await using queue = await createSqsJobs(aws);
+  await using sqs = await startFaultProxy(aws.endpoint);
+  await using queue = await createSqsJobs({ endpoint: sqs.endpoint, direct: aws.endpoint });
   await queue.send(Array.from({ length: numJobs }, (_, index) => bodyOf(`job-${index}`)));
   await using worker = startWorker({
     address: queue.address,
@@ -232,11 +233,14 @@ test("credentials that expire in the middle are renewed, and all jobs are done",
   });
   await expect.poll(() => numStored(prefix), { timeout: SLOW_MS }).toBeGreaterThan(5);
   const numBefore = numIssued;
-  // S3 no longer accepts what it has accepted until now.
-  let numExpired = 0;
-  s3.decide(() => (numExpired++ < 10 ? "expire" : "forward"));
+  // S3 and SQS no longer accept what they have accepted until now: jobs cannot be taken, kept, stored and completed.
+  const numExpired = { s3: 0, sqs: 0 };
+  s3.decide(() => (numExpired.s3++ < 10 ? "expire" : "forward"));
+  // The worker asks again after delays that double.
+  sqs.decide(() => (numExpired.sqs++ < 4 ? "expire" : "forward"));
   await expect.poll(() => numStored(prefix), { timeout: SLOW_MS }).toBe(numJobs);
-  expect(numExpired).toBeGreaterThan(10);
+  expect(numExpired.s3).toBeGreaterThan(10);
+  expect(numExpired.sqs).toBeGreaterThan(4);
   expect(numIssued).toBeGreaterThan(numBefore);
   expect(worker.stdout()).toContain("ExpiredToken");
   await expect.poll(queue.numUnfinished, { timeout: SLOW_MS }).toBe(0);

@@ -4,6 +4,7 @@ import { readFile } from "node:fs/promises";
 import { CreateBucketCommand, GetObjectCommand, ListObjectsV2Command, PutObjectCommand } from "@aws-sdk/client-s3";
 import { Queue } from "bullmq";
 import type { Job } from "bullmq";
+import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { startRedisServer } from "../../support/redis-server.ts";
@@ -154,6 +155,22 @@ describe("forms of messages", () => {
       expect(result, JSON.stringify(cases[index]).slice(0, 100)).toMatchObject({ id: job.id, response: null });
       expect(result.error?.message).toMatch(cases[index]![1]);
     }
+    expect((await returned(queue, good)).response?.status_code).toBe(200);
+  });
+
+  test("a message that can be read but not written as JSON is rejected, and the others are answered", async () => {
+    const { queue, start } = await startWithQueue();
+    await queue.pause();
+    const deep = await queue.add("deep", {});
+    // BullMQ's own producer cannot write it either.
+    const text = `{"prompt": ${"[".repeat(50_000)}${"]".repeat(50_000)}}`;
+    const client = new Redis(redis.url);
+    await client.hset(queue.toKey(deep.id ?? ""), { data: text });
+    await client.quit();
+    const good = await queue.add("good", short);
+    await using _ = await start();
+    await queue.resume();
+    expect((await failed(queue, deep)).error?.message).toMatch(/levels of lists and objects/);
     expect((await returned(queue, good)).response?.status_code).toBe(200);
   });
 

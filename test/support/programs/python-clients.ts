@@ -18,7 +18,7 @@ export function ensurePythonClients(): Promise<string> {
     fetch: () =>
       ensurePythonPackages({
         name: "python-clients",
-        description: "OpenAI's Python client and LiteLLM (61 MB, with pip)",
+        description: "OpenAI's Python client and LiteLLM (78 MB, with pip)",
         requirements,
         // The list is what they import, not all that they require.
         options: ["--no-deps"],

@@ -1,12 +1,18 @@
 /** Jobs from RabbitMQ. */
 import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { createServer } from "node:net";
+import type { AddressInfo } from "node:net";
 import { Connection } from "rabbitmq-client";
-import { afterAll, beforeAll } from "vitest";
+import type { SyncMessage } from "rabbitmq-client";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { createAmqpJobSource } from "../../../../functions/jobs/sources/amqp-job-source.ts";
 import { testJobSource } from "../../../contracts/job-source.ts";
+import { createRabbitQueue } from "../../../support/job-queues.ts";
 import { startRabbitMqServer } from "../../../support/rabbitmq-server.ts";
 import type { RabbitMqServer } from "../../../support/rabbitmq-server.ts";
+import { startService } from "../../../support/running-service.ts";
 
 let rabbit: RabbitMqServer;
 const connections: (() => Promise<void>)[] = [];
@@ -52,3 +58,130 @@ testJobSource(
   // Messages belong to the connection of a worker.
   { expiresWith: "worker" },
 );
+
+const never = new AbortController().signal;
+
+describe("RabbitMQ", () => {
+  test("an idle worker is a consumer of the queue, and a worker without room leaves messages there", async () => {
+    const queue = `jobs-${randomUUID()}`;
+    await using filled = await createRabbitQueue(rabbit, queue);
+    const connection = new Connection(rabbit.url);
+    const numConsumers = async () => (await connection.queueDeclare({ queue, passive: true })).consumerCount;
+    const source = createAmqpJobSource({ url: rabbit.url, queue, waitMs: 600_000 });
+    const taking = source.take(4, never);
+    await expect.poll(numConsumers).toBe(1);
+    await filled.send(["first", "second", "third"].map((prompt) => JSON.stringify({ prompt })));
+    const jobs = [...(await taking)];
+    while (jobs.length < 3) jobs.push(...(await source.take(4, never)));
+    await filled.send([JSON.stringify({ prompt: "fourth" })]);
+    expect(await filled.numUnfinished()).toBe(1);
+    expect(jobs.map(({ body, numDeliveries }) => [JSON.parse(body), numDeliveries])).toEqual([
+      [{ prompt: "first" }, 1],
+      [{ prompt: "second" }, 1],
+      [{ prompt: "third" }, 1],
+    ]);
+    for (const job of jobs) await job.release(0);
+    await source.close();
+    await connection.close();
+  });
+
+  test("a job whose result cannot be published is handed out again, and the worker takes other jobs", async () => {
+    const queue = `jobs-${randomUUID()}`;
+    await using filled = await createRabbitQueue(rabbit, queue);
+    const connection = new Connection(rabbit.url);
+    const full = { "x-max-length": 0, "x-overflow": "reject-publish" } as const;
+    await connection.queueDeclare({ queue: `${queue}-replies`, durable: true, arguments: full });
+    const publisher = connection.createPublisher({ confirm: true });
+    const envelope = { routingKey: queue, contentType: "application/json", messageId: "a", durable: true };
+    await publisher.send({ ...envelope, replyTo: `${queue}-replies` }, JSON.stringify({ n: 0 }));
+    const source = createAmqpJobSource({ url: rabbit.url, queue, waitMs: 600_000, replyRetryMs: 1 });
+    const result = { jobId: "a", isSuccess: true, text: "{}" };
+    for (let delivery = 1; delivery <= 2; delivery++) {
+      const [job] = await source.take(1, never);
+      expect(job).toMatchObject({ id: "a", numDeliveries: delivery });
+      await expect(delivery === 1 ? job!.complete(result) : job!.reject(result)).rejects.toThrow(/rejected by server/);
+    }
+    await connection.queueDelete(`${queue}-replies`);
+    const [job] = await source.take(1, never);
+    // The sender no longer waits.
+    await job!.complete(result);
+    expect(await filled.numUnfinished()).toBe(0);
+    await source.close();
+    await publisher.close();
+    await connection.close();
+  });
+
+  test("a sender gets the result at its reply_to, with its correlation_id", async () => {
+    const queue = `jobs-${randomUUID()}`;
+    await using filled = await createRabbitQueue(rabbit, queue);
+    const connection = new Connection(rabbit.url);
+    const replies = await connection.queueDeclare({ exclusive: true });
+    const publisher = connection.createPublisher({ confirm: true });
+    const envelope = { routingKey: queue, contentType: "application/json", durable: true, replyTo: replies.queue };
+    const short = { prompt: "a red", max_tokens: 3, temperature: 0 };
+    const messages = {
+      good: JSON.stringify({ custom_id: "mine", body: short }),
+      wrong: JSON.stringify({ ...short, temperature: -1 }),
+      "no job": "[]",
+      // JSON.stringify cannot write the object that the client has read.
+      deep: `{"prompt": ${"[".repeat(50_000)}${"]".repeat(50_000)}}`,
+    };
+    for (const [correlationId, body] of Object.entries(messages)) {
+      await publisher.send({ ...envelope, messageId: `id of ${correlationId}`, correlationId }, Buffer.from(body));
+    }
+    await using _ = await startService({ JOB_SOURCE: filled.address, BATCH_STORE: "none" });
+    const received = new Map<string | undefined, SyncMessage>();
+    await expect
+      .poll(
+        async () => {
+          const message = await connection.basicGet({ queue: replies.queue, noAck: true });
+          if (message !== undefined) received.set(message.correlationId, message);
+          return received.size;
+        },
+        { timeout: 60_000, interval: 20 },
+      )
+      .toBe(4);
+    for (const [correlationId, { messageId }] of received) expect(messageId).toBe(`id of ${correlationId}`);
+    expect(received.get("good")?.body).toMatchObject({
+      custom_id: "mine",
+      response: { status_code: 200 },
+      error: null,
+    });
+    expect(received.get("wrong")?.body).toMatchObject({ response: { status_code: 400 } });
+    expect(received.get("no job")?.body).toMatchObject({ response: null, error: { code: "invalid_json" } });
+    expect(received.get("deep")?.body).toMatchObject({ error: { message: expect.stringMatching(/levels/) as string } });
+    const numDead = async () => (await connection.queueDeclare({ queue: `${queue}-dead`, passive: true })).messageCount;
+    await expect.poll(numDead).toBe(2);
+    expect(await filled.numUnfinished()).toBe(0);
+
+    // RabbitMQ's own addresses for replies, without a queue.
+    const client = connection.createRPCClient({ confirm: true });
+    const { body } = await client.send(
+      { routingKey: queue, contentType: "application/json" },
+      Buffer.from(messages.good),
+    );
+    expect(body).toMatchObject({ custom_id: "mine", response: { status_code: 200 } });
+    await client.close();
+    await publisher.close();
+    await connection.close();
+  });
+
+  test("a worker stops while the server does not answer", async () => {
+    const silent = createServer((socket) => socket.on("error", () => {}));
+    const listening = Promise.withResolvers<void>();
+    silent.listen(0, "127.0.0.1", listening.resolve);
+    await listening.promise;
+    const { port } = silent.address() as AddressInfo;
+    const source = createAmqpJobSource({ url: `amqp://127.0.0.1:${port}`, queue: "jobs" });
+    const stopping = new AbortController();
+    const connected = once(silent, "connection");
+    const taking = source.take(1, stopping.signal);
+    await connected;
+    stopping.abort();
+    expect(await taking).toEqual([]);
+    await source.close();
+    const closed = once(silent, "close");
+    silent.close();
+    await closed;
+  });
+});

@@ -5,7 +5,7 @@ import { connect, headers } from "@nats-io/transport-node";
 import { afterAll, beforeAll } from "vitest";
 
 import { createNatsJobSource } from "../../../../functions/jobs/sources/nats-job-source.ts";
-import { LEASE_MS, testJobSource } from "../../../contracts/job-source.ts";
+import { testJobSource } from "../../../contracts/job-source.ts";
 import { startNatsServer } from "../../../support/nats-server.ts";
 import type { NatsServer } from "../../../support/nats-server.ts";
 
@@ -31,7 +31,7 @@ testJobSource("NATS JetStream", async () => {
   await manager.streams.add({ name: dead, subjects: [dead] });
   const client = jetstream(connection);
   return {
-    open: () =>
+    open: (leaseMs) =>
       createNatsJobSource({
         server: nats.address,
         user: null,
@@ -39,7 +39,7 @@ testJobSource("NATS JetStream", async () => {
         stream,
         consumer: "workers",
         deadLetterSubject: dead,
-        leaseMs: LEASE_MS,
+        leaseMs,
         waitMs: 1000,
       }),
     async send(body, trace = { traceparent: "" }) {

@@ -32,7 +32,11 @@ afterEach(() => {
 
 afterAll(() => server[Symbol.asyncDispose]());
 
-function open(url: string, options: Pick<PubSubJobSourceOptions, "project" | "subscription">, lines: string[] = []) {
+function open(
+  url: string,
+  options: Pick<PubSubJobSourceOptions, "project" | "subscription"> & { readonly leaseMs?: number },
+  lines: string[] = [],
+) {
   const logger = createLogger({ level: "warn", write: (line) => void lines.push(line) });
   return createPubSubJobSource({
     emulatorUrl: url,
@@ -48,7 +52,7 @@ testJobSource("Pub/Sub", async () => {
   const url = emulator === undefined ? server.url : `http://${emulator}`;
   const queue = await createPubSubQueue(url, `jobs-${randomUUID()}`);
   return {
-    open: () => open(url, queue),
+    open: (leaseMs) => open(url, { ...queue, leaseMs }),
     send: (body, trace) => queue.send([body], trace),
     deadLetters: queue.deadLetters,
   };

@@ -25,8 +25,8 @@ testJobSource("BullMQ in Redis", async () => {
   const queue = new Queue(name, { connection: { url: redis.url } });
   queues.push(queue);
   return {
-    open: async () =>
-      createRedisJobSource({ url: redis.url, queue: name, prefix: "bull", leaseMs: LEASE_MS, waitSeconds: 1 }),
+    open: async (leaseMs) =>
+      createRedisJobSource({ url: redis.url, queue: name, prefix: "bull", leaseMs, waitSeconds: 1 }),
     async send(body, headers) {
       await queue.add("chat", JSON.parse(body), { telemetry: { metadata: JSON.stringify(headers ?? {}) } });
     },

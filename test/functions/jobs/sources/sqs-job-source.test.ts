@@ -1,9 +1,11 @@
 /** Jobs from SQS. */
 import { randomUUID } from "node:crypto";
-import { afterAll, beforeAll } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { createSqsJobSource } from "../../../../functions/jobs/sources/sqs-job-source.ts";
+import { createLogger } from "../../../../functions/logger.ts";
 import { LEASE_MS, testJobSource } from "../../../contracts/job-source.ts";
+import { startFaultProxy } from "../../../support/fault-proxy.ts";
 import { startS3Server } from "../../../support/s3-server.ts";
 import type { S3Server } from "../../../support/s3-server.ts";
 import { createSqsQueue } from "../../../support/sqs-queue.ts";
@@ -18,12 +20,43 @@ beforeAll(async () => {
 
 afterAll(() => aws.stop());
 
+function open(queueUrl: string, leaseMs: number, lines: string[] = []) {
+  const logger = createLogger({ level: "warn", write: (line) => void lines.push(line) });
+  return createSqsJobSource({ queueUrl, region: "us-east-1", leaseMs, maxNumDeliveries: 5, logger, waitSeconds: 1 });
+}
+
 testJobSource("SQS", async () => {
   const queue = await createSqsQueue(aws.endpoint, `jobs-${randomUUID()}`);
   return {
-    open: async () =>
-      createSqsJobSource({ queueUrl: queue.url, region: "us-east-1", leaseMs: LEASE_MS, waitSeconds: 1 }),
+    open: (leaseMs) => open(queue.url, leaseMs),
     send: queue.send,
     deadLetters: queue.deadLetters,
   };
+});
+
+describe("SQS", () => {
+  test.for([
+    [null, /^.*The queue has no dead-letter queue\..*Give the queue a redrive policy.*\n$/],
+    [5, /Set maxReceiveCount to more than JOB_MAX_DELIVERIES, which is 5\./],
+    [6, /^$/],
+  ] as const)("a queue with maxReceiveCount %s gets the warning %s", async ([maxReceiveCount, warning]) => {
+    const { url } = await createSqsQueue(aws.endpoint, `jobs-${randomUUID()}`, maxReceiveCount);
+    const lines: string[] = [];
+    await (await open(url, LEASE_MS, lines)).close();
+    expect(lines.join("")).toMatch(warning);
+  });
+
+  test("a queue whose attributes may not be read still hands out jobs, and a missing one is an error", async () => {
+    const queue = await createSqsQueue(aws.endpoint, `jobs-${randomUUID()}`);
+    await using proxy = await startFaultProxy(aws.endpoint);
+    proxy.decide(({ target }) => (target === "AmazonSQS.GetQueueAttributes" ? "deny" : "forward"));
+    const lines: string[] = [];
+    const source = await open(queue.url.replace(aws.endpoint, proxy.endpoint), LEASE_MS, lines);
+    expect(lines.join("")).toContain("Grant sqs:GetQueueAttributes");
+    await queue.send("{}");
+    const [job] = await source.take(1, new AbortController().signal);
+    await job!.complete({ jobId: job!.id, isSuccess: true, text: "{}" });
+    await source.close();
+    await expect(open(`${queue.url}-missing`, LEASE_MS)).rejects.toThrow(/does not exist/);
+  });
 });

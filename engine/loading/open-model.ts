@@ -1,16 +1,16 @@
 /** Opens a model's folder: its checkpoint, definition and tokenizer, with the parts of a pipeline if it has one. */
-import type { EngineConfig } from "./contract/config.ts";
-import { EngineError } from "./contract/errors.ts";
-import type { ModelDefinition } from "./models/model-definition.ts";
-import { joinCheckpoints, withPipeline } from "./models/pipelines/with-pipeline.ts";
-import { findModelDefinition } from "./models/registry.ts";
-import { selectPipeline } from "./pipelines/select-pipeline.ts";
-import type { PipelineConfig } from "./pipelines/select-pipeline.ts";
-import { loadTokenizer } from "./text/tokenizer.ts";
-import type { Tokenizer } from "./text/tokenizer.ts";
-import { openCheckpoint } from "./weights/checkpoint.ts";
-import type { Checkpoint } from "./weights/checkpoint.ts";
-import { withoutQuantisation } from "./weights/quantised/quantised-tensors.ts";
+import type { EngineConfig } from "../contract/config.ts";
+import { EngineError } from "../contract/errors.ts";
+import type { ModelDefinition } from "../models/model-definition.ts";
+import { joinCheckpoints, withPipeline } from "../models/pipelines/with-pipeline.ts";
+import { findModelDefinition } from "../models/registry.ts";
+import { selectPipeline } from "../pipelines/select-pipeline.ts";
+import type { PipelineConfig } from "../pipelines/select-pipeline.ts";
+import { loadTokenizer } from "../text/tokenizer.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
+import { openCheckpoint } from "../weights/checkpoint.ts";
+import type { Checkpoint } from "../weights/checkpoint.ts";
+import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
 
 export interface OpenedModel {
   readonly checkpoint: Checkpoint;

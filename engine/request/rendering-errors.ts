@@ -1,6 +1,6 @@
 /** Errors of requests that render a prompt or decode tokens. */
-import { MAX_COUNTED_TOKENS } from "./contract/default-limits.ts";
-import { EngineError } from "./contract/errors.ts";
+import { MAX_COUNTED_TOKENS } from "../contract/default-limits.ts";
+import { EngineError } from "../contract/errors.ts";
 
 /** The limit is not the model's: its message names the prompt's tokens first, and then the limit. */
 export function aboutCounting(error: unknown): unknown {

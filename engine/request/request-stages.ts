@@ -1,7 +1,7 @@
 /** Follows a request through the engine thread, and reports how long it waited and computed. */
-import { epochMs } from "./contract/request-stage.ts";
-import type { OnRequestStage } from "./contract/request-stage.ts";
-import type { EngineCoreOutput } from "./thread/messages.ts";
+import { epochMs } from "../contract/request-stage.ts";
+import type { OnRequestStage } from "../contract/request-stage.ts";
+import type { EngineCoreOutput } from "../thread/messages.ts";
 
 /** Mutable. Choices of a request count together: `decode` ends with the last of them. */
 export class RequestStages {

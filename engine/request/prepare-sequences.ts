@@ -1,0 +1,94 @@
+/** Turns a request into the sequences that the engine thread computes. */
+import { EngineError } from "../contract/errors.ts";
+import type { GenerationRequest } from "../contract/generation-request.ts";
+import { isGreedy } from "../contract/sampling-params.ts";
+import type { ProcessedPrompt } from "../input/input-processor.ts";
+import { reasoningStartOf } from "../input/reasoning.ts";
+import type { LoadedModel } from "../loading/load-model.ts";
+import type { PromptTokens } from "../output/decode-logprobs.ts";
+import { RequestOutputs } from "../output/request-outputs.ts";
+import { randomSeed } from "../random-ids.ts";
+import { withTextTokens } from "../text/text-tokens.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
+import type { ToEngineThread } from "../thread/messages.ts";
+import { numEmbeddingsOf } from "../vision/image-span.ts";
+
+export interface PreparedSequences {
+  readonly outputs: RequestOutputs;
+  readonly message: Extract<ToEngineThread, { kind: "add" }>;
+}
+
+/**
+ * Processes the input once, for all sequences of the request.
+ *
+ * @param sequenceIds The engine thread's ids, one per choice.
+ * @param signal Ends the work on the input.
+ * @throws EngineError for parameters, prompts and pictures that are invalid.
+ */
+export async function prepareSequences(
+  request: GenerationRequest,
+  model: LoadedModel,
+  sequenceIds: readonly string[],
+  signal: AbortSignal,
+): Promise<PreparedSequences> {
+  const { inputProcessor, tokenizer } = model;
+  const { requestId, samplingParams } = request;
+  if (sequenceIds.length > 1 && isGreedy(samplingParams)) {
+    throw new EngineError(
+      "invalid_argument",
+      `numChoices must be 1 when using greedy sampling, got ${sequenceIds.length}.`,
+      { parameter: "numChoices" },
+    );
+  }
+  model.checkParams(samplingParams);
+  const begun = await inputProcessor.begin(request, signal);
+  const { reasoning } = samplingParams;
+  const reasoningStart =
+    reasoning === null ? null : reasoningStartOf({ text: begun.text, prompt: request.prompt }, reasoning);
+  const { textTokenIds, ...constraints } = await model.outputConstraints.resolve(samplingParams, signal, {
+    ...(request.tenant !== undefined && { tenant: request.tenant }),
+    reasoningStart,
+  });
+  const { numOmittedImages, ...prompt } = await inputProcessor.complete(request, begun, signal);
+  const options = {
+    requestId,
+    samplingParams,
+    vocabulary: withTextTokens(tokenizer, textTokenIds),
+    reasoningStart,
+    numPromptTokens: prompt.promptTokenIds.length,
+    numImageTokens: prompt.images.reduce((sum, image) => sum + numEmbeddingsOf(image), 0),
+    numOmittedImages,
+    prompt: describePrompt(request, prompt, tokenizer),
+  };
+  const seed = samplingParams.seed ?? randomSeed();
+  // The prompt's logprobs are the same for all sequences.
+  const withoutPromptLogprobs = { ...samplingParams, promptLogprobs: null };
+  const [first, ...siblings] = sequenceIds.map((sequenceId, index) => ({
+    requestId: sequenceId,
+    seed: followingSeed(seed, index),
+    samplingParams: index === 0 ? samplingParams : withoutPromptLogprobs,
+  }));
+  const { cacheSalt = null, priority = 0 } = request;
+  return {
+    outputs: new RequestOutputs(options, sequenceIds.length),
+    message: { kind: "add", request: { ...prompt, ...constraints, ...first!, cacheSalt, priority }, siblings },
+  };
+}
+
+/** Null if the request does not ask for the prompt. */
+function describePrompt(
+  { prompt, samplingParams, includePrompt = false, truncatePromptTokens }: GenerationRequest,
+  { promptTokenIds }: Pick<ProcessedPrompt, "promptTokenIds">,
+  tokenizer: Tokenizer,
+): PromptTokens | null {
+  if (!includePrompt && samplingParams.promptLogprobs === null) return null;
+  const text =
+    prompt.kind === "text" && truncatePromptTokens === undefined ? prompt.text : tokenizer.decode(promptTokenIds);
+  return { text, tokenIds: promptTokenIds };
+}
+
+/** The seed of choice `index`: a safe integer, like the first one. */
+function followingSeed(seed: number, index: number): number {
+  const room = Number.MAX_SAFE_INTEGER - seed;
+  return index <= room ? seed + index : Number.MIN_SAFE_INTEGER + (index - room - 1);
+}
