@@ -180,6 +180,8 @@ export async function loadModel(
       maxModelLen,
       eosTokenIds,
       maxEmbeddingsPerImage: imageInputs?.info.maxTokensPerItem ?? 0,
+      // On a GPU, encoding a picture again costs less than copying its embeddings to the host every time.
+      wantsEmbeddings: config.device === "cuda" ? caches.report.store !== null : caches.encoder.tiers.length > 0,
     },
     [Symbol.asyncDispose]: disposeOf(parts.move()),
   };
