@@ -5,7 +5,7 @@ import type { EngineConfig } from "../contract/config.ts";
 import type { EngineErrorCode } from "../contract/errors.ts";
 import type { FinishReason, SampledLogprobs, TokenStopReason } from "../contract/request-output.ts";
 import type { StartPhase } from "../contract/start-phase.ts";
-import type { EngineRequest } from "../core/engine-request.ts";
+import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { KvCapacity } from "../kv/kv-manager.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
@@ -32,6 +32,8 @@ export interface WorkerOptions {
   readonly maxEmbeddingsPerImage: number;
   /** Whether caches outside of the thread take the embeddings of images. Default true. */
   readonly wantsEmbeddings?: boolean;
+  /** Encoded before the first request; null without a warm-up, and for a model without images. */
+  readonly warmUpImage: ImageFeature | null;
 }
 
 export type ToEngineThread =
