@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../../engine/index.ts";
-import type { EngineConfig } from "../../../engine/index.ts";
+import { smallEngineConfig } from "../../support/engine-config.ts";
 import {
   generations,
   hubCases,
@@ -32,22 +32,14 @@ test.for(variants)("$name with files of transformers $generation over $kvLayout 
   await using cache = await createTemporaryFolder();
   await writeHubCheckpoint(name, generation, folder.path);
   const fallsBackToBytes = (await readFile(join(folder.path, "tokenizer.json"), "utf8")).includes("ByteFallback");
-  const config: EngineConfig = {
-    model: folder.path,
-    dtype: "float32",
-    device: "cpu",
-    deviceId: 0,
+  const config = {
+    ...smallEngineConfig(folder.path, cache.path),
     maxModelLen: 512,
     maxNumSequences: 7,
+    maxNumWaiting: 7,
     kvLayout,
     // Fewer than a picture has, so that prompts end inside of one.
     maxNumBatchedTokens: 24,
-    maxNumWaiting: 7,
-    logitsProcessors: [],
-    logitsProcessorPath: [],
-    numThreads: 1,
-    cacheFolder: cache.path,
-    imageLimits: { maxImagesPerPrompt: 3, maxImageBytes: 1e6, maxImagePixels: 1e6, fetchTimeoutMs: 5000 },
   };
   const engine = createEngine(config, { imageSources: [createDataUrlImageSource()] });
   try {
