@@ -22,7 +22,7 @@ import { warmUp } from "./warm-up.ts";
  * Where prompts run one by one, a second prompt in a step only delays the tokens of all other sequences. Short prompts
  * still share a step, because each step costs a run of the decodes.
  */
-const PROMPT_TOKENS_OF_STEP = 192;
+const PROMPT_TOKENS_OF_STEP = 64;
 
 /**
  * Loads logits processors and sessions, and warms up if the settings say so.

@@ -77,6 +77,23 @@ export function writeManifest(folder: string, archives: readonly Archive[], fact
   writeFileSync(join(folder, "ARCHIVES"), rows.map((row) => `${row}\n`).join(""));
 }
 
+/** Divides parts into as few groups of at most `maxBytes` as taking the largest first finds. */
+export function groupParts<Part extends Pick<PackPart, "name" | "bytes">>(
+  parts: readonly Part[],
+  maxBytes: number,
+): readonly (readonly Part[])[] {
+  const groups: { bytes: number; readonly parts: Part[] }[] = [];
+  for (const part of parts.toSorted((left, right) => right.bytes - left.bytes)) {
+    const group = groups.find(({ bytes }) => bytes + part.bytes <= maxBytes);
+    if (group === undefined) groups.push({ bytes: part.bytes, parts: [part] });
+    else {
+      group.parts.push(part);
+      group.bytes += part.bytes;
+    }
+  }
+  return groups.map((group) => group.parts);
+}
+
 /** Passes a stream on; mutable. */
 class ByteCounter {
   total = 0;

@@ -1,7 +1,9 @@
 /** What goes into the archives: staged as links, in the layout that they have on the other machine. */
-import { copyFileSync, globSync, linkSync, mkdirSync, rmSync, statSync } from "node:fs";
+import { copyFileSync, globSync, linkSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 
+import { keepGpuCode } from "./gpu-code.ts";
+import type { KeptCode } from "./gpu-code.ts";
 import { installedPackages } from "./installed-packages.ts";
 import type { WheelLibrary } from "./wheels.ts";
 
@@ -19,7 +21,7 @@ export const providerWheel = "onnxruntime-gpu";
 export const cudaWheels = ["nvidia-cublas", "nvidia-cuda-runtime", "nvidia-curand", "nvidia-cuda-nvrtc"];
 export const cudnnWheel = "nvidia-cudnn-cu13";
 
-/** Sources, which Node runs unbuilt, the tests and the packages that they need. */
+/** Sources, which Node runs unbuilt, and the tests. */
 export function stageCode(repository: string, staging: string): void {
   const sources = globSync(
     [
@@ -32,9 +34,29 @@ export function stageCode(repository: string, staging: string): void {
     ],
     { cwd: repository, exclude: (path) => /^test\/bench\/peers|^test\/attacks|node_modules/.test(path) },
   );
-  const packages = installedPackages(repository, testPackages).filter((path) => !path.includes("node-linux-"));
-  const files = packages.flatMap((path) => globSync(`${path}/**/*`, { cwd: repository, exclude: isForeign }));
-  for (const path of [...sources, ...files.filter((file) => !droppedFiles.test(file))]) {
+  for (const path of sources) link(join(repository, path), join(staging, path));
+}
+
+/** The packages of production. */
+export function stagePackages(repository: string, staging: string): void {
+  stageInstalled(repository, staging, installedPackages(repository, []));
+}
+
+/** What the device suites of the tests need beside them. */
+export function stageTestPackages(repository: string, staging: string): void {
+  const production = new Set(installedPackages(repository, []));
+  stageInstalled(
+    repository,
+    staging,
+    installedPackages(repository, testPackages).filter((path) => !production.has(path)),
+  );
+}
+
+function stageInstalled(repository: string, staging: string, packages: readonly string[]): void {
+  const files = packages
+    .filter((path) => !path.includes("node-linux-"))
+    .flatMap((path) => globSync(`${path}/**/*`, { cwd: repository, exclude: isForeign }));
+  for (const path of files.filter((file) => !droppedFiles.test(file))) {
     link(join(repository, path), join(staging, path));
   }
 }
@@ -44,12 +66,25 @@ function isForeign(path: string): boolean {
   return /napi-v6\/(darwin|win32|linux\/arm64)/.test(path);
 }
 
-export function stageProvider(libraries: readonly WheelLibrary[], staging: string): void {
+/** @param architecture Of the GPU whose machine code is kept, such as 90; null keeps that of all. */
+export function stageProvider(
+  libraries: readonly WheelLibrary[],
+  staging: string,
+  architecture: number | null,
+): KeptCode | null {
   for (const name of providerLibraries) {
     const library = libraries.find(({ path }) => basename(path) === name);
     if (library === undefined) throw new Error(`The wheel ${providerWheel} has no ${name}.`);
     link(library.path, join(staging, nativeFolder, name));
   }
+  if (architecture === null) return null;
+  const path = join(staging, nativeFolder, providerLibraries[0]!);
+  const bytes = readFileSync(path);
+  const kept = keepGpuCode(bytes, architecture);
+  // The staged file is a link to the wheel's.
+  rmSync(path);
+  writeFileSync(path, bytes);
+  return kept;
 }
 
 export function stageCuda(libraries: readonly WheelLibrary[], staging: string): void {

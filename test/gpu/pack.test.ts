@@ -1,13 +1,14 @@
 /** Archives in parts, and the script that joins them, with small files. */
 import { spawnSync } from "node:child_process";
 import { createReadStream } from "node:fs";
-import { copyFile, mkdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterEach, beforeEach, expect, test } from "vitest";
 
-import { archiveFile, archiveFolder, writeManifest } from "../../package/gpu-pack/archives.ts";
+import { archiveFile, archiveFolder, groupParts, writeManifest } from "../../package/gpu-pack/archives.ts";
 import type { Archive } from "../../package/gpu-pack/archives.ts";
+import { keepGpuCode } from "../../package/gpu-pack/gpu-code.ts";
 import { installedPackages } from "../../package/gpu-pack/installed-packages.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
@@ -107,4 +108,103 @@ test("the packages of a pack are those that run the service and the tests, with 
   expect(() => installedPackages(repository, ["no-such-package"])).toThrow(
     /no-such-package, which the repository needs/,
   );
+});
+
+/** A library of 64 bits whose section `.nv_fatbin` has machine code for these architectures, 64 bytes each, and PTX. */
+function libraryFor(...architectures: readonly number[]): Buffer {
+  const entries = [...architectures, 0].map((architecture) => {
+    const entry = Buffer.alloc(128, architecture === 0 ? "ptx!" : "code");
+    entry.fill(0, 0, 64);
+    entry.writeUInt16LE(architecture === 0 ? 1 : 2, 0);
+    entry.writeUInt32LE(64, 4);
+    entry.writeBigUInt64LE(64n, 8);
+    entry.writeUInt32LE(architecture === 0 ? 52 : architecture, 28);
+    return entry;
+  });
+  const content = Buffer.concat(entries);
+  const container = Buffer.alloc(16);
+  container.writeUInt32LE(0xba55ed50, 0);
+  container.writeUInt16LE(16, 6);
+  container.writeBigUInt64LE(BigInt(content.length), 8);
+  // Containers of kernels lie behind each other, with padding between.
+  const section = Buffer.concat([container, content, Buffer.alloc(8), container, content]);
+  const names = Buffer.from("\0.nv_fatbin\0.shstrtab\0");
+  const header = (name: number, offset: number, size: number): Buffer => {
+    const bytes = Buffer.alloc(64);
+    bytes.writeUInt32LE(name, 0);
+    bytes.writeBigUInt64LE(BigInt(offset), 24);
+    bytes.writeBigUInt64LE(BigInt(size), 32);
+    return bytes;
+  };
+  const elf = Buffer.alloc(64);
+  elf.write("\x7fELF", "latin1");
+  elf.writeBigUInt64LE(BigInt(64 + section.length + names.length), 0x28);
+  [64, 2, 1].forEach((value, index) => elf.writeUInt16LE(value, 0x3a + 2 * index));
+  const headers = [header(1, 64, section.length), header(12, 64 + section.length, names.length)];
+  return Buffer.concat([elf, section, names, ...headers]);
+}
+
+test("machine code of other GPUs is cleared, and PTX stays", () => {
+  const library = libraryFor(80, 90, 120);
+  const before = Buffer.from(library);
+  expect(keepGpuCode(library, 90)).toEqual({ keptBytes: 256, clearedBytes: 256 });
+  expect(library.length).toBe(before.length);
+  const text = library.toString("latin1");
+  expect(text.match(/(?:code){16}/g)).toHaveLength(2);
+  expect(text.match(/(?:ptx!){16}/g)).toHaveLength(2);
+  const changed = [...library.keys()].filter((index) => library[index] !== before[index]);
+  expect(changed.length).toBe(256);
+  expect(changed.every((index) => library[index] === 0)).toBe(true);
+});
+
+test("a library without machine code for the GPU, or without the section, is refused", () => {
+  expect(() => keepGpuCode(libraryFor(80, 120), 90)).toThrow("no machine code for architecture 90");
+  const other = libraryFor(90);
+  other.write("x", other.indexOf(".nv_fatbin"));
+  expect(() => keepGpuCode(other, 90)).toThrow("no section .nv_fatbin");
+});
+
+test("parts are grouped for as few transfers as their sizes allow", () => {
+  const parts = [26, 18, 26, 1, 26, 22].map((bytes, index) => ({ name: `${index}`, bytes }));
+  expect(groupParts(parts, 26).map((group) => group.map(({ name }) => name))).toEqual([
+    ["0"],
+    ["2"],
+    ["4"],
+    ["5", "3"],
+    ["1"],
+  ]);
+});
+
+test("a lease keeps what it receives, says what is missing, and runs the tree's own sources", async () => {
+  await writePack();
+  const tree = join(folder.path, "tree");
+  for (const name of ["engine", "functions", "infra", "models", "container", "docs", "test/gpu", "gpu-pack"]) {
+    await mkdir(join(tree, name), { recursive: true });
+  }
+  await copyFile(join(repository, "test/gpu/lease.sh"), join(tree, "test/gpu/lease.sh"));
+  await writeFile(join(tree, "package.json"), "{}\n");
+  await writeFile(join(tree, "a.config.ts"), "");
+  await writeFile(join(tree, "test/gpu/run.sh"), 'echo "ran $*" >"$OUT/ran"\n');
+  const env = { PATH: "/usr/bin:/bin", LEASE_FOLDER: join(folder.path, "lease"), OUT: join(folder.path, "out") };
+  const lease = (...args: readonly string[]) =>
+    spawnSync("/bin/sh", [join(tree, "test/gpu/lease.sh"), ...args], { env, encoding: "utf8" });
+  const names = (await readdir(pack)).sort();
+  const carry = async (name: string): Promise<void> => {
+    await rm(join(tree, "gpu-pack"), { recursive: true });
+    await mkdir(join(tree, "gpu-pack"));
+    await copyFile(join(pack, name), join(tree, "gpu-pack", name));
+  };
+  for (const name of names.slice(0, -1)) {
+    await carry(name);
+    expect(lease("receive")).toMatchObject({ status: 0, stdout: expect.stringContaining("Not here yet:") });
+  }
+  expect(lease("first")).toMatchObject({ status: 1, stderr: expect.stringContaining("A lease begins with") });
+  await carry(names.at(-1)!);
+  expect(lease("first", "--device", "cpu")).toMatchObject({ status: 0, stderr: "" });
+  const ran = await readFile(join(folder.path, "out/ran"), "utf8");
+  expect(ran).toMatch(/^ran 1 2 3 --device cpu --seconds 5\d\d --output .*out --folder .*work\n$/);
+  expect(await readFile(join(folder.path, "lease/fovea/text"), "utf8")).toBe("a text\n");
+  expect(lease("parts", "7", "--dtype", "int4").status).toBe(0);
+  expect(await readFile(join(folder.path, "out/ran"), "utf8")).toContain("ran 7 --dtype int4 ");
+  expect(lease("unknown")).toMatchObject({ status: 2, stderr: expect.stringContaining("lease.sh receive") });
 });

@@ -7,7 +7,7 @@ import { add, gatherRows } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
-import { gatedPerceptron } from "../decoder-graph/gated-perceptron.ts";
+import { decoderPerceptron } from "../decoder-graph/decoder-perceptron.ts";
 import { normaliseHeads } from "../decoder-graph/head-norm.ts";
 import { requireFloatRange } from "../decoder-graph/require-float-range.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
@@ -67,7 +67,7 @@ export function buildGemma3Decoder(context: GraphContext, options: Gemma3Decoder
       attentionOutput,
       residual,
     );
-    const perceived = gatedPerceptron(context, config, `${name}.mlp`, normalised);
+    const perceived = decoderPerceptron(context, config, `${name}.mlp`, normalised);
     const blockOutput = norm(context, config, `${name}.post_feedforward_layernorm`, perceived);
     const nextNorm = isLast ? `${prefix}norm` : `${prefix}layers.${layer + 1}.input_layernorm`;
     [normalised, residual] = addAndNorm(context, config, nextNorm, blockOutput, residual);

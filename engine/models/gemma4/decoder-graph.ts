@@ -9,7 +9,7 @@ import { gatherRows, multiply } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
-import { gatedPerceptron } from "../decoder-graph/gated-perceptron.ts";
+import { decoderPerceptron } from "../decoder-graph/decoder-perceptron.ts";
 import { normaliseHeads } from "../decoder-graph/head-norm.ts";
 import { requireFloatRange } from "../decoder-graph/require-float-range.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
@@ -79,7 +79,7 @@ export function buildGemma4Decoder(context: GraphContext, options: Gemma4Decoder
     const projected = linear(context, attended, outputLayer, precision.linear);
     const attentionOutput = norm(context, config, `${name}.post_attention_layernorm`, projected);
     const between = addAndNorm(context, config, `${name}.pre_feedforward_layernorm`, attentionOutput, residual);
-    const perceived = gatedPerceptron(context, { ...config, ...layer }, `${name}.mlp`, between.normalised);
+    const perceived = decoderPerceptron(context, { ...config, ...layer }, `${name}.mlp`, between.normalised);
     hidden = addLayerEmbedding(context, config, name, {
       output: norm(context, config, `${name}.post_feedforward_layernorm`, perceived),
       residual: between.sum,

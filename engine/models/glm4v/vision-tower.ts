@@ -2,6 +2,7 @@
 import { add, layerNormalization } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
+import { gatedPerceptron } from "../gated-perceptron.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
 import { patchAttention } from "../qwen2-vl/patch-attention.ts";
@@ -9,7 +10,6 @@ import { embedPatches } from "../qwen2-vl/patch-embedding.ts";
 import type { TowerInputs } from "../qwen2-vl/patch-encoder.ts";
 import { createPatchRotary, type PatchRotary } from "../qwen2-vl/patch-rotary.ts";
 import { rmsNorm } from "../rms-norm.ts";
-import { gatedPerceptron } from "../vision-transformer/gated-perceptron.ts";
 import { squareRows } from "../vision-transformer/square-rows.ts";
 import type { Glm4vVisionConfig } from "./config.ts";
 import { bicubicPositions } from "./positions.ts";
@@ -62,6 +62,7 @@ function block(
     intermediateSize: config.intermediateSize,
     hasBias: config.hasOtherBiases,
     activation: config.activation,
+    format: context.precision.vision,
   });
   return add(graph, `${name}.after_mlp`, middle, raised);
 }
@@ -99,5 +100,6 @@ function mergeSquares(
     intermediateSize: mergerWidth,
     hasBias: false,
     activation,
+    format: context.precision.vision,
   });
 }

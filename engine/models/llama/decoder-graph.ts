@@ -4,6 +4,7 @@ import { add, gatherRows, multiply, reshape, split, transpose } from "../../grap
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
+import { decoderPerceptron } from "../decoder-graph/decoder-perceptron.ts";
 import { normaliseHeads } from "../decoder-graph/head-norm.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
 import { tokens } from "../decoder-graph/sizes.ts";
@@ -81,8 +82,10 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     hidden = linear(context, attended, outputProjection(config, `${name}.self_attn`), context.precision.linear);
     hidden = normaliseOutput(context, options, `${name}.post_self_attn_layernorm`, hidden);
     [normalised, residual] = normalise(context, options, `${name}.post_attention_layernorm`, hidden, residual);
-    const perceptron = options.glm === undefined ? gatedPerceptron : jointlyGatedPerceptron;
-    hidden = perceptron(context, config, `${name}.mlp`, normalised);
+    hidden =
+      options.glm === undefined
+        ? decoderPerceptron(context, { ...config, activation: "silu" }, `${name}.mlp`, normalised)
+        : jointlyGatedPerceptron(context, config, `${name}.mlp`, normalised);
     hidden = normaliseOutput(context, options, `${name}.post_mlp_layernorm`, hidden);
     const level = levels[layer];
     if (level !== undefined) hidden = add(graph, `${name}.with_images`, hidden, level);
@@ -227,30 +230,7 @@ function outputProjection(config: DecoderConfig, name: string): LinearLayer {
   };
 }
 
-/** `down(silu(gate(input)) * up(input))`. */
-export function gatedPerceptron(
-  context: GraphContext,
-  config: Pick<DecoderConfig, "hiddenSize" | "intermediateSize" | "hasMlpBias">,
-  name: string,
-  input: Value,
-): Value {
-  const { graph, precision } = context;
-  const { hiddenSize, intermediateSize, hasMlpBias: hasBias } = config;
-  const layers = ["gate_proj", "up_proj"].map((part) => ({
-    name: `${name}.${part}`,
-    inFeatures: hiddenSize,
-    outFeatures: intermediateSize,
-    hasBias,
-  }));
-  const projected = jointLinear(context, `${name}.gate_up`, input, layers, precision.linear);
-  const widths = layers.map((layer) => layer.outFeatures);
-  const [gate, up] = separate(graph, `${name}.gate_up`, projected, widths);
-  const gated = multiply(graph, `${name}.gated`, quickGelu(graph, `${name}.silu`, gate!, 1), up!);
-  const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: hiddenSize, hasBias };
-  return linear(context, gated, down, precision.linear);
-}
-
-/** Like `gatedPerceptron`, from a checkpoint in which gate and up projection are one matrix. */
+/** Like `decoderPerceptron` with SiLU, from a checkpoint in which gate and up projection are one matrix. */
 function jointlyGatedPerceptron(
   context: GraphContext,
   { hiddenSize, intermediateSize }: DecoderConfig,

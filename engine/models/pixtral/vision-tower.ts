@@ -1,12 +1,12 @@
 /** Pixtral's vision tower: patches rotated by their row and column, RMS norms, gated perceptrons, no biases. */
 import { add } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
+import { gatedPerceptron } from "../gated-perceptron.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate, type LinearLayer } from "../linear.ts";
 import { attendPatches } from "../qwen2-vl/patch-attention.ts";
 import { createPatchRotary, type PatchRotary } from "../qwen2-vl/patch-rotary.ts";
 import { rmsNorm } from "../rms-norm.ts";
-import { gatedPerceptron } from "../vision-transformer/gated-perceptron.ts";
 import type { PixtralVisionConfig } from "./config.ts";
 
 const RMS_NORM_EPSILON = 1e-5;
@@ -75,6 +75,7 @@ function block(
     intermediateSize: config.intermediateSize,
     hasBias: false,
     activation: config.activation,
+    format: context.precision.vision,
   });
   return add(graph, `${name}.after_feed_forward`, middle, raised);
 }

@@ -1,6 +1,7 @@
 /** Qwen2.5-VL's vision tower: attention inside of windows in most layers, RMS norms, gated perceptrons. */
 import { add } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
+import { gatedPerceptron } from "../gated-perceptron.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { patchAttention, type PatchAttentionOptions } from "../qwen2-vl/patch-attention.ts";
 import { embedPatches } from "../qwen2-vl/patch-embedding.ts";
@@ -8,7 +9,6 @@ import type { TowerInputs } from "../qwen2-vl/patch-encoder.ts";
 import { mergePatches } from "../qwen2-vl/patch-merger.ts";
 import { createPatchRotary } from "../qwen2-vl/patch-rotary.ts";
 import { rmsNorm } from "../rms-norm.ts";
-import { gatedPerceptron } from "../vision-transformer/gated-perceptron.ts";
 import type { Qwen25VlVisionConfig } from "./config.ts";
 import { createWindows } from "./windows.ts";
 
@@ -55,6 +55,7 @@ function block(
     intermediateSize: config.intermediateSize,
     hasBias: true,
     activation: "silu",
+    format: context.precision.vision,
   });
   return add(graph, `${name}.after_mlp`, middle, raised);
 }

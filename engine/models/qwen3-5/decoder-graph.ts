@@ -7,11 +7,11 @@ import { gatherRows, multiply, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
+import { decoderPerceptron } from "../decoder-graph/decoder-perceptron.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate } from "../linear.ts";
-import { gatedPerceptron } from "../llama/decoder-graph.ts";
 import type { Qwen35TextConfig } from "./config.ts";
 import { gatedDeltaNet } from "./gated-delta-net.ts";
 import { joinHeads, splitHeads } from "./heads.ts";
@@ -69,7 +69,7 @@ export function buildQwen35Decoder(context: GraphContext, options: Qwen35Decoder
     };
     hidden = linear(context, mixed, output, precision.linear);
     [normalised, residual] = residualNorm(context, `${name}.post_attention_layernorm`, { hidden, residual, epsilon });
-    hidden = gatedPerceptron(context, { ...config, hasMlpBias: false }, `${name}.mlp`, normalised);
+    hidden = decoderPerceptron(context, { ...config, activation: "silu" }, `${name}.mlp`, normalised);
   }
   [normalised] = residualNorm(context, `${prefix}norm`, { hidden, residual, epsilon });
   const names = { isTied: config.tieWordEmbeddings, tableName: `${prefix}embed_tokens`, headName: "lm_head" };

@@ -1,0 +1,41 @@
+/** Gated perceptrons of decoders and vision towers. */
+import { multiply } from "../graph/standard-ops.ts";
+import type { Value } from "../graph/value.ts";
+import type { WeightFormat } from "../weights/prepared-weights.ts";
+import { applyActivation, type ActivationName } from "./activation.ts";
+import type { GraphContext } from "./graph-context.ts";
+import { jointLinear, linear, separate } from "./linear.ts";
+
+export interface GatedPerceptronShape {
+  /** Features of inputs and outputs. */
+  readonly size: number;
+  readonly intermediateSize: number;
+  readonly hasBias: boolean;
+  readonly activation: ActivationName;
+  /** See `linear`. */
+  readonly format: WeightFormat;
+}
+
+/**
+ * `down(activation(gate(input)) * up(input))`, [rows, size] to [rows, size]. Checkpoint tensors `gate_proj`, `up_proj` and
+ * `down_proj` below `name`.
+ */
+export function gatedPerceptron(
+  context: GraphContext,
+  name: string,
+  input: Value,
+  { size, intermediateSize, hasBias, activation, format }: GatedPerceptronShape,
+): Value {
+  const { graph } = context;
+  const layers = ["gate_proj", "up_proj"].map((part) => ({
+    name: `${name}.${part}`,
+    inFeatures: size,
+    outFeatures: intermediateSize,
+    hasBias,
+  }));
+  const joint = jointLinear(context, `${name}.gate_up`, input, layers, format);
+  const [gate, up] = separate(graph, `${name}.gate_up`, joint, [intermediateSize, intermediateSize] as const);
+  const gated = multiply(graph, `${name}.gated`, applyActivation(graph, `${name}.activation`, gate, activation), up);
+  const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: size, hasBias };
+  return linear(context, gated, down, format);
+}

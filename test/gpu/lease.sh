@@ -1,0 +1,82 @@
+#!/bin/sh
+# For a GPU machine that is lent for minutes, runs one command after the other over this working tree, and takes at most
+# 64 MiB with each: the commands of such a lease. docs/gpu.md has them in order.
+#
+#   sh test/gpu/lease.sh receive      keeps the parts of a pack that came with this command
+#   sh test/gpu/lease.sh first        parts 1, 2 and 3
+#   sh test/gpu/lease.sh second       parts 5, 7, 6, 9 and 4
+#   sh test/gpu/lease.sh large        part 5-8b
+#   sh test/gpu/lease.sh third        parts 8 and 10
+#   sh test/gpu/lease.sh parts N ...  any parts, or options of run.sh
+#
+# Reports go to $OUT, gpu-reports where it is not set. LEASE_SECONDS (560) bounds a command; LEASE_FOLDER
+# (/tmp/fovea-lease) keeps what came, for as long as the machine is lent.
+set -eu
+tree=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
+kept=${LEASE_FOLDER:-/tmp/fovea-lease}
+output=${OUT:-$tree/gpu-reports}
+started=$(date +%s)
+seconds=${LEASE_SECONDS:-560}
+mkdir -p "$kept/parts" "$output"
+
+# Prints the parts of the pack that are not here.
+missing() {
+  if [ ! -f "$kept/parts/SHA256SUMS" ]; then
+    echo "SHA256SUMS, ARCHIVES and assemble.sh"
+    return
+  fi
+  while read -r _ part; do
+    [ -f "$kept/parts/$part" ] || echo "$part"
+  done <"$kept/parts/SHA256SUMS"
+}
+
+receive() {
+  for file in "$tree"/gpu-pack/*; do
+    if [ -f "$file" ]; then cp "$file" "$kept/parts/"; fi
+  done
+  absent=$(missing)
+  if [ -z "$absent" ]; then echo "All parts are here."; else echo "Not here yet:" $absent; fi
+}
+
+prepare() {
+  receive
+  absent=$(missing)
+  if [ -n "$absent" ]; then
+    echo "A lease begins with \`receive\` for each part: a machine that was given back has kept none." >&2
+    exit 1
+  fi
+  if [ ! -f "$kept/assembled" ]; then
+    sh "$kept/parts/assemble.sh" "$kept/fovea"
+    touch "$kept/assembled"
+  fi
+  # Sources come with every command, so that a mended one is run.
+  for name in engine functions infra models container docs test; do
+    rm -rf "$kept/fovea/$name"
+    cp -R "$tree/$name" "$kept/fovea/$name"
+  done
+  cp "$tree"/*.json "$tree"/*.config.ts "$kept/fovea/"
+}
+
+run_parts() {
+  prepare
+  left=$((seconds - ($(date +%s) - started)))
+  echo "$left s are left for: $*"
+  status=0
+  sh "$kept/fovea/test/gpu/run.sh" "$@" --seconds "$left" --output "$output" --folder "$kept/work" || status=$?
+  exit "$status"
+}
+
+command=${1:-}
+[ $# -eq 0 ] || shift
+case $command in
+  receive) receive ;;
+  first) run_parts 1 2 3 "$@" ;;
+  second) run_parts 5 7 6 9 4 "$@" ;;
+  large) run_parts 5-8b "$@" ;;
+  third) run_parts 8 10 "$@" ;;
+  parts) run_parts "$@" ;;
+  *)
+    sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+    ;;
+esac
