@@ -34,7 +34,15 @@ function comparison(graph: GraphBuilder, node: NodeLabel, left: Value, right: Va
 
 /** The larger of two numbers, broadcast. */
 export function maximum(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
-  const node = { name, operator: "Max" };
+  return choice(graph, { name, operator: "Max" }, left, right);
+}
+
+/** The smaller of two numbers, broadcast. */
+export function minimum(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
+  return choice(graph, { name, operator: "Min" }, left, right);
+}
+
+function choice(graph: GraphBuilder, node: NodeLabel, left: Value, right: Value): Value {
   checkElementType(node, right, left.elementType);
   const shape = broadcast(node, left, right);
   return addStandardNode(graph, node, [left, right], { elementType: left.elementType, shape });

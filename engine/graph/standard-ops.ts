@@ -288,6 +288,15 @@ export function sine(graph: GraphBuilder, name: string, input: Value): Value {
   return addStandardNode(graph, { name, operator: "Sin" }, [input], input);
 }
 
+/** Means along an axis, which is left out of the result. */
+export function meanOfAxis(graph: GraphBuilder, name: string, input: Value, axis: number): Value {
+  const node = { name, operator: "ReduceMean" };
+  checkElementType(node, input, ...floats);
+  const axes = graph.constant(`int64.${axis}`, "int64", [1], [axis]);
+  const shape = input.shape.toSpliced(axis, 1);
+  return addStandardNode(graph, node, [input, axes], { elementType: input.elementType, shape }, { keepdims: int(0) });
+}
+
 /** Largest value along the last axis, which keeps size 1. */
 export function reduceMaxLast(graph: GraphBuilder, name: string, input: Value): Value {
   const node = { name, operator: "ReduceMax" };

@@ -8,6 +8,8 @@ import { goldensFolder } from "../support/goldens.ts";
 const wide = { hidden_size: 256, intermediate_size: 512, num_attention_heads: 4, vocab_size: 512 } as const;
 const grouped = { ...wide, head_dim: 64, num_key_value_heads: 2 } as const;
 
+const gemma4 = { ...grouped, vocab_size_per_layer_input: 512 } as const;
+
 export interface CudaFamily {
   /** Of a folder of goldens, whose configuration it is but for the sizes: those are smaller than the kernels' tiles. */
   readonly name: string;
@@ -57,6 +59,9 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/gemma3-text/v4", sizes: grouped, dtypes: ["bfloat16"] },
   // The tokens of an image see each other, which paged attention does not compute.
   { name: "../hub/gemma3/v4", sizes: grouped, dtypes: ["bfloat16"], layouts: [slots] },
+  { name: "../hub/gemma4-text/v4", sizes: gemma4, dtypes: ["bfloat16"] },
+  { name: "../hub/gemma4/v4", sizes: gemma4, dtypes: ["bfloat16"] },
+  { name: "../hub/gemma4-31b/v4", sizes: gemma4, dtypes: ["bfloat16"], layouts: [slots] },
 ];
 
 /** The content of config.json. */

@@ -1,7 +1,11 @@
-/** Gemma 4 without mixture of experts: the text models. */
+/** Gemma 4 without mixture of experts: the text models, and those with pictures. */
+import { decoderNames } from "../llava/definition.ts";
 import type { ConfiguredModel, DecoderDimensions, ModelDefinition } from "../model-definition.ts";
+import { parseGemma4Config } from "./config.ts";
 import { buildGemma4Decoder, numOwners } from "./decoder-graph.ts";
+import { gemma4Inputs } from "./processor.ts";
 import { parseGemma4TextConfig, type Gemma4TextConfig } from "./text-config.ts";
+import { gemma4VisionEncoder } from "./vision-encoder.ts";
 
 export const gemma4TextDefinition: ModelDefinition = {
   architecture: "Gemma4ForCausalLM",
@@ -16,6 +20,25 @@ export const gemma4TextDefinition: ModelDefinition = {
       buildDecoder(context, maxModelLen) {
         const names = { prefix: "model.", headName: "lm_head" };
         buildGemma4Decoder(context, { config, ...names, acceptsImages: false, mediaTokenIds: [], maxModelLen });
+      },
+    };
+  },
+};
+
+export const gemma4Definition: ModelDefinition = {
+  architecture: "Gemma4ForConditionalGeneration",
+  images: gemma4Inputs,
+  configure(json): ConfiguredModel {
+    const config = parseGemma4Config(json);
+    const { text, imageTokenId, mediaTokenIds } = config;
+    return {
+      decoder: { ...dimensionsOf(text), keepsImagesWhole: text.seesWholeImages },
+      maxPositionEmbeddings: text.maxPositionEmbeddings,
+      imageTokenId,
+      visionEncoder: gemma4VisionEncoder(config),
+      buildDecoder(context, maxModelLen) {
+        const names = decoderNames(context.weights);
+        buildGemma4Decoder(context, { config: text, ...names, acceptsImages: true, mediaTokenIds, maxModelLen });
       },
     };
   },

@@ -23,6 +23,12 @@ export function readDecoderInterface(
       `${decoder.name}: an export with recurrent layers is not supported; use the checkpoint's safetensors files.`,
     );
   }
+  if (dimensions.kvHeads !== undefined) {
+    throw new EngineError(
+      "unsupported_model",
+      `${decoder.name}: an export whose layers have different heads is not supported; use the checkpoint's safetensors files.`,
+    );
+  }
   requireLayers(decoder, numLayers);
   const past = pastNames(numLayers, "past_key_values");
   const inputsName = embedTokens === null ? "input_ids" : "inputs_embeds";

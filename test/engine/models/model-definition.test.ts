@@ -126,6 +126,18 @@ const checkpoints: readonly {
     ],
     isTaken: ({ width, height }) => Math.max(width, height) <= 200 * Math.min(width, height),
   },
+  {
+    name: "gemma4",
+    isOfHub: true,
+    // Squares of 12, at most 70 of them: pictures with a single row, with exactly all squares, and larger than them.
+    sizes: [
+      { width: 71, height: 1 },
+      { width: 1, height: 71 },
+      { width: 120, height: 84 },
+      { width: 121, height: 84 },
+      { width: 240, height: 168 },
+    ],
+  },
 ];
 
 for (const { name, isOfHub = false, sizes, isTaken } of checkpoints) {

@@ -1,0 +1,72 @@
+/** Gemma 4's pictures in prompts: as many tokens as a picture of this shape has squares, between two markers. */
+import { moduleUrl } from "../../module-url.ts";
+import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
+import type { MultiModalInputs, ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
+import { pictureFields } from "../../multimodal/picture-fields.ts";
+import type { ImageSize } from "../../multimodal/processing-info.ts";
+import { scalingOptions } from "../../multimodal/processor-options.ts";
+import { selectTokenIds } from "../../multimodal/prompt-update.ts";
+import type { ProcessorContext } from "../model-definition.ts";
+import { requiredToken } from "../required-token.ts";
+import { gemma4Grid, largestImageSize, parseGemma4ImageOptions, type Gemma4ImageOptions } from "./image-options.ts";
+
+const startOfImage = "<|image>";
+const endOfImage = "<image|>";
+
+/** Equals Hugging Face's Gemma4Processor for images; videos and audio are not supported. */
+export const gemma4Inputs: MultiModalInputs<ProcessorContext> = {
+  pixelProgram: moduleUrl("./pixel-program", import.meta.url),
+  createProcessingInfo(context) {
+    const options = parseGemma4ImageOptions(encoderOptions(context));
+    return {
+      supportedLimits: { image: null },
+      // An embedding and both markers.
+      minTokensPerItem: 3,
+      maxTokensPerItem: options.max_soft_tokens,
+      imageSizeWithMostFeatures: largestImageSize(options),
+      numImageTokens: (size) => numSquares(size, options),
+    };
+  },
+  createDummyInputs(info, { imageToken }) {
+    return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
+  },
+  createProcessor(_, context) {
+    const { imageToken, imageTokenId, pixels, tokenId } = context;
+    const start = requiredToken(tokenId, startOfImage);
+    const end = requiredToken(tokenId, endOfImage);
+    return {
+      imagePlaceholder: imageToken,
+      imagePlaceholderTokenIds: [imageTokenId],
+      options: encoderOptions(context),
+      requestOptions: new Set(["max_soft_tokens", "resample", ...scalingOptions]),
+      checkOptions: parseGemma4ImageOptions,
+      numImageTokens: (size, changed) => numSquares(size, parseGemma4ImageOptions(changed)),
+      ...pictureFields(pixels, ["pixel_values", "image_grid_thw"]),
+      promptUpdates(items, changed) {
+        const options = parseGemma4ImageOptions(changed);
+        return [
+          {
+            mode: "replacement",
+            target: [imageTokenId],
+            content(itemIndex) {
+              const item = items[itemIndex]!;
+              const length = item.kind === "embeddings" ? item.numEmbeddings : numSquares(item.imageSize, options);
+              const features = Array.from({ length }, () => imageTokenId);
+              return { full: [start, ...features, end], isEmbed: selectTokenIds(imageTokenId) };
+            },
+          },
+        ];
+      },
+    };
+  },
+};
+
+function numSquares(size: ImageSize, options: Gemma4ImageOptions): number {
+  const { rows, columns } = gemma4Grid(size, options);
+  return rows * columns;
+}
+
+/** The checkpoint's options with the encoder's sizes. */
+function encoderOptions({ preprocessorConfig, visionEncoder }: ProcessorContext): ProcessorOptions {
+  return { ...preprocessorConfig, ...visionEncoder.imageOptions };
+}
