@@ -108,6 +108,11 @@ export interface EngineConfig {
   readonly blockSize?: number | null;
   /** Number of blocks of a paged KV cache, instead of the number that fits into memory. */
   readonly numBlocks?: number | null;
+  /**
+   * Limit of the memory for keys and values in bytes. Null or left out: what the weights and a tenth of the memory leave;
+   * on a GPU, what `gpuMemoryUtilization` leaves.
+   */
+  readonly kvCacheMemoryBytes?: number | null;
   /** Run steps over a paged KV cache as they are, without padded shapes and captured CUDA graphs. Default false. */
   readonly enforceEager?: boolean;
   /** The share of a GPU's memory that weights, runs and the KV cache may take together. Default 0.9. */

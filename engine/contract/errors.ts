@@ -50,6 +50,7 @@ export type LoadingSetting =
   | "chatTemplate"
   | "promptDtype"
   | "kvCacheDtype"
+  | "kvCacheMemoryBytes"
   | "maxModelLen"
   | "maxNumBatchedTokens";
 

@@ -60,6 +60,7 @@ export async function createEngineCore(
       kvManager,
       encoderCache,
       keepsImagesWhole: graph.keepsImagesWhole,
+      widensPrompts: graph.widensPrompts,
       enoughPromptTokens: decoder.runsPromptsApart ? PROMPT_TOKENS_OF_STEP : undefined,
     });
     const runner = new ModelRunner({

@@ -12,6 +12,8 @@ import type { KvManager } from "../kv/kv-manager.ts";
 import { KvSlots } from "../kv/kv-slots.ts";
 import { kvRoomBytes, requireRoomForWeights } from "../kv/memory-plan.ts";
 import { planBlocks } from "../kv/plan-blocks.ts";
+import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
+import { SlotBlocks } from "../kv/slot-blocks.ts";
 import { SlotKvManager } from "../kv/slot-kv-manager.ts";
 import { StateSnapshots } from "../kv/state-snapshots.ts";
 import type { BuiltModel, DecoderGraph } from "../models/built-model.ts";
@@ -46,14 +48,19 @@ export function loadDecoder(options: DecoderOptions): LoadedDecoder {
     requireSoundPrompts(config, Math.min(config.maxNumBatchedTokens, maxModelLen));
   }
   const sessionOptions = decoderSessionOptions(config, model);
-  const kvSlots = new KvSlots(config.maxNumSequences, maxModelLen);
-  const snapshots = graph.recurrent === undefined ? null : new StateSnapshots(config.maxNumSequences);
+  const { maxNumSequences } = config;
+  const plan = graph.form === "export" ? null : planSlotBlocksOf(config, graph, maxModelLen);
+  // With fewer slots than sequences, the cache says what would fit.
+  const slotBlocks = plan?.numSlots === maxNumSequences ? plan : null;
+  const kvSlots = new KvSlots(maxNumSequences, maxModelLen);
+  const snapshots = graph.recurrent === undefined ? null : new StateSnapshots(maxNumSequences);
   const decoder =
     graph.form === "export"
       ? new ExportedDecoder(graph, sessionOptions, kvSlots)
-      : new InPlaceDecoder(graph, sessionOptions, kvSlots, snapshots);
+      : new InPlaceDecoder(graph, sessionOptions, kvSlots, snapshots, slotBlocks);
   const { canTransfer } = decoder;
-  return { decoder, kvManager: new SlotKvManager(kvSlots, { ...config, canTransfer, snapshots }) };
+  const blocks = slotBlocks === null ? null : new SlotBlocks(kvSlots, slotBlocks, snapshots);
+  return { decoder, kvManager: new SlotKvManager(kvSlots, { ...config, canTransfer, snapshots }, blocks) };
 }
 
 /** Null for a text model. Throws EngineError `runtime_failed` if the graph does not load. */
@@ -110,13 +117,13 @@ function freeCudaBytes(deviceId: number): number {
  * run makes ONNX Runtime take the memory that later runs reuse.
  */
 function roomForBlocks(session: Session, graph: DecoderGraph, config: EngineConfig, runLargest: () => void): number {
+  const { kvCacheMemoryBytes: maxKvBytes } = config;
   if (session.device === "cpu") {
-    return kvRoomBytes({ weightBytes: graph.weightBytes, machineBytes: machineMemoryBytes() });
+    return kvRoomBytes({ weightBytes: graph.weightBytes, machineBytes: machineMemoryBytes(), maxKvBytes });
   }
   invariant(session.device === "cuda", `no paged KV cache on ${session.device}`);
   runLargest();
   const { totalBytes, freeBytes } = cudaMemoryBytes(config.deviceId);
-  return (
-    totalBytes * (config.gpuMemoryUtilization ?? defaultEngineLimits.gpuMemoryUtilization) - (totalBytes - freeBytes)
-  );
+  const share = config.gpuMemoryUtilization ?? defaultEngineLimits.gpuMemoryUtilization;
+  return Math.min(totalBytes * share - (totalBytes - freeBytes), maxKvBytes ?? Infinity);
 }

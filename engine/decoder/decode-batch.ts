@@ -25,8 +25,8 @@ export class DecodeBatch implements Disposable {
   readonly #positions: BigInt64Array | null;
   /** [numSlots]: 1 for slots that decode; null without recurrent layers. */
   readonly #updatesState: Uint8Array | null;
-  /** The rows that are bound. */
-  #logits: Float32Array = new Float32Array(0);
+  /** The rows that are bound; null before the first run. */
+  #logits: Float32Array | null = null;
 
   /** Takes ownership of `run`, which is bound to the slots of the range. */
   constructor(run: DecoderBinding, graph: DecoderGraph, { firstSlot, numSlots }: SlotRange) {
@@ -53,8 +53,8 @@ export class DecodeBatch implements Disposable {
   }
 
   /**
-   * Computes one token of each span; all belong to this range. `logits` [spans.length, vocabSize] receives the
-   * predictions in the order of the spans. Every slot of the range writes a token at the position after its kept tokens; slots
+   * Computes one output token of each span; all belong to this range. `logits` [number of wanted rows, vocabSize] receives
+   * the predictions in the order of the spans. Those that want none, because their next token is known, come last. Every slot of the range writes a token at the position after its kept tokens; slots
    * that do not decode write there as well, and those values are never read. Their recurrent states stay as they are.
    */
   decode(spans: readonly TokenSpan[], kvSlots: KvSlots, logits: Float32Array): void {
@@ -67,16 +67,17 @@ export class DecodeBatch implements Disposable {
     }
     this.#totalLength[0] = longest + 1;
     this.#updatesState?.fill(0);
-    for (let row = 0; row < spans.length; row++) {
-      const { sequence } = spans[row]!;
+    let numRows = 0;
+    for (let position = 0; position < spans.length; position++) {
+      const { sequence, firstToken, numLogits } = spans[position]!;
       const { kvSlot, outputTokenIds } = sequence;
       const index = kvSlot! - this.#firstSlot;
-      this.#inputIds[index] = BigInt(outputTokenIds[outputTokenIds.length - 1]!);
-      this.#logitRows[row] = BigInt(index);
+      this.#inputIds[index] = BigInt(outputTokenIds[firstToken - sequence.numPromptTokens]!);
+      if (numLogits === 1) this.#logitRows[numRows++] = BigInt(index);
       if (this.#updatesState !== null) this.#updatesState[index] = 1;
       if (this.#positions !== null) this.#setPosition(this.#positions, index, sequence, kvSlots);
     }
-    this.#bindRows(spans.length, logits);
+    this.#bindRows(numRows, logits);
     this.#run.run();
     for (const {
       sequence: { kvSlot },
@@ -90,7 +91,7 @@ export class DecodeBatch implements Disposable {
 
   /** The rows are usually those of the step before and already bound. */
   #bindRows(numRows: number, logits: Float32Array): void {
-    if (logits.byteOffset === this.#logits.byteOffset && logits.length === this.#logits.length) return;
+    if (logits.byteOffset === this.#logits?.byteOffset && logits.length === this.#logits.length) return;
     this.#run.setInput("logit_rows", Tensor.fromTypedArray("int64", this.#logitRows.subarray(0, numRows), [numRows]));
     this.#run.setOutput("logits", Tensor.fromTypedArray("float32", logits, [numRows, this.#vocabSize]));
     this.#logits = logits;

@@ -51,6 +51,7 @@ export class ExportedDecoder implements Decoder {
 
   transfer(transfer: SlotTransfer): void {
     invariant(transfer.kind !== "state", "states are moved in a decoder without recurrent layers");
+    invariant(transfer.kind !== "release", "pages are given back that other slots do not need");
     this.#pastSlots.transfer(transfer);
     if (transfer.kind === "copy") this.#kvSlots.setNumKeptTokens(transfer.toSlot, transfer.numTokens);
   }

@@ -6,6 +6,7 @@ import { invariant } from "../contract/errors.ts";
 import { createKvCache } from "../kv/kv-cache.ts";
 import type { KvCache } from "../kv/kv-cache.ts";
 import type { KvSlots } from "../kv/kv-slots.ts";
+import type { SlotBlockPlan } from "../kv/plan-slot-blocks.ts";
 import type { SlotRange } from "../kv/slot-ranges.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import { StateCache } from "../kv/state-cache.ts";
@@ -40,14 +41,21 @@ export class InPlaceDecoder implements Decoder {
 
   /**
    * @param snapshots Null without recurrent layers.
+   * @param blocks Of slots that share memory; null if there is memory for all of them.
    * @throws EngineError `runtime_failed` if a graph does not load, `invalid_configuration` if the KV cache does not fit.
    */
-  constructor(graph: DecoderGraph, sessionOptions: SessionOptions, kvSlots: KvSlots, snapshots: StateSnapshots | null) {
+  constructor(
+    graph: DecoderGraph,
+    sessionOptions: SessionOptions,
+    kvSlots: KvSlots,
+    snapshots: StateSnapshots | null,
+    blocks: SlotBlockPlan | null = null,
+  ) {
     this.#graph = graph;
     this.#kvSlots = kvSlots;
     using loaded = new DisposableStack();
     this.#session = loaded.use(Session.load(graph.path, sessionOptions));
-    this.#kvCache = loaded.use(createKvCache(this.#session, graph, kvSlots));
+    this.#kvCache = loaded.use(createKvCache(this.#session, graph, kvSlots, blocks));
     const { recurrent } = graph;
     this.#states =
       recurrent === undefined || snapshots === null
@@ -69,6 +77,10 @@ export class InPlaceDecoder implements Decoder {
       invariant(this.#states !== null, "states are moved in a decoder without recurrent layers");
       return this.#states.cache.copy(transfer.fromRow, transfer.toRow);
     }
+    if (transfer.kind === "release") {
+      invariant(this.#kvCache.release !== null, "pages are given back that other slots do not need");
+      return this.#kvCache.release(transfer.slot, transfer.firstBlock);
+    }
     invariant(this.#kvCache.transfer !== null, "KV is moved on a device that cannot");
     this.#kvCache.transfer(transfer);
     if (transfer.kind === "swap") this.#states?.cache.swap(...transfer.slots);
@@ -76,12 +88,14 @@ export class InPlaceDecoder implements Decoder {
   }
 
   planRuns(decodes: readonly Sequence[], chunks: readonly PrefillChunk[]): readonly DecoderRun[] {
-    return planSlotRuns(decodes, chunks, (slots, hasPrompts) => this.#kvCache.planRanges(slots, hasPrompts));
+    return planSlotRuns(decodes, chunks, (slots, hasPrompts) => this.#kvCache.planRanges(slots, hasPrompts), true);
   }
 
   compute(spans: readonly TokenSpan[], { rows }: LogitsTarget): void {
     const span = spans[0]!;
-    if (span.sequence.isPrefilling) return this.#prefill(span, rows);
+    const isOutput = span.firstToken >= span.sequence.numPromptTokens;
+    const isNewestToken = isOutput && span.endToken === span.firstToken + 1;
+    if (!isNewestToken) return this.#prefill(span, rows);
     const slots = spans.map(({ sequence }) => sequence.kvSlot!);
     const range = this.#kvCache.rangeOf(Math.min(...slots), Math.max(...slots));
     this.#kvCache.prepare(range, span);

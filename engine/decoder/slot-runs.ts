@@ -1,20 +1,38 @@
 /** Divides the work of a step into runs of the slot layout: ranges of slots that decode, and prompts one by one. */
 import type { SlotRange } from "../kv/slot-ranges.ts";
+import { isReplayedToken } from "../scheduler/scheduler-output.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import type { DecoderRun } from "./decoder.ts";
 
-/** See `Decoder.planRuns`. `planRanges` covers slots in ascending order. */
+/**
+ * See `Decoder.planRuns`. `planRanges` covers slots in ascending order.
+ *
+ * @param joinsReplays Whether replayed tokens of several sequences are computed together. Default false.
+ */
 export function planSlotRuns(
   decodes: readonly Sequence[],
   chunks: readonly PrefillChunk[],
   planRanges: (slots: readonly number[], hasPrompts: boolean) => SlotRange[],
+  joinsReplays = false,
 ): DecoderRun[] {
-  const slots = decodes.map(({ kvSlot }) => kvSlot!).sort((left, right) => left - right);
-  const ranges = planRanges(slots, chunks.length > 0);
+  const replays = joinsReplays ? chunks.filter(isReplayedToken) : [];
+  const prompts = chunks.filter((chunk) => !replays.includes(chunk));
+  const rangesOf = (sequences: readonly Sequence[]): SlotRange[] => {
+    const slots = sequences.map(({ kvSlot }) => kvSlot!).sort((left, right) => left - right);
+    return planRanges(slots, chunks.length > 0);
+  };
+  const replayRanges = replays.length === 0 ? [] : rangesOf(replays.map(({ sequence }) => sequence));
   return [
-    ...ranges.map((range) => ({ decodes: decodes.filter(({ kvSlot }) => contains(range, kvSlot!)), chunks: [] })),
-    ...chunks.map((chunk) => ({ decodes: [], chunks: [chunk] })),
+    ...rangesOf(decodes).map((range) => ({
+      decodes: decodes.filter(({ kvSlot }) => contains(range, kvSlot!)),
+      chunks: [],
+    })),
+    ...replayRanges.map((range) => ({
+      decodes: [],
+      chunks: replays.filter(({ sequence }) => contains(range, sequence.kvSlot!)),
+    })),
+    ...prompts.map((chunk) => ({ decodes: [], chunks: [chunk] })),
   ];
 }
 

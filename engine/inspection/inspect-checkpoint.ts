@@ -5,9 +5,10 @@ import type { EngineDependencies } from "../contract/engine.ts";
 import { createDataUrlImageSource } from "../images/data-url-image-source.ts";
 import { loadImageInputs } from "../input/multimodal-inputs.ts";
 import type { KvCapacity } from "../kv/kv-manager.ts";
-import { keepsKvOnHost, kvRoomBytes, numSequencesThatFit, planKvCache, planMemory } from "../kv/memory-plan.ts";
+import { kvMemoryOf, kvRoomBytes, numSequencesThatFit, planKvCache, planMemory } from "../kv/memory-plan.ts";
 import type { MemoryPlan, KvShape } from "../kv/memory-plan.ts";
 import { blockCapacity, planBlocks } from "../kv/plan-blocks.ts";
+import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
 import { openModel } from "../loading/open-model.ts";
 import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
@@ -118,17 +119,23 @@ export async function inspectCheckpoint(
     kvLayout?.kind === "paged"
       ? planBlocksOf(config, decoder, kvLayout.blockSize, { maxModelLen, weightBytes, machineBytes })
       : null;
-  const isLimitedByHost = blocks === null && keepsKvOnHost(config.device, decoder);
-  const maxNumSequences = isLimitedByHost
-    ? Math.max(
-        1,
-        numSequencesThatFit(
-          decoder,
-          { maxNumSequences: config.maxNumSequences, maxLen: maxModelLen },
-          { weightBytes, machineBytes },
-        ),
-      )
-    : config.maxNumSequences;
+  const slotBlocks = blocks === null ? planSlotBlocksOf(config, { ...decoder, weightBytes }, maxModelLen) : null;
+  const maxNumSequences =
+    slotBlocks?.numSlots ??
+    (blocks === null
+      ? Math.max(
+          1,
+          numSequencesThatFit(
+            decoder,
+            { maxNumSequences: config.maxNumSequences, maxLen: maxModelLen },
+            kvMemoryOf(config.device, decoder, {
+              weightBytes,
+              machineBytes,
+              maxKvBytes: config.kvCacheMemoryBytes,
+            }),
+          ),
+        )
+      : config.maxNumSequences);
   const worstImage =
     imageInputs === null
       ? null
@@ -149,6 +156,7 @@ export async function inspectCheckpoint(
       maxNumBatchedTokens,
       maxModelLen,
       blocks,
+      slotBlocks,
       maxEmbeddingsPerImage: worstImage?.maxEmbeddings ?? 0,
       expectedEmbeddingsPerImage: worstImage?.numEmbeddings ?? 0,
       imageBytesPerSequence: worstImage === null ? 0 : worstImage.numBytes * worstImage.numFitting,
@@ -169,7 +177,7 @@ function typeOf({ dtype, device }: VisionPart): VisionPart {
  * too little, these are the blocks of one sequence.
  */
 function planBlocksOf(
-  { device, maxNumSequences, numBlocks }: EngineConfig,
+  { device, maxNumSequences, numBlocks, kvCacheMemoryBytes: maxKvBytes }: EngineConfig,
   decoder: KvShape,
   blockSize: number,
   {
@@ -179,7 +187,7 @@ function planBlocksOf(
   }: { readonly maxModelLen: number; readonly weightBytes: number; readonly machineBytes: number },
 ): KvCapacity {
   const fewest = Math.ceil(maxModelLen / blockSize) + 1;
-  const roomBytes = device === "cpu" ? kvRoomBytes({ weightBytes, machineBytes }) : 0;
+  const roomBytes = device === "cpu" ? kvRoomBytes({ weightBytes, machineBytes, maxKvBytes }) : 0;
   const plan = { blockSize, maxNumSequences, maxLen: maxModelLen, roomBytes, takesAllRoom: false };
   const { reservedBytes } = planKvCache(
     decoder,

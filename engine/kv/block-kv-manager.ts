@@ -7,6 +7,7 @@ import type { Sequence } from "../scheduler/sequence.ts";
 import { BlockHashes } from "./block-hashes.ts";
 import { BlockPool } from "./block-pool.ts";
 import type { KvCapacity, KvManager, KvPlacement } from "./kv-manager.ts";
+import type { SlotTransfer } from "./slot-transfer.ts";
 import { StatePairs } from "./state-rows.ts";
 
 export interface BlockKvOptions {
@@ -86,8 +87,9 @@ export class BlockKvManager implements KvManager {
     return numHeld + this.#pool.numFree * blockSize;
   }
 
-  reserve({ blockTable }: Sequence, endToken: number): void {
+  reserve({ blockTable }: Sequence, endToken: number): readonly SlotTransfer[] {
     while (blockTable.length * this.capacity.blockSize < endToken) blockTable.push(this.#pool.allocate());
+    return [];
   }
 
   keepComputed(sequence: Sequence): void {

@@ -34,6 +34,7 @@ interface WindowContents {
 
 /** Mutable. */
 export class GroupedKvCache implements KvCache {
+  readonly release = null;
   readonly maxSlotsPerRun: number;
   readonly byteLength: number;
   readonly #numSlots: number;

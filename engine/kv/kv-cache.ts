@@ -1,14 +1,16 @@
 /** The memory of the KV slots, and views of it that the decoder's past and present are bound to. */
-import { EngineError } from "../contract/errors.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
 import { kvWidths } from "../models/kv-heads.ts";
 import { bytesPerElement, numElements } from "../runtime/element-type.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
+import { allocatePages, releasePages } from "../runtime/page-memory.ts";
 import type { Session } from "../runtime/session.ts";
 import type { Tensor } from "../runtime/tensor.ts";
 import { GroupedKvCache, planGroupSize } from "./grouped-kv-cache.ts";
 import { allocateLayers, disposeAll, largestSlot, slotShape, splitLayers, totalBytes } from "./kv-tensors.ts";
 import { planKvCache, requireRoomForKv } from "./memory-plan.ts";
 import type { KvShape } from "./memory-plan.ts";
+import type { SlotBlockPlan } from "./plan-slot-blocks.ts";
 import { coverSlots } from "./slot-ranges.ts";
 import type { SlotRange } from "./slot-ranges.ts";
 import type { KvTransfer } from "./slot-transfer.ts";
@@ -44,6 +46,8 @@ export interface KvCache extends Disposable {
   view(firstSlot: number, numSlots: number): KvView;
   /** Null where memory is not reached in parts. */
   readonly transfer: ((transfer: KvTransfer) => void) | null;
+  /** Gives the memory of a slot's blocks from `firstBlock` on back to the system. Null where slots do not share memory. */
+  readonly release: ((slot: number, firstBlock: number) => void) | null;
 }
 
 export interface KvCacheShape {
@@ -54,13 +58,26 @@ export interface KvCacheShape {
 /** The part of a session that allocates the cache. */
 export type KvSession = Pick<Session, "allocateTensor" | "deviceMemory">;
 
-/** Throws EngineError `invalid_configuration` when the machine lacks the memory, or it cannot be reserved. */
-export function createKvCache(session: KvSession, decoder: KvShape, shape: KvCacheShape): KvCache {
+/**
+ * Throws EngineError `invalid_configuration` when the machine lacks the memory, or it cannot be reserved.
+ *
+ * @param blocks Of slots that share the host's memory. Default: there must be memory for all slots.
+ */
+export function createKvCache(
+  session: KvSession,
+  decoder: KvShape,
+  shape: KvCacheShape,
+  blocks: SlotBlockPlan | null = null,
+): KvCache {
   const { numSlots, maxLen } = shape;
   const { deviceMemory } = session;
-  if (deviceMemory === null) requireRoomForKv(planKvCache(decoder, shape), shape, machineMemoryBytes());
+  invariant(blocks === null || deviceMemory === null, "slots of a device share no memory");
+  const mustFit = deviceMemory === null && blocks === null;
+  if (mustFit) requireRoomForKv(planKvCache(decoder, shape), shape, machineMemoryBytes());
   try {
-    if (deviceMemory === null) return new HostKvCache(session, decoder, shape);
+    if (blocks !== null) return new SharedHostKvCache(decoder, blocks);
+    if (deviceMemory === null)
+      return new HostKvCache(allocateLayers(session, decoder, (layer) => slotShape(layer, numSlots, maxLen)));
     return deviceMemory.hasViews
       ? new DeviceKvCache(session, decoder, shape)
       : createBufferKvCache(session, decoder, shape);
@@ -84,13 +101,15 @@ function createBufferKvCache(session: KvSession, decoder: KvShape, shape: KvCach
 abstract class ContiguousKvCache implements KvCache {
   abstract readonly maxSlotsPerRun: number;
   abstract readonly transfer: KvCache["transfer"];
+  readonly release: KvCache["release"] = null;
   readonly byteLength: number;
   /** Keys, then values, by layer: [numSlots, numKvHeads, maxLen, headDim]. */
   protected readonly tensors: readonly Tensor[];
 
-  constructor(session: KvSession, decoder: KvShape, { numSlots, maxLen }: KvCacheShape) {
-    this.tensors = allocateLayers(session, decoder, (layer) => slotShape(layer, numSlots, maxLen));
-    this.byteLength = totalBytes(this.tensors);
+  /** Takes ownership of the tensors. */
+  constructor(tensors: readonly Tensor[]) {
+    this.tensors = tensors;
+    this.byteLength = totalBytes(tensors);
   }
 
   planRanges(slots: readonly number[]): SlotRange[] {
@@ -119,9 +138,9 @@ abstract class ContiguousKvCache implements KvCache {
 class HostKvCache extends ContiguousKvCache {
   readonly maxSlotsPerRun: number;
 
-  constructor(session: KvSession, decoder: KvShape, shape: KvCacheShape) {
-    super(session, decoder, shape);
-    this.maxSlotsPerRun = shape.numSlots;
+  constructor(tensors: readonly Tensor[]) {
+    super(tensors);
+    this.maxSlotsPerRun = tensors[0]?.shape[0] ?? 1;
   }
 
   /** A token has far fewer bytes here than the weights that computing it reads. */
@@ -145,6 +164,28 @@ class HostKvCache extends ContiguousKvCache {
   };
 }
 
+/** Slots that share the memory of the host: only blocks that hold tokens have pages. See `SlotBlocks`. */
+class SharedHostKvCache extends HostKvCache {
+  override readonly release: (slot: number, firstBlock: number) => void;
+
+  constructor(decoder: KvShape, { numSlots, slotLength, headBytes, pageBytes }: SlotBlockPlan) {
+    super(
+      allocateLayers({ allocateTensor: allocatePages }, decoder, (layer) => slotShape(layer, numSlots, slotLength)),
+    );
+    const rowBytes = slotLength * headBytes;
+    this.release = (slot, firstBlock) => {
+      const firstByte = firstBlock * pageBytes;
+      for (const tensor of this.tensors) {
+        const numKvHeads = tensor.shape[1]!;
+        for (let head = 0; head < numKvHeads; head++) {
+          const row = (slot * numKvHeads + head) * rowBytes;
+          releasePages(tensor, row + firstByte, rowBytes - firstByte);
+        }
+      }
+    };
+  }
+}
+
 /** On a device whose tensors may lie within others. */
 class DeviceKvCache extends ContiguousKvCache {
   readonly maxSlotsPerRun: number;
@@ -153,7 +194,7 @@ class DeviceKvCache extends ContiguousKvCache {
 
   constructor(session: KvSession, decoder: KvShape, { numSlots, maxLen }: KvCacheShape) {
     const alignedLen = alignedSlotLength(decoder, maxLen);
-    super(session, decoder, { numSlots, maxLen: alignedLen });
+    super(allocateLayers(session, decoder, (layer) => slotShape(layer, numSlots, alignedLen)));
     const slotElements = largestSlot(decoder, alignedLen);
     this.maxSlotsPerRun = Math.max(1, Math.min(numSlots, Math.floor(MAX_RUN_ELEMENTS / slotElements)));
   }
@@ -163,6 +204,7 @@ class DeviceKvCache extends ContiguousKvCache {
 class SeparateKvCache implements KvCache {
   readonly maxSlotsPerRun = 1;
   readonly transfer = null;
+  readonly release = null;
   readonly byteLength: number;
   /** By slot: keys, then values, by layer: [1, numKvHeads, maxLen, headDim]. */
   readonly #slots: readonly (readonly Tensor[])[];

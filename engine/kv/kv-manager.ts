@@ -33,8 +33,11 @@ export interface KvManager {
   tryPlace(sequence: Sequence): KvPlacement | null;
   /** The number of tokens, after those it has computed, for which the sequence has room or can be given room. */
   numTokensWithRoom(sequence: Sequence): number;
-  /** Gives the sequence room for its tokens before `endToken`. At most `numTokensWithRoom` of them may be new. */
-  reserve(sequence: Sequence, endToken: number): void;
+  /**
+   * Gives the sequence room for its tokens before `endToken`. At most `numTokensWithRoom` of them may be new. Returns the
+   * transfers to perform before they are computed.
+   */
+  reserve(sequence: Sequence, endToken: number): readonly SlotTransfer[];
   /** Makes the keys and values of `numComputedTokens` tokens reusable. Call it after each successful run. */
   keepComputed(sequence: Sequence): void;
   /**

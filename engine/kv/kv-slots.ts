@@ -99,6 +99,18 @@ export class KvSlots {
     this.#freedAt[slot] = ++this.#numFreed;
   }
 
+  /** The slots that are not taken, those that were freed first in front. */
+  freeSlots(): number[] {
+    const slots = Array.from({ length: this.numSlots }, (_, slot) => slot).filter((slot) => !this.isTaken(slot));
+    return slots.sort((left, right) => this.#freedAt[left]! - this.#freedAt[right]!);
+  }
+
+  /** Keeps only the first `numTokens` of the tokens of a free slot. */
+  forget(slot: number, numTokens: number): void {
+    invariant(!this.isTaken(slot), `tokens of KV slot ${slot} are evicted while it is taken`);
+    this.#numKeptTokens[slot] = Math.min(numTokens, this.#numKeptTokens[slot]!);
+  }
+
   numKeptTokens(slot: number): number {
     return this.#numKeptTokens[slot]!;
   }

@@ -28,7 +28,7 @@ export interface KvCachePlan {
   readonly bytesPerSequence: number;
   /** For all sequences. On the host, only touched pages are committed. */
   readonly reservedBytes: number;
-  /** Capacity of a paged cache; null for slots. */
+  /** Capacity of a paged cache, and of slots that share memory; null for slots that have all of it. */
   readonly blocks: KvCapacity | null;
 }
 
@@ -114,6 +114,8 @@ export interface MemorySettings {
   readonly maxModelLen: number;
   /** Capacity of a paged KV cache; null or omitted for slots. */
   readonly blocks?: KvCapacity | null;
+  /** Slots that share memory; null or omitted for a paged cache, and for slots that have memory at full length. */
+  readonly slotBlocks?: { readonly capacity: KvCapacity; readonly totalBytes: number } | null;
   /** 0 for a text model. */
   readonly maxEmbeddingsPerImage: number;
   /** For the largest expected image, if that has fewer. */
@@ -129,7 +131,10 @@ export function planMemory(
   settings: MemorySettings,
 ): MemoryPlan {
   const { maxNumSequences, maxNumBatchedTokens, maxModelLen, maxEmbeddingsPerImage } = settings;
-  const kvCache = planKvCache(decoder, { numSlots: maxNumSequences, maxLen: maxModelLen }, settings.blocks);
+  const { blocks, slotBlocks } = settings;
+  const planned = planKvCache(decoder, { numSlots: maxNumSequences, maxLen: maxModelLen }, blocks);
+  const shared = slotBlocks && { reservedBytes: slotBlocks.totalBytes, blocks: slotBlocks.capacity };
+  const kvCache = { ...planned, ...shared };
   const encoderCache = planEncoderCache(decoder.imageWidth, maxEmbeddingsPerImage);
   const chunkLength = Math.min(maxNumBatchedTokens, maxModelLen);
   const step = {
@@ -174,11 +179,18 @@ const SHARE_OF_REST = 0.1;
 export interface HostMemory {
   readonly weightBytes: number;
   readonly machineBytes: number;
+  /** Limit of the settings for keys and values; null or left out: none. */
+  readonly maxKvBytes?: number | null | undefined;
+}
+
+/** A device's memory is unknown before its first use, so that only the limit of the settings counts there. */
+export function kvMemoryOf(device: DeviceName, decoder: KvShape, memory: HostMemory): HostMemory {
+  return keepsKvOnHost(device, decoder) ? memory : { ...memory, weightBytes: 0, machineBytes: Infinity };
 }
 
 /** Memory left for keys and values on the host, in bytes. */
-export function kvRoomBytes({ weightBytes, machineBytes }: HostMemory): number {
-  return machineBytes * (1 - SHARE_OF_REST) - weightBytes - PROGRAM_BYTES;
+export function kvRoomBytes({ weightBytes, machineBytes, maxKvBytes }: HostMemory): number {
+  return Math.min(machineBytes * (1 - SHARE_OF_REST) - weightBytes - PROGRAM_BYTES, maxKvBytes ?? Infinity);
 }
 
 /**
@@ -211,6 +223,14 @@ export function requireRoomForSequences(
   const { bytesPerToken, reservedBytes } = planKvCache(decoder, { numSlots: 1, maxLen });
   const numTokens = Math.floor(maxLen - (reservedBytes - kvRoomBytes(memory)) / bytesPerToken);
   const advice = numTokens > 0 ? `${numTokens} tokens would fit.` : "Not even one token would fit.";
+  const { maxKvBytes } = memory;
+  if (typeof maxKvBytes === "number" && kvRoomBytes(memory) === maxKvBytes) {
+    throw new EngineError(
+      "invalid_configuration",
+      `The KV cache of one sequence of ${maxLen} tokens takes ${reservedBytes} bytes; its limit is ${maxKvBytes} bytes. ${advice}`,
+      { setting: "kvCacheMemoryBytes" },
+    );
+  }
   throw new EngineError(
     "invalid_configuration",
     `The KV cache of one sequence of ${maxLen} tokens does not fit into memory: it takes ${formatGibibytes(reservedBytes)}, ` +

@@ -95,14 +95,17 @@ export class PrefixCache {
    *
    * Slots that are far apart decode in separate runs, and each run reads all weights. A slot far from the slots in use
    * is therefore swapped, with its tokens, with a free slot next to them.
+   *
+   * @param hasRoom Whether there is memory for a placement. Without it, nothing is swapped, and a prefix is taken in place
+   *   even if its slot keeps more. Default: always.
    */
-  tryPlace(sequence: Sequence): SlotPlacement | null {
+  tryPlace(sequence: Sequence, hasRoom: (placement: SlotPlacement) => boolean = () => true): SlotPlacement | null {
     const free = this.#kvSlots.findFree();
     invariant(free !== null, "a sequence is placed while all KV slots are taken");
-    const placeNear = (chosen: ChosenSlot, chunkEnds: readonly number[]): SlotPlacement => ({
-      ...this.#placeNear(chosen),
-      ...(chunkEnds.length > 0 && { chunkEnds }),
-    });
+    const placeNear = (chosen: ChosenSlot, chunkEnds: readonly number[]): SlotPlacement | null => {
+      const placement = [this.#placeNear(chosen), { ...chosen, swappedSlot: null }].find(hasRoom);
+      return placement === undefined ? null : { ...placement, ...(chunkEnds.length > 0 && { chunkEnds }) };
+    };
     if (!this.serves(sequence)) return placeNear({ kvSlot: free, numCachedTokens: 0, prefixSlot: null }, []);
     const { tokens } = sequence;
     const best = this.#findBest(tokens);
@@ -111,10 +114,15 @@ export class PrefixCache {
     const chunkEndsAfter = (numCached: number): readonly number[] =>
       this.#plannedSnapshots(numCached, best.numShared, sequence.numTokensToPrefill);
     if (numTokens >= MIN_SHARED_TOKENS && slot !== free) {
-      const isInPlace = this.#takesInPlace(best);
-      if (isInPlace || this.#canTransfer) {
-        const [kvSlot, prefixSlot] = isInPlace ? [slot, null] : [free, slot];
-        return placeNear({ kvSlot, numCachedTokens: numTokens, prefixSlot }, chunkEndsAfter(numTokens));
+      const inPlace = { kvSlot: slot, numCachedTokens: numTokens, prefixSlot: null };
+      const copied = { kvSlot: free, numCachedTokens: numTokens, prefixSlot: slot };
+      const choices = [
+        ...(this.#canTransfer && !this.#takesInPlace(best) ? [copied] : []),
+        ...(this.#kvSlots.isTaken(slot) ? [] : [inPlace]),
+      ];
+      for (const chosen of choices) {
+        const placement = placeNear(chosen, chunkEndsAfter(numTokens));
+        if (placement !== null) return placement;
       }
     }
     const numCachedTokens = this.#matchOf(free, tokens).numTokens;
@@ -246,6 +254,8 @@ export class PrefixCache {
    */
   #numShared(slot: number, prompt: SequenceTokens, limit: number): number {
     const tokens = this.#tokens[slot] ?? null;
+    // The sequence itself, which was preempted: its output counts as well.
+    if (tokens === prompt) return Math.min(limit, prompt.promptTokenIds.length + prompt.outputTokenIds.length - 1);
     return tokens === null ? 0 : numSharedTokens(tokens, prompt, Math.min(limit, prompt.promptTokenIds.length - 1));
   }
 }

@@ -16,4 +16,11 @@ export interface StateTransfer {
   readonly toRow: number;
 }
 
-export type SlotTransfer = KvTransfer | StateTransfer;
+/** Gives the memory of a slot's blocks from `firstBlock` on back to the system; see `SlotBlocks`. */
+export interface BlockRelease {
+  readonly kind: "release";
+  readonly slot: number;
+  readonly firstBlock: number;
+}
+
+export type SlotTransfer = KvTransfer | StateTransfer | BlockRelease;

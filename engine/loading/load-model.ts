@@ -10,7 +10,8 @@ import { readGenerationDefaults } from "../input/generation-defaults.ts";
 import { InputProcessor } from "../input/input-processor.ts";
 import { loadImageInputs } from "../input/multimodal-inputs.ts";
 import { OutputConstraints } from "../input/output-constraints.ts";
-import { keepsKvOnHost, requireRoomForSequences } from "../kv/memory-plan.ts";
+import { kvMemoryOf, requireRoomForSequences } from "../kv/memory-plan.ts";
+import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
 import { buildModel } from "../models/build-model.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
@@ -185,15 +186,16 @@ export async function loadModel(
   };
 }
 
-/** A GPU's memory is unknown before its first use, and sequences share the blocks of a paged cache. */
-function numSequencesOf(
-  { device, maxNumSequences }: EngineConfig,
-  decoder: BuiltModel["decoder"],
-  maxLen: number,
-): number {
+/** Sequences share the blocks of a paged cache, and those of slots where the system can give pages back. */
+function numSequencesOf(config: EngineConfig, decoder: BuiltModel["decoder"], maxLen: number): number {
+  const { device, maxNumSequences, kvCacheMemoryBytes } = config;
   const isPaged = decoder.form === "in-place" && decoder.kvLayout.kind === "paged";
-  if (isPaged || !keepsKvOnHost(device, decoder)) return maxNumSequences;
-  const memory = { weightBytes: decoder.weightBytes, machineBytes: machineMemoryBytes() };
+  if (isPaged) return maxNumSequences;
+  const shared = planSlotBlocksOf(config, decoder, maxLen);
+  if (shared !== null) return shared.numSlots;
+  const { weightBytes } = decoder;
+  const host = { weightBytes, machineBytes: machineMemoryBytes(), maxKvBytes: kvCacheMemoryBytes };
+  const memory = kvMemoryOf(device, decoder, host);
   return requireRoomForSequences(decoder, { maxNumSequences, maxLen }, memory);
 }
 

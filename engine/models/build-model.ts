@@ -78,6 +78,7 @@ export async function buildModel(checkpoint: Checkpoint, options: BuildModelOpti
       ...model.decoder,
       kvElementType: graphs.kvElementType,
       acceptsImages: model.visionEncoder !== null,
+      ...(precision.prompts !== undefined && { widensPrompts: true }),
     };
   };
   const isMeasured = kvPrecision.kind === "activations" || kvPrecision.steps !== null;

@@ -54,6 +54,11 @@ export interface DecoderShape {
   readonly takesPositions: boolean;
   /** Whether a run must have all tokens of an image that it begins, because they see each other. Default false. */
   readonly keepsImagesWhole?: boolean;
+  /**
+   * Whether chunks of prompts are computed with other weights than single tokens. The output of a sequence that was
+   * preempted is then computed again token by token, so that its keys and values are the same. Default false.
+   */
+  readonly widensPrompts?: boolean;
   /** Left out if every layer has keys and values. */
   readonly recurrent?: RecurrentShape;
   /** One for each of the `numLayers`, if they differ; `headDim` is then the largest. Left out if all are the same. */

@@ -13,6 +13,7 @@ import {
   llamaDefinition,
   ministral3Definition,
   mistralDefinition,
+  phi3Definition,
   qwen2Definition,
   qwen3Definition,
 } from "./llama/definition.ts";
@@ -35,6 +36,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   llamaDefinition,
   mistralDefinition,
   ministral3Definition,
+  phi3Definition,
   qwen2Definition,
   qwen3Definition,
   qwen35TextDefinition,

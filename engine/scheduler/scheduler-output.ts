@@ -20,6 +20,11 @@ export interface SchedulerOutput {
   readonly prefills: readonly PrefillChunk[];
 }
 
+/** Whether the chunk is one output token of a sequence that was preempted. It is computed like a newest token. */
+export function isReplayedToken({ sequence, firstToken, numTokens }: PrefillChunk): boolean {
+  return numTokens === 1 && firstToken >= sequence.numPromptTokens;
+}
+
 /** Whether the chunk is the last before the sequence decodes, so that the logits of its last token are sampled. */
 export function isLastChunk({ sequence, firstToken, numTokens }: PrefillChunk): boolean {
   return firstToken + numTokens === sequence.numTokensToPrefill;

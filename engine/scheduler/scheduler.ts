@@ -25,6 +25,8 @@ export interface SchedulerOptions extends StopLimits {
   readonly encoderCache: EncoderCache;
   /** See `DecoderShape.keepsImagesWhole`. Default false. */
   readonly keepsImagesWhole?: boolean | undefined;
+  /** See `DecoderShape.widensPrompts`. Default false. */
+  readonly widensPrompts?: boolean | undefined;
 }
 
 /** Mutable. By priority; first come, first served among equal ones. */
@@ -109,21 +111,23 @@ export class Scheduler {
   schedule(): SchedulerOutput {
     const numPreemptionsBefore = this.#numPreemptions;
     const budget = this.#createBudget();
-    const decodes = this.#scheduleDecodes(this.#options.maxNumBatchedTokens);
+    const transfers: SlotTransfer[] = [];
+    const decodes = this.#scheduleDecodes(this.#options.maxNumBatchedTokens, transfers);
     budget.takeDecodes(decodes.length);
     const prefills: PrefillChunk[] = [];
     // The list gets shorter at its end when a sequence is preempted.
     for (let index = 0; index < this.#running.length; index++) {
       const sequence = this.#running[index]!;
       if (!sequence.isPrefilling || budget.promptTokensLeft === 0) continue;
-      if (this.#makeRoom(sequence)) this.#schedulePrefill(sequence, budget, prefills);
+      if (this.#makeRoom(sequence)) transfers.push(...this.#schedulePrefill(sequence, budget, prefills));
     }
     this.#hasPreempted = this.#numPreemptions > numPreemptionsBefore;
     if (this.#hasPreempted) {
       const running = new Set(this.#running);
-      return { transfers: [], decodes: decodes.filter((sequence) => running.has(sequence)), prefills };
+      return { transfers, decodes: decodes.filter((sequence) => running.has(sequence)), prefills };
     }
-    return { transfers: this.#admitWaiting(budget, prefills), decodes, prefills };
+    transfers.push(...this.#admitWaiting(budget, prefills));
+    return { transfers, decodes, prefills };
   }
 
   /**
@@ -193,12 +197,12 @@ export class Scheduler {
   }
 
   /** Decodes come in order of urgency, so that a sequence is never preempted after it was scheduled here. */
-  #scheduleDecodes(maxNumTokens: number): Sequence[] {
+  #scheduleDecodes(maxNumTokens: number, transfers: SlotTransfer[]): Sequence[] {
     const decodes: Sequence[] = [];
     for (let index = 0; index < this.#running.length && decodes.length < maxNumTokens; index++) {
       const sequence = this.#running[index]!;
       if (sequence.isPrefilling || !this.#makeRoom(sequence)) continue;
-      this.#kvManager.reserve(sequence, sequence.numComputedTokens + 1);
+      transfers.push(...this.#kvManager.reserve(sequence, sequence.numComputedTokens + 1));
       decodes.push(sequence);
     }
     return decodes;
@@ -247,8 +251,7 @@ export class Scheduler {
       }
       budget.takePrompt(chunk.numTokens);
       this.#waiting.take();
-      transfers.push(...this.#admit(sequence, placement));
-      this.#reserve(chunk);
+      transfers.push(...this.#admit(sequence, placement), ...this.#reserve(chunk));
       prefills.push(chunk);
     }
     return transfers;
@@ -272,25 +275,27 @@ export class Scheduler {
     sequence.numCountedTokens = Math.max(numTokens, sequence.numCountedTokens);
   }
 
-  /** Appends the sequence's next chunk, if any of it can be computed in this step. */
-  #schedulePrefill(sequence: Sequence, budget: TokenBudget, prefills: PrefillChunk[]): void {
+  /** Appends the sequence's next chunk, if any of it can be computed in this step. Returns the transfers before it. */
+  #schedulePrefill(sequence: Sequence, budget: TokenBudget, prefills: PrefillChunk[]): readonly SlotTransfer[] {
     const room = Math.min(budget.promptTokensLeft, this.#kvManager.numTokensWithRoom(sequence));
     const chunk = this.#planChunk(sequence, room);
-    if (chunk === null) return;
-    this.#reserve(chunk);
+    if (chunk === null) return [];
     budget.takePrompt(chunk.numTokens);
     prefills.push(chunk);
+    return this.#reserve(chunk);
   }
 
-  #reserve({ sequence, firstToken, numTokens }: PrefillChunk): void {
-    this.#kvManager.reserve(sequence, firstToken + numTokens);
+  #reserve({ sequence, firstToken, numTokens }: PrefillChunk): readonly SlotTransfer[] {
+    return this.#kvManager.reserve(sequence, firstToken + numTokens);
   }
 
   /** The sequence's next chunk of at most `maxNumTokens`; null if its next image has no room in the encoder cache. */
   #planChunk(sequence: Sequence, maxNumTokens: number): PrefillChunk | null {
     const firstToken = sequence.numComputedTokens;
     const nextEnd = sequence.chunkEnds.find((end) => end > firstToken) ?? Infinity;
-    const wantedEnd = Math.min(sequence.numTokensToPrefill, nextEnd, firstToken + maxNumTokens);
+    const replayEnd =
+      this.#options.widensPrompts === true ? Math.max(sequence.numPromptTokens, firstToken + 1) : Infinity;
+    const wantedEnd = Math.min(sequence.numTokensToPrefill, nextEnd, replayEnd, firstToken + maxNumTokens);
     const { endToken, imagesToEncode } = this.#holdImages(sequence, this.#endOfWholeImages(sequence, wantedEnd));
     const numTokens = endToken - firstToken;
     return numTokens > 0 ? { sequence, firstToken, numTokens, imagesToEncode } : null;

@@ -29,7 +29,10 @@ export async function runWorstCase(
   try {
     await engine.ready;
     const startedBytes = process.memoryUsage.rss();
-    const requests = createWorstCaseRequests(inspection, config.engine);
+    const requests = createWorstCaseRequests(inspection, {
+      ...config.engine,
+      maxNumSequences: numAtFullLength(inspection),
+    });
     const [first] = requests;
     await runAll(engine, [{ ...first!, requestId: "first" }], onProgress);
     const firstBytes = process.memoryUsage.rss();
@@ -38,6 +41,13 @@ export async function runWorstCase(
   } finally {
     await engine.close();
   }
+}
+
+/** Sequences of full length that the cache holds at once. */
+function numAtFullLength({ maxNumSequences, maxModelLen, memory }: ModelInspection): number {
+  const { blocks } = memory.kvCache;
+  if (blocks === null) return maxNumSequences;
+  return Math.min(maxNumSequences, Math.max(1, Math.floor(blocks.numTokens / maxModelLen)));
 }
 
 /** Fewer than the number that the engine rejects. */

@@ -122,6 +122,7 @@ const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>
   maxNumBatchedTokens: "MAX_NUM_BATCHED_TOKENS sets the limit.",
   chatTemplate: "CHAT_TEMPLATE sets the template.",
   kvCacheDtype: "KV_CACHE_DTYPE sets it.",
+  kvCacheMemoryBytes: "KV_CACHE_MEMORY_BYTES sets the limit.",
   promptDtype: "PROMPT_DTYPE sets it.",
   cacheFolder: "CACHE_FOLDER sets the folder.",
   hubCacheFolder: "HF_HUB_CACHE sets the folder.",

@@ -18,9 +18,11 @@ import { setting } from "./setting.ts";
 import {
   anyText,
   boolean,
+  bytes,
   checkpointReference,
   fraction,
   integer,
+  MEBIBYTE,
   oneOf,
   path,
   searchPath,
@@ -28,6 +30,9 @@ import {
 } from "./values.ts";
 
 const shippedCheckpoint = fileURLToPath(new URL("../../models/fovea-shapes", import.meta.url));
+
+/** Far more than a machine has. */
+const MAX_KV_CACHE_BYTES = 2 ** 47;
 
 /** The largest value of MAX_NUM_SEQS and BATCH_MAX_NUM_SEQS. */
 export const MAX_SEQUENCES = 4096;
@@ -113,6 +118,12 @@ export const engineSettings = {
     "NUM_GPU_BLOCKS_OVERRIDE",
     integer(2),
     "Number of blocks of a paged KV cache; default: as many as fit into memory.",
+  ),
+  kvCacheMemoryBytes: setting(
+    "KV_CACHE_MEMORY_BYTES",
+    bytes(MEBIBYTE, MAX_KV_CACHE_BYTES),
+    "Largest memory of keys and values, such as 4GiB; default: what the weights and a tenth of the machine's memory " +
+      "leave, on cuda what GPU_MEMORY_UTILIZATION leaves.",
   ),
   enforceEager: setting(
     "ENFORCE_EAGER",

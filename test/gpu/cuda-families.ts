@@ -41,6 +41,8 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/pixtral/v4", sizes: grouped },
   { name: "../hub/mistral3/v4", sizes: grouped },
   { name: "../hub/ministral3/v4", sizes: grouped },
+  { name: "../hub/devstral-2/v4", sizes: grouped },
+  { name: "../hub/phi-3/v4", sizes: { ...wide, num_key_value_heads: 2 } },
   { name: "../hub/lighton-ocr/v4", sizes: grouped },
   { name: "../hub/llava-next/v4", sizes: grouped },
   { name: "../hub/llava-onevision/v4", sizes: grouped },

@@ -1,5 +1,5 @@
 /**
- * Configurations of the Llama family (Llama, Mistral, Ministral 3, Qwen2, Qwen3), reduced to the differences in their
+ * Configurations of the Llama family (Llama, Mistral, Ministral 3, Phi-3, Qwen2, Qwen3), reduced to the differences in their
  * shared decoder graph.
  */
 import { z } from "zod";
@@ -39,11 +39,16 @@ export interface DecoderConfig {
   readonly normalisesQueryAndKey: boolean;
   /** Number of tokens that a position sees in each layer, itself included; null means all before it. */
   readonly slidingWindows: readonly (number | null)[];
+  /**
+   * Whether query, key and value are one matrix of the checkpoint (`qkv_proj`), and gate and up projection another
+   * (`gate_up_proj`). Default false.
+   */
+  readonly fusesProjections?: boolean;
   /** Growth of queries with their position; null or left out: they do not grow. */
   readonly queryScaling?: QueryScaling | null;
 }
 
-export type DecoderFamily = "llama" | "mistral" | "ministral3" | "qwen2" | "qwen3";
+export type DecoderFamily = "llama" | "mistral" | "ministral3" | "phi3" | "qwen2" | "qwen3";
 
 interface FamilyDefaults {
   readonly vocab_size: number;
@@ -54,6 +59,7 @@ interface FamilyDefaults {
   readonly head_dim: number | null;
   readonly max_position_embeddings: number;
   readonly sliding_window: number | null;
+  readonly hidden_size?: number;
   readonly num_hidden_layers?: number;
   readonly rms_norm_eps?: number;
 }
@@ -86,6 +92,16 @@ const familyDefaults: Readonly<Record<DecoderFamily, FamilyDefaults>> = {
     num_hidden_layers: 34,
     rms_norm_eps: 1e-5,
   },
+  phi3: {
+    vocab_size: 32064,
+    intermediate_size: 8192,
+    num_key_value_heads: null,
+    head_dim: null,
+    max_position_embeddings: 4096,
+    sliding_window: null,
+    hidden_size: 3072,
+    rms_norm_eps: 1e-5,
+  },
   qwen2: {
     vocab_size: 151936,
     intermediate_size: 22016,
@@ -108,7 +124,7 @@ const DEFAULT_ROPE_THETA = 10000;
 
 const decoderFields = z.looseObject({
   vocab_size: vocabularySize.optional(),
-  hidden_size: width.default(4096),
+  hidden_size: width.optional(),
   intermediate_size: width.optional(),
   num_hidden_layers: layerCount.optional(),
   num_attention_heads: headCount.default(32),
@@ -150,6 +166,7 @@ const families: Readonly<Record<string, DecoderFamily>> = {
   llama: "llama",
   mistral: "mistral",
   ministral3: "ministral3",
+  phi3: "phi3",
   qwen2: "qwen2",
   qwen3: "qwen3",
 };
@@ -174,6 +191,7 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
   const fields = parseConfigObject(decoderFields, config, path);
   refuseOtherThan(config, path, neutralValues);
   const defaults = familyDefaults[family];
+  const hiddenSize = fields.hidden_size ?? defaults.hidden_size ?? 4096;
   const numLayers = fields.num_hidden_layers ?? defaults.num_hidden_layers ?? 32;
   const numHeads = fields.num_attention_heads;
   const numKvHeads =
@@ -182,26 +200,22 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
     throw unsupportedField(path, "num_key_value_heads", numKvHeads, `${numHeads} query heads are not divisible by it`);
   }
   const ownHeadDim = fields.head_dim === undefined ? defaults.head_dim : fields.head_dim;
-  if (ownHeadDim === null && fields.hidden_size % numHeads !== 0) {
-    throw unsupportedField(
-      path,
-      "num_attention_heads",
-      numHeads,
-      `hidden_size ${fields.hidden_size} is not a multiple of it`,
-    );
+  if (ownHeadDim === null && hiddenSize % numHeads !== 0) {
+    throw unsupportedField(path, "num_attention_heads", numHeads, `hidden_size ${hiddenSize} is not a multiple of it`);
   }
-  const headDim = ownHeadDim ?? fields.hidden_size / numHeads;
+  const headDim = ownHeadDim ?? hiddenSize / numHeads;
   if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");
-  // Qwen2 always has biases on query, key and value, Mistral and Ministral 3 never. Llama and Qwen3 have them if their field says so,
+  // Qwen2 always has biases on query, key and value, Mistral, Ministral 3 and Phi-3 never. Llama and Qwen3 have them if their field says so,
   // also on the output.
   const hasAttentionBias = (family === "llama" || family === "qwen3") && fields.attention_bias;
   if (family !== "llama" && family !== "qwen3") refuseOtherThan(config, path, { attention_bias: [false] });
   if (family !== "llama") refuseOtherThan(config, path, { mlp_bias: [false] });
   const maxPositionEmbeddings = fields.max_position_embeddings ?? defaults.max_position_embeddings;
+  if (family === "phi3") refuseOtherRope(config, path);
   const rope = family === "ministral3" ? withDefaultRope(config, path) : config;
   return {
     vocabSize: fields.vocab_size ?? defaults.vocab_size,
-    hiddenSize: fields.hidden_size,
+    hiddenSize,
     intermediateSize: fields.intermediate_size ?? defaults.intermediate_size,
     numLayers,
     numHeads,
@@ -216,8 +230,26 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
     hasMlpBias: family === "llama" && fields.mlp_bias,
     normalisesQueryAndKey: family === "qwen3",
     slidingWindows: slidingWindows(fields, path, family, numLayers),
+    fusesProjections: family === "phi3",
     queryScaling: family === "ministral3" ? parseQueryScaling(rope, path) : null,
   };
+}
+
+const ropeHolder = z.looseObject({
+  rope_parameters: z.looseObject({}).nullish(),
+  rope_scaling: z.looseObject({}).nullish(),
+});
+
+/** transformers has one other kind for Phi-3, `longrope`, also for files that call it `su` or `yarn`. */
+function refuseOtherRope(config: unknown, path: string): void {
+  const holder = parseConfigObject(ropeHolder, config, path);
+  for (const [field, value] of Object.entries(holder)) {
+    if (field !== "rope_parameters" && field !== "rope_scaling") continue;
+    refuseOtherThan(value ?? {}, path === "" ? field : `${path}.${field}`, {
+      rope_type: ["default"],
+      type: ["default"],
+    });
+  }
 }
 
 function slidingWindows(
@@ -234,6 +266,7 @@ function slidingWindows(
       return Array.from({ length: numLayers }, () => null);
     case "mistral":
     case "ministral3":
+    case "phi3":
       return Array.from({ length: numLayers }, () => window);
     case "qwen2":
     case "qwen3": {

@@ -82,10 +82,10 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     hidden = linear(context, attended, outputProjection(config, `${name}.self_attn`), context.precision.linear);
     hidden = normaliseOutput(context, options, `${name}.post_self_attn_layernorm`, hidden);
     [normalised, residual] = normalise(context, options, `${name}.post_attention_layernorm`, hidden, residual);
-    hidden =
-      options.glm === undefined
-        ? decoderPerceptron(context, { ...config, activation: "silu" }, `${name}.mlp`, normalised)
-        : jointlyGatedPerceptron(context, config, `${name}.mlp`, normalised);
+    const isFused = options.glm !== undefined || config.fusesProjections === true;
+    hidden = isFused
+      ? jointlyGatedPerceptron(context, config, `${name}.mlp`, normalised)
+      : decoderPerceptron(context, { ...config, activation: "silu" }, `${name}.mlp`, normalised);
     hidden = normaliseOutput(context, options, `${name}.post_mlp_layernorm`, hidden);
     const level = levels[layer];
     if (level !== undefined) hidden = add(graph, `${name}.with_images`, hidden, level);
@@ -155,15 +155,8 @@ function attention(
   { name, layer, input }: { readonly name: string; readonly layer: number; readonly input: Value },
   { inputs, rotary, factors }: Mixing,
 ): Value {
-  const { numHeads, numKvHeads, headDim, hiddenSize: inFeatures, hasQkvBias: hasBias } = config;
-  const projection = (part: string, heads: number): LinearLayer => ({
-    name: `${name}.${part}_proj`,
-    inFeatures,
-    outFeatures: heads * headDim,
-    hasBias,
-  });
-  const layers = [projection("q", numHeads), projection("k", numKvHeads), projection("v", numKvHeads)];
-  const projected = jointLinear(context, `${name}.qkv`, input, layers, context.precision.linear);
+  const { numHeads, numKvHeads, headDim } = config;
+  const projected = projections(context, config, name, input);
   const normalised = config.normalisesQueryAndKey ? withNorms(context, config, name, projected) : projected;
   const paired = glm === undefined ? normalised : withPairsApart(context, config, name, normalised);
   const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
@@ -179,6 +172,23 @@ function attention(
     // The rotary tables contain the scale.
     scale: 1,
   });
+}
+
+/** Query, key and value, not rotated. */
+function projections(context: GraphContext, config: DecoderConfig, name: string, input: Value): JointProjection {
+  const { numHeads, numKvHeads, headDim, hiddenSize: inFeatures, hasQkvBias: hasBias } = config;
+  const { linear: format } = context.precision;
+  const projection = (part: string, heads: number): LinearLayer => ({
+    name: `${name}.${part}_proj`,
+    inFeatures,
+    outFeatures: heads * headDim,
+    hasBias,
+  });
+  if (config.fusesProjections === true) {
+    return { kind: "packed", value: linear(context, input, projection("qkv", numHeads + 2 * numKvHeads), format) };
+  }
+  const layers = [projection("q", numHeads), projection("k", numKvHeads), projection("v", numKvHeads)];
+  return jointLinear(context, `${name}.qkv`, input, layers, format);
 }
 
 /** The projections with an RMS norm over each head of query and key; all heads share its weights. */

@@ -7,6 +7,7 @@ import { buildDecoderGraph } from "./decoder-graph.ts";
 export const llamaDefinition = createDecoderDefinition("LlamaForCausalLM", "llama");
 export const mistralDefinition = createDecoderDefinition("MistralForCausalLM", "mistral");
 export const ministral3Definition = createDecoderDefinition("Ministral3ForCausalLM", "ministral3");
+export const phi3Definition = createDecoderDefinition("Phi3ForCausalLM", "phi3");
 export const qwen2Definition = createDecoderDefinition("Qwen2ForCausalLM", "qwen2");
 export const qwen3Definition = createDecoderDefinition("Qwen3ForCausalLM", "qwen3");
 

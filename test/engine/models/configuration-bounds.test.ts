@@ -57,6 +57,7 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
     fields: [...llamaText, "sliding_window", "rope_parameters.original_max_position_embeddings"],
     config: { rope_parameters: { rope_type: "yarn", factor: 2, llama_4_scaling_beta: 0.1 } },
   },
+  Phi3ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen2ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen3ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen3_5ForCausalLM: { fields: qwen35Text },

@@ -672,6 +672,32 @@ test.for([0, null])("queries do not grow with a llama_4_scaling_beta of %s", (be
   expect(parseMistral3Config(config).text.queryScaling).toBeNull();
 });
 
+test("Phi-3 has fused projections and a window in every layer", () => {
+  const config = { num_hidden_layers: 2, sliding_window: 2047, rope_scaling: null };
+  expect(parseDecoderConfig(config, "", "phi3")).toMatchObject({
+    vocabSize: 32064,
+    hiddenSize: 3072,
+    numKvHeads: 32,
+    headDim: 96,
+    rmsNormEpsilon: 1e-5,
+    fusesProjections: true,
+    slidingWindows: [2047, 2047],
+  });
+});
+
+test.for([
+  [{ rope_scaling: { type: "longrope", long_factor: [1], short_factor: [1] } }, 'rope_scaling.type = "longrope"'],
+  // transformers computes longrope for it.
+  [{ rope_scaling: { type: "yarn", factor: 2 } }, 'rope_scaling.type = "yarn"'],
+  [{ rope_parameters: { rope_type: "longrope" } }, 'rope_parameters.rope_type = "longrope"'],
+  [{ partial_rotary_factor: 0.75 }, "partial_rotary_factor = 0.75"],
+  [{ attention_bias: true }, "attention_bias = true"],
+] as const)("Phi-3 with %j is rejected by name", ([fields, field]) => {
+  const { code, message } = errorOf(() => parseDecoderConfig(fields, "", "phi3"));
+  expect(code).toBe("unsupported_model");
+  expect(message).toContain(`config.json: ${field} is not supported`);
+});
+
 test("a growth of queries without its interval is rejected by name", () => {
   const rope = { rope_type: "yarn", factor: 2, llama_4_scaling_beta: 0.1 };
   const { code, message } = errorOf(() => parseDecoderConfig({ rope_parameters: rope }, "", "ministral3"));

@@ -4,6 +4,7 @@ import type { SamplingParams } from "../../../engine/contract/sampling-params.ts
 import type { EngineRequest, ImageFeature } from "../../../engine/core/engine-request.ts";
 import type { StepResult, StepResults } from "../../../engine/core/step-results.ts";
 import { KvSlots } from "../../../engine/kv/kv-slots.ts";
+import { SlotBlocks } from "../../../engine/kv/slot-blocks.ts";
 import { SlotKvManager } from "../../../engine/kv/slot-kv-manager.ts";
 import { isLastChunk } from "../../../engine/scheduler/scheduler-output.ts";
 import type { SchedulerOutput } from "../../../engine/scheduler/scheduler-output.ts";
@@ -19,6 +20,9 @@ export interface SchedulerOverrides {
   readonly maxNumWaiting?: number;
   readonly maxNumEmbeddings?: number;
   readonly keepsImagesWhole?: boolean;
+  readonly widensPrompts?: boolean;
+  /** Blocks that the slots share; left out if each has memory for the longest sequence. Each has 8 tokens. */
+  readonly numBlocks?: number;
 }
 
 export const eosTokenId = 2;
@@ -37,13 +41,22 @@ export function createScheduler(overrides: SchedulerOverrides = {}): SchedulerPa
     maxNumBatchedTokens,
     enoughPromptTokens: overrides.enoughPromptTokens,
     maxNumWaiting,
-    kvManager: new SlotKvManager(kvSlots, { canTransfer: true }),
+    kvManager: new SlotKvManager(kvSlots, { canTransfer: true }, blocksOf(kvSlots, overrides.numBlocks)),
     encoderCache,
     eosTokenIds: new Set([eosTokenId]),
     maxModelLen,
     keepsImagesWhole: overrides.keepsImagesWhole,
+    widensPrompts: overrides.widensPrompts,
   });
   return { scheduler, kvSlots, encoderCache };
+}
+
+function blocksOf(kvSlots: KvSlots, numBlocks: number | undefined): SlotBlocks | null {
+  if (numBlocks === undefined) return null;
+  const { numSlots, maxLen } = kvSlots;
+  const capacity = { blockSize: 8, numBlocks, numTokens: 8 * numBlocks };
+  const plan = { numSlots, slotLength: maxLen, pageBytes: 8, headBytes: 1, totalBytes: 0, capacity };
+  return new SlotBlocks(kvSlots, plan, null);
 }
 
 export interface RequestOverrides {

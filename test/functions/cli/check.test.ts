@@ -53,6 +53,20 @@ test("the report shows the model, its memory by part, and that it fits", async (
   expect(stdout).toMatch(/^Fits: /m);
 });
 
+test("slots that share memory show the tokens that fit at once, and all of MAX_NUM_SEQS", async () => {
+  const environment = { MAX_NUM_SEQS: "32", MAX_MODEL_LEN: "1024", KV_CACHE_MEMORY_BYTES: "8MiB" };
+  const { exitCode, stdout } = await check([], environment);
+  expect(exitCode).toBe(0);
+  // A block is a page of 32 tokens for keys and values of 2 heads of 4 layers: 64 KiB.
+  expect(stdout).toMatch(
+    /^ {2}KV cache +8\.0 MiB +128 blocks of 32 tokens: 4096 tokens at once; sequences share them$/m,
+  );
+  expect(stdout).not.toContain("no room for more");
+  const more = await check([], { ...environment, MAX_NUM_SEQS: "200" });
+  // 128 blocks, of which one sequence of full length takes 32.
+  expect(more.stdout).toMatch(/^ +no room for more; MAX_NUM_SEQS=200$/m);
+});
+
 test("settings that cannot fit exit with 1", async () => {
   const tooMuch = await check(["--run"], { MM_PROCESSOR_CACHE_GB: "1024" });
   expect(tooMuch.exitCode).toBe(1);

@@ -1,0 +1,167 @@
+/** Engine cores whose KV slots share less memory than they would take at full length. */
+import * as fc from "fast-check";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+
+import type { EngineConfig } from "../../../engine/contract/config.ts";
+import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
+import type { EngineRequest } from "../../../engine/core/engine-request.ts";
+import { planSlotBlocksOf } from "../../../engine/kv/plan-slot-blocks.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "./golden-engine.ts";
+import type { GoldenModel } from "./golden-engine.ts";
+
+const maxNumSequences = 8;
+
+/** Everything that the next token may depend on, in turn. */
+const shapes: readonly Partial<SamplingParams>[] = [
+  { temperature: 1, logprobs: 2 },
+  { temperature: 0 },
+  { temperature: 1.2, topK: 20, minP: 0.02, frequencyPenalty: 0.5, repetitionPenalty: 1.2 },
+  { temperature: 0.7, topP: 0.9, minTokens: 12, logitBias: { 5: 3 } },
+  { temperature: 0, promptLogprobs: 1 },
+];
+
+describe.for(["llama", "qwen3.5", "llava-default"] as const)("%s", (name) => {
+  const maxModelLen = 512;
+  let cache: TemporaryFolder;
+  let golden: GoldenModel;
+
+  beforeAll(async () => {
+    cache = await createTemporaryFolder();
+    golden = await buildGoldenModel(name, cache.path);
+  });
+
+  afterAll(() => cache[Symbol.asyncDispose]());
+
+  const createEngine = (overrides: Partial<EngineConfig> = {}): Promise<SteppedEngine> =>
+    SteppedEngine.create(createWorkerOptions(golden.model, { maxNumSequences, ...overrides }));
+
+  /** The least memory in which so many slots share blocks, and `numMore` blocks. */
+  function scarceBytes(numSlots: number, numMore = 0): number {
+    const { config } = createWorkerOptions(golden.model, { maxNumSequences: numSlots });
+    const { decoder } = golden.model;
+    const planFor = (kvCacheMemoryBytes: number) =>
+      planSlotBlocksOf({ ...config, kvCacheMemoryBytes }, decoder, maxModelLen);
+    let fewest = 4096;
+    while (planFor(fewest)?.numSlots !== numSlots) fewest += 4096;
+    const { capacity, totalBytes } = planFor(fewest)!;
+    return fewest + numMore * Math.ceil(totalBytes / capacity.numBlocks);
+  }
+
+  function requestOf(index: number): EngineRequest {
+    const params = { maxTokens: 60 + (index % 4) * 50, ignoreEos: true, ...shapes[index % shapes.length] };
+    return goldenRequest(`${index}`, golden.cases[index % golden.cases.length]!, golden.model, params, 900 + index);
+  }
+
+  /** Everything that a caller sees of the request, apart from how it was cut into steps. */
+  function answerOf(engine: SteppedEngine, requestId: string): unknown {
+    const { tokenIds, outputs } = engine.generations.get(requestId)!;
+    const round = (logprob: number): number => Math.round(logprob * 1000);
+    return {
+      tokenIds,
+      finishReason: outputs.at(-1)?.finishReason,
+      logprobs: outputs.map(({ logprobs }) => logprobs?.map(({ sampled }) => round(sampled.logprob)) ?? null),
+      promptLogprobs: outputs.map(({ promptLogprobs }) => promptLogprobs?.length ?? null),
+    };
+  }
+
+  test.for([11, 64])("preempted sequences give the answers of ample memory, with %i tokens a step", async (budget) => {
+    using ample = await createEngine();
+    using scarce = await createEngine({
+      kvCacheMemoryBytes: scarceBytes(maxNumSequences),
+      maxNumBatchedTokens: budget,
+    });
+    for (const engine of [ample, scarce]) {
+      for (let index = 0; index < 15; index++) engine.add(requestOf(index));
+      engine.runToEnd();
+    }
+    expect(ample.stats.numPreemptions).toBe(0);
+    expect(scarce.stats.numPreemptions).toBeGreaterThan(0);
+    expect(scarce.stats.kvCacheUsage).toBe(0);
+    expect(scarce.stats.kvCapacity.numTokens).toBeLessThan(maxNumSequences * maxModelLen);
+    for (let index = 0; index < 15; index++) {
+      expect(answerOf(scarce, `${index}`)).toEqual(answerOf(ample, `${index}`));
+    }
+    const { numPromptTokens, numGenerationTokens } = ample.stats;
+    expect(scarce.stats).toMatchObject({ numPromptTokens, numGenerationTokens });
+  });
+
+  test("output that is computed again token by token gives the same answers", async () => {
+    using ample = await createEngine();
+    const { config, ...options } = createWorkerOptions(golden.model, {
+      maxNumSequences,
+      kvCacheMemoryBytes: scarceBytes(maxNumSequences),
+      enablePrefixCaching: false,
+    });
+    const model = { ...golden.model, decoder: { ...golden.model.decoder, widensPrompts: true } };
+    using scarce = await SteppedEngine.create({ ...options, config, model });
+    for (const engine of [ample, scarce]) {
+      for (let index = 0; index < 10; index++) engine.add(requestOf(index));
+      engine.runToEnd();
+    }
+    expect(scarce.stats.numPreemptions).toBeGreaterThan(0);
+    for (let index = 0; index < 10; index++) {
+      expect(answerOf(scarce, `${index}`)).toEqual(answerOf(ample, `${index}`));
+    }
+  });
+
+  test("random conversations get the tokens of an engine without reuse", async () => {
+    const turn = fc.record({
+      base: fc.nat(12),
+      numKept: fc.integer({ min: 1, max: 250 }),
+      added: fc.array(fc.integer({ min: 3, max: 40 }), { minLength: 1, maxLength: 30 }),
+      maxTokens: fc.constantFrom(1, 20, 90, 180),
+      salt: fc.constantFrom(null, null, null, "salt"),
+      numSteps: fc.nat(2),
+      isAborted: fc.nat(5).map((value) => value === 0),
+    });
+    const pool = fc.record({
+      numMoreBlocks: fc.constantFrom(0, 0, 5),
+      maxNumBatchedTokens: fc.constantFrom(14, 200),
+      maxNumSequences: fc.constantFrom(3, 8, 13),
+    });
+    let numPreemptions = 0;
+    let numHits = 0;
+    await fc.assert(
+      fc.asyncProperty(fc.array(turn, { minLength: 8, maxLength: 14 }), pool, async (turns, settings) => {
+        const { numMoreBlocks, ...overrides } = settings;
+        const kvCacheMemoryBytes = scarceBytes(overrides.maxNumSequences, numMoreBlocks);
+        using reference = await createEngine({ enablePrefixCaching: false });
+        using engine = await createEngine({ ...overrides, kvCacheMemoryBytes });
+        const requests: EngineRequest[] = [];
+        turns.forEach(({ base, numKept, added, maxTokens, salt, numSteps, isAborted }, index) => {
+          const requestId = `${index}`;
+          const fresh = goldenRequest(requestId, golden.cases[base % golden.cases.length]!, golden.model, {
+            maxTokens,
+          });
+          const from = requests[base] ?? fresh;
+          const answer = from === fresh ? [] : reference.tokensOf(from.requestId);
+          const kept = [...from.promptTokenIds, ...answer].slice(0, numKept);
+          const isWithin = ({ placeholder }: EngineRequest["images"][number]): boolean =>
+            placeholder.offset + placeholder.length <= kept.length;
+          const images = from.images.filter(isWithin);
+          const request = { ...fresh, images, promptTokenIds: [...kept, ...added], cacheSalt: salt };
+          requests.push(request);
+          reference.add(request);
+          reference.runToEnd();
+          engine.add(request);
+          for (let step = 0; step < numSteps; step++) engine.step();
+          if (isAborted) engine.abort(requestId);
+        });
+        engine.runToEnd();
+        for (const [index, { isAborted }] of turns.entries()) {
+          const tokenIds = engine.tokensOf(`${index}`);
+          const expected = reference.tokensOf(`${index}`);
+          expect(tokenIds).toEqual(isAborted ? expected.slice(0, tokenIds.length) : expected);
+        }
+        expect(engine.stats).toMatchObject({ numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 });
+        numPreemptions += engine.stats.numPreemptions;
+        numHits += engine.stats.numPrefixCacheHits;
+      }),
+      { numRuns: 8, seed: 11 },
+    );
+    expect(numPreemptions).toBeGreaterThan(0);
+    expect(numHits).toBeGreaterThan(0);
+  });
+});

@@ -1,0 +1,58 @@
+/** The scheduler over KV slots that share less memory than they would take at full length. */
+import { describe, expect, test } from "vitest";
+
+import { createRequest, createScheduler, describeStep, resultsOf } from "./create-scheduler.ts";
+import type { SchedulerParts } from "./create-scheduler.ts";
+
+/** One sequence of 64 tokens, and a block of the other slot. */
+const fewestBlocks = 9;
+
+function step({ scheduler }: SchedulerParts): string[] {
+  const scheduled = scheduler.schedule();
+  scheduler.update(scheduled, resultsOf(scheduled));
+  return describeStep(scheduled);
+}
+
+/** Runs both requests until the younger one has been preempted. Returns the number of tokens that it had then. */
+function runUntilPreempted(parts: SchedulerParts): number {
+  const samplingParams = { maxTokens: 45, ignoreEos: true };
+  for (const requestId of ["old", "young"]) parts.scheduler.add(createRequest(requestId, { samplingParams }));
+  let numTokens = 4;
+  while (parts.scheduler.stats.numPreemptions === 0) if (step(parts).includes("young: 1")) numTokens++;
+  // The token that was sampled after the prompt.
+  return numTokens + 1;
+}
+
+describe.for([false, true])("with other weights for prompts: %s", (widensPrompts) => {
+  test("the younger of two sequences is preempted, and goes on where it was when the older one has ended", () => {
+    const parts = createScheduler({ numSlots: 2, numBlocks: fewestBlocks, maxNumBatchedTokens: 64, widensPrompts });
+    const numTokens = runUntilPreempted(parts);
+    expect(parts.scheduler.stats).toMatchObject({ numRequestsRunning: 1, numRequestsWaiting: 1 });
+    const steps: string[][] = [];
+    while (parts.scheduler.hasUnfinished) steps.push(step(parts));
+    const ofYoung = steps.filter((descriptions) => !descriptions.includes("old: 1")).map(([first]) => first);
+    expect(ofYoung[0]).toBe(widensPrompts ? "young: 4" : `young: ${numTokens}`);
+    expect(new Set(ofYoung.slice(1))).toEqual(new Set(["young: 1"]));
+    expect(parts.scheduler.stats).toMatchObject({ numPreemptions: 1, numGenerationTokens: 90, kvCacheUsage: 0 });
+  });
+});
+
+test("as many short sequences run as there are slots, though two of full length have no room", () => {
+  const parts = createScheduler({ numSlots: 6, numBlocks: 13, maxNumBatchedTokens: 64 });
+  const samplingParams = { maxTokens: 3, ignoreEos: true };
+  for (let index = 0; index < 6; index++) parts.scheduler.add(createRequest(`${index}`, { samplingParams }));
+  step(parts);
+  expect(parts.scheduler.stats.numRequestsRunning).toBe(6);
+});
+
+test("a prompt waits until it fits, with a block to grow for every running sequence", () => {
+  const parts = createScheduler({ numSlots: 2, numBlocks: fewestBlocks, maxNumBatchedTokens: 128 });
+  const samplingParams = { maxTokens: 10, ignoreEos: true };
+  for (const requestId of ["first", "second"]) {
+    parts.scheduler.add(createRequest(requestId, { numPromptTokens: 36, samplingParams, cacheSalt: requestId }));
+  }
+  expect(step(parts)).toEqual(["first: 36"]);
+  expect(parts.scheduler.stats).toMatchObject({ numRequestsRunning: 1, numRequestsWaiting: 1 });
+  while (parts.scheduler.hasUnfinished) step(parts);
+  expect(parts.scheduler.stats).toMatchObject({ numPreemptions: 0, numGenerationTokens: 20 });
+});
