@@ -15,7 +15,7 @@ import type { GraphContext } from "../graph-context.ts";
 import { presentName } from "../kv-heads.ts";
 import type { CachedAttention } from "./decoder-inputs.ts";
 import { isChunk } from "./run-kinds.ts";
-import { batch, length, pastTokens, presentTokens, tokens } from "./sizes.ts";
+import { batch, pastTokens, presentTokens } from "./sizes.ts";
 import { attentionRotates, queryKeyValue, rotaryRows, type SlotValues } from "./slot-projections.ts";
 
 /** What attention takes that is the same in all layers. */
