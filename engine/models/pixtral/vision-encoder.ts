@@ -27,6 +27,10 @@ export function pixtralVisionEncoder(config: PixtralConfig): VisionEncoderDefini
     ],
     imageSize: patchSize * mergeSize,
     numImageTokens: 1,
+    patchOrder: { patchSize, mergeSize },
+    ...(config.patchOrder === "rows" && {
+      refusesExports: "it takes pictures of whole squares of patches, and this model has others",
+    }),
     hasProjector: true,
     largestSizes: (numEmbeddings) => largestSizes(config, numEmbeddings),
     build: (context) => buildVisionEncoder(context, config),
