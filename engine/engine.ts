@@ -1,5 +1,6 @@
 /** The engine as seen by the rest of the process: inputs are processed on this thread, the model runs on its own. */
 import type { EngineConfig } from "./contract/config.ts";
+import { cudaDeviceIdOf } from "./contract/cuda-device-id.ts";
 import { defaultEngineLimits } from "./contract/default-limits.ts";
 import type {
   Engine,
@@ -407,10 +408,6 @@ export class ThreadedEngine implements Engine {
       this.#toAbort = [];
     });
   }
-}
-
-function cudaDeviceIdOf({ device, visionDevice, deviceId }: EngineConfig): number | null {
-  return device === "cuda" || visionDevice === "cuda" ? deviceId : null;
 }
 
 function stalledError({ seconds }: EngineStall): EngineError {

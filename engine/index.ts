@@ -17,6 +17,8 @@ export type {
   RenderOptions,
 } from "./contract/engine.ts";
 export { listPipelines } from "./pipelines/list-pipelines.ts";
+export { inspectGpu } from "./inspection/inspect-gpu.ts";
+export type { GpuInspection } from "./inspection/inspect-gpu.ts";
 export { inspectModel } from "./inspection/inspect-model.ts";
 export type { ModelInspection } from "./inspection/inspect-checkpoint.ts";
 export { createWorstCaseRequests } from "./inspection/worst-case-requests.ts";

@@ -68,7 +68,7 @@ function problemsOf(deployment: Deployment, profile: GpuProfile | undefined): st
   ];
 }
 
-/** KEDA counts SQS queues with keys, and other queues only without a password. */
+/** KEDA reads credentials of queues from secrets alone here. */
 function queueProblemsOf(deployment: Deployment): string[] {
   const { worker, replicas, secrets, config } = deployment;
   const needsQueue = worker || (config.jobs.source !== null && replicas.min === 0);
@@ -78,28 +78,40 @@ function queueProblemsOf(deployment: Deployment): string[] {
     return ["replicas: Azure cannot read the length of this queue; give min and max the same value."];
   }
   const isSqs = rules.some(({ custom }) => custom.type === "aws-sqs-queue");
-  const missing = sqsKeys.filter((name) => !(name in secrets));
-  return isSqs
-    ? missing.map((name) => `secrets.${name}: it is missing; KEDA reads the length of the queue with it.`)
-    : [];
+  const hasPassword = "JOB_SOURCE_PASSWORD" in secrets;
+  const needed = isSqs ? sqsKeys : hasPassword ? ["JOB_SOURCE_USERNAME"] : [];
+  return needed
+    .filter((name) => !(name in secrets))
+    .map((name) => `secrets.${name}: it is missing; KEDA reads the length of the queue with it.`);
 }
 
 const sqsKeys = ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] as const;
+const queueCredentials = [
+  { variable: "JOB_SOURCE_USERNAME", parameter: "username" },
+  { variable: "JOB_SOURCE_PASSWORD", parameter: "password" },
+] as const;
 
 function queueRules(deployment: Deployment) {
   const { secrets } = deployment;
-  return queueTriggers(deployment).map(({ type, metadata }, index) => ({
+  // Pub/Sub wants an identity of Google Cloud.
+  const triggers = queueTriggers(deployment).filter(({ type }) => type !== "gcp-pubsub");
+  return triggers.map(({ type, metadata }, index) => ({
     name: `jobs-${index}`,
     custom: {
       type,
-      metadata,
+      metadata: Object.fromEntries(Object.entries(metadata).filter(([field]) => !field.endsWith("FromEnv"))),
       auth:
         type === "aws-sqs-queue"
           ? [
               { secretRef: secretName(secrets.AWS_ACCESS_KEY_ID ?? ""), triggerParameter: "awsAccessKeyID" },
               { secretRef: secretName(secrets.AWS_SECRET_ACCESS_KEY ?? ""), triggerParameter: "awsSecretAccessKey" },
             ]
-          : [],
+          : queueCredentials
+              .filter(({ variable }) => variable in secrets)
+              .map(({ variable, parameter }) => ({
+                secretRef: secretName(secrets[variable] ?? ""),
+                triggerParameter: parameter,
+              })),
     },
   }));
 }

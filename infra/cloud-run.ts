@@ -3,6 +3,7 @@ import type { IService } from "@kubernetes-models/knative/serving.knative.dev/v1
 import { stringify } from "yaml";
 
 import { ConfigError } from "../functions/settings/setting.ts";
+import { cloudRunJob } from "./cloud-run-job.ts";
 import { PORT, exceeded, healthPaths, queueProblems, unusedFields } from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
@@ -12,6 +13,8 @@ const MAX_GRACE_SECONDS = 8;
 const maxStartupSeconds = { cpu: 600, gpu: 1800 } as const;
 const MAX_REQUEST_SECONDS = 3600;
 const MAX_CONCURRENCY = 1000;
+/** Of one attempt of a job; without a GPU it is the most that the description allows. */
+const MAX_GPU_TASK_SECONDS = 3600;
 const STARTUP_PERIOD_SECONDS = 10;
 
 interface Accelerator {
@@ -33,30 +36,47 @@ export const cloudRun: DeploymentTarget = {
     const problems = [
       ...limitProblems(deployment),
       ...placementProblems(deployment),
+      ...batchProblems(deployment),
       ...(deployment.worker ? workerProblems(deployment) : queueProblems("Cloud Run", deployment)),
-      ...unusedFields("Cloud Run", deployment, {
-        s3Role: "has no AWS roles; list the secrets of a key pair under secrets",
-        repository: "mounts no repository of Hugging Face",
-        asyncOutput: "has no asynchronous inference",
-        modelImage: "mounts no images; use s3:// or a folder of the image",
-      }),
+      ...unusedFields(
+        "Cloud Run",
+        deployment,
+        {
+          s3Role: "has no AWS roles; list the secrets of a key pair under secrets",
+          repository: "mounts no repository of Hugging Face",
+          asyncOutput: "has no asynchronous inference",
+          modelImage: "mounts no images; use s3:// or a folder of the image",
+        },
+        { runsBatches: true },
+      ),
     ];
     if (problems.length > 0) throw new ConfigError(problems);
-    const [path, object] = deployment.worker
-      ? (["worker-pool.yaml", workerPool(deployment)] as const)
-      : (["service.yaml", service(deployment)] as const);
+    const [path, object] = rendered(deployment);
     return [{ path, text: stringify(object, { lineWidth: 0 }) }];
   },
 };
 
-function limitProblems({ device, concurrency, timeouts }: Deployment): string[] {
+function rendered(deployment: Deployment): readonly [path: string, object: object] {
+  const { batch, worker } = deployment;
+  if (batch !== null)
+    return ["job.yaml", cloudRunJob(deployment, batch, container(deployment), acceleratorOf(deployment))];
+  return worker ? ["worker-pool.yaml", workerPool(deployment)] : ["service.yaml", service(deployment)];
+}
+
+function limitProblems({ device, concurrency, timeouts, batch }: Deployment): string[] {
   const maxStartup = maxStartupSeconds[device.kind === "cpu" ? "cpu" : "gpu"];
   return exceeded("Cloud Run", [
     ["timeouts.startupSeconds", timeouts.startupSeconds, maxStartup, " s"],
     ["timeouts.requestSeconds", timeouts.requestSeconds, MAX_REQUEST_SECONDS, " s"],
     ["timeouts.shutdownGraceSeconds", timeouts.shutdownGraceSeconds, MAX_GRACE_SECONDS, " s"],
     ["concurrency", concurrency, MAX_CONCURRENCY, ""],
+    ["batch.timeoutSeconds", batch?.timeoutSeconds ?? null, device.kind === "cpu" ? null : MAX_GPU_TASK_SECONDS, " s"],
   ]);
+}
+
+/** A batch reads no queue. */
+function batchProblems({ worker, batch }: Deployment): string[] {
+  return worker && batch !== null ? ["batch: expected either a batch or worker: true, got both."] : [];
 }
 
 /** A worker pool has a fixed number of instances. */
@@ -145,14 +165,16 @@ function service(deployment: Deployment) {
   } satisfies IService;
 }
 
-function container({ image, device, worker, environment, secrets, resources, timeouts }: Deployment) {
+function container(deployment: Deployment) {
+  const { image, device, worker, batch, environment, secrets, resources, timeouts } = deployment;
   const { cpu, memoryGiB } = resources;
   const grace = timeouts.shutdownGraceSeconds ?? MAX_GRACE_SECONDS;
   return {
     name: "fovea",
     image,
     // The platform sets PORT to this, and rejects a PORT variable.
-    ...(worker ? { args: ["worker"] } : { ports: [{ name: "http1", containerPort: PORT }] }),
+    ...(!worker && batch === null && { ports: [{ name: "http1", containerPort: PORT }] }),
+    ...(worker && { args: ["worker"] }),
     env: [
       ...Object.entries({ ...environment, SHUTDOWN_GRACE_SECONDS: String(grace) }).map(([name, value]) => ({
         name,
@@ -170,12 +192,19 @@ function container({ image, device, worker, environment, secrets, resources, tim
         ...(device.kind !== "cpu" && { "nvidia.com/gpu": "1" }),
       },
     },
+    // A batch opens no port.
+    ...(batch === null && probes(timeouts.startupSeconds)),
+  };
+}
+
+function probes(startupSeconds: number) {
+  return {
     // Any status from 200 to 399 counts as ready, so /health is used: it answers 503 while the model loads.
     startupProbe: {
       httpGet: { path: healthPaths.readiness, port: PORT },
       periodSeconds: STARTUP_PERIOD_SECONDS,
       timeoutSeconds: 5,
-      failureThreshold: Math.ceil(timeouts.startupSeconds / STARTUP_PERIOD_SECONDS),
+      failureThreshold: Math.ceil(startupSeconds / STARTUP_PERIOD_SECONDS),
     },
     livenessProbe: {
       httpGet: { path: healthPaths.liveness, port: PORT },

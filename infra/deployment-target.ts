@@ -49,20 +49,23 @@ export function settingsOf({ environment }: Deployment, graceSeconds: number): R
   return { ...environment, SHUTDOWN_GRACE_SECONDS: String(graceSeconds) };
 }
 
-/** One problem for each field that the platform has no place for. */
+/** One problem for each field that the platform has no place for; a batch is one of them unless `runsBatches`. */
 export function unusedFields(
   platform: string,
   deployment: Deployment,
   rules: Partial<Record<"s3Role" | "repository" | "asyncOutput" | "modelImage" | "secrets", string>>,
+  { runsBatches = false }: { readonly runsBatches?: boolean } = {},
 ): string[] {
-  const { secrets } = deployment;
+  const { secrets, batch } = deployment;
+  const ofBatch = batch === null || runsBatches ? [] : [`batch: only Cloud Run is rendered for it, not ${platform}.`];
   const isGiven = (field: keyof typeof rules): boolean =>
     field === "secrets" ? Object.keys(secrets).length > 0 : deployment[field] !== null;
   const pathOf = (field: keyof typeof rules): string =>
     ({ modelImage: "model", secrets: `secrets.${Object.keys(secrets)[0]}` })[field as string] ?? field;
   return (Object.keys(rules) as (keyof typeof rules)[])
     .filter(isGiven)
-    .map((field) => `${pathOf(field)}: ${platform} ${rules[field]}.`);
+    .map((field) => `${pathOf(field)}: ${platform} ${rules[field]}.`)
+    .concat(ofBatch);
 }
 
 /** The smallest machine with this much; undefined if none is large enough. */

@@ -34,6 +34,8 @@ const device = z.discriminatedUnion("kind", [
   z.strictObject({ kind: z.enum(["cuda", "webgpu"]), gpu: z.enum(gpuNames) }),
 ]);
 
+const s3Address = z.string().regex(/^s3:\/\/[^/\s]+\/\S+$/, "expected s3://bucket/key");
+
 const description = z.strictObject({
   name: resourceName,
   image: imageReference,
@@ -70,6 +72,13 @@ const description = z.strictObject({
   asyncOutput: z
     .string()
     .regex(/^s3:\/\/[^/\s]+(\/\S*)?$/, "expected s3://bucket/prefix")
+    .optional(),
+  batch: z
+    .strictObject({
+      input: s3Address,
+      output: s3Address,
+      timeoutSeconds: z.int().min(60).max(604_800).default(3600),
+    })
     .optional(),
   hosts: z.array(z.string().min(1)).min(1).optional(),
   prometheusUrl: z.url({ protocol: /^https?$/ }).optional(),
@@ -110,6 +119,8 @@ export interface Deployment {
   readonly region: string | null;
   /** `s3://bucket/prefix` for results of asynchronous inference; null for requests that are answered at once. */
   readonly asyncOutput: string | null;
+  /** A file of requests that runs once, instead of a service; null for a service. `timeoutSeconds` is that of an attempt. */
+  readonly batch: { readonly input: string; readonly output: string; readonly timeoutSeconds: number } | null;
   /** The OCI artifact with the checkpoint, which the platform mounts at `modelImageFolder`; null without. */
   readonly modelImage: string | null;
   /** Host names of requests; at least one. */
@@ -154,6 +165,7 @@ export function parseDeployment(text: string): Deployment {
     repository: rest.repository ?? null,
     region: rest.region ?? null,
     asyncOutput: rest.asyncOutput ?? null,
+    batch: rest.batch ?? null,
     modelImage,
     hosts: hosts ?? [rest.name],
     prometheusUrl: rest.prometheusUrl ?? null,

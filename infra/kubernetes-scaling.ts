@@ -10,6 +10,8 @@ import type { Deployment } from "./deployment.ts";
 /** A replica ends after this time without traffic. A cold start costs more than a few idle minutes. */
 const COOLDOWN_SECONDS = 300;
 const POLLING_SECONDS = 15;
+/** Of NATS servers, as their chart sets it. */
+const NATS_MONITORING_PORT = 8222;
 /** Address of KEDA's HTTP add-on, as installed by its chart. */
 const httpScalerAddress = "keda-add-ons-http-external-scaler.keda:9090";
 
@@ -111,6 +113,7 @@ export function queueTriggers(deployment: Deployment) {
         address: `${hostname}:${port === "" ? "6379" : port}`,
         databaseIndex: pathname.slice(1) || "0",
         ...(protocol === "rediss:" && { enableTLS: "true" }),
+        ...credentialsFromEnvironment(deployment),
       };
       // KEDA takes the largest number of replicas that a trigger asks for.
       return ["wait", "active"].map((list) => ({
@@ -118,20 +121,67 @@ export function queueTriggers(deployment: Deployment) {
         metadata: { ...server, listName: `${queue}:${list}`, listLength: length },
       }));
     }
+    case "amqp:":
+    case "amqps:": {
+      const { hostname, protocol, pathname, searchParams } = address;
+      // By AMQP, messages that workers have are not counted: a queue that they have emptied would look done.
+      const managementUrl = protocol === "amqps:" ? `https://${hostname}:15671` : `http://${hostname}:15672`;
+      const metadata = {
+        host: `${managementUrl}/${pathname.slice(1) || "%2f"}`,
+        protocol: "http",
+        queueName: searchParams.get("queue") ?? "",
+        mode: "QueueLength",
+        value: length,
+        excludeUnacknowledged: "false",
+        ...credentialsFromEnvironment(deployment),
+      };
+      return [{ type: "rabbitmq", metadata }];
+    }
+    case "nats:":
+    case "nats+tls:": {
+      const [stream = "", consumer = ""] = address.pathname.slice(1).split("/");
+      const metadata = {
+        natsServerMonitoringEndpoint: `${address.hostname}:${NATS_MONITORING_PORT}`,
+        account: "$G",
+        stream,
+        consumer,
+        lagThreshold: length,
+      };
+      return [{ type: "nats-jetstream", metadata }];
+    }
+    case "pubsub:": {
+      const subscriptionName = `projects/${address.hostname}/subscriptions/${address.pathname.slice(1)}`;
+      const metadata = { subscriptionName, mode: "SubscriptionSize", value: length };
+      return [{ type: "gcp-pubsub", metadata, authenticationRef: { name } }];
+    }
     default:
       return [];
   }
 }
 
-/** Lets KEDA read the length of the queue with the replicas' own role; null where it needs none. */
+/** Names of variables of the replicas, which KEDA reads, secrets included. */
+function credentialsFromEnvironment({ environment, secrets }: Deployment): Readonly<Record<string, string>> {
+  const has = (name: string): boolean => name in environment || name in secrets;
+  return {
+    ...(has("JOB_SOURCE_USERNAME") && { usernameFromEnv: "JOB_SOURCE_USERNAME" }),
+    ...(has("JOB_SOURCE_PASSWORD") && { passwordFromEnv: "JOB_SOURCE_PASSWORD" }),
+  };
+}
+
+/**
+ * Lets KEDA read the length of the queue: with the replicas' own role on AWS, and that of KEDA's service account on
+ * Google Cloud. Null where it needs neither.
+ */
 export function queueAuthentication(deployment: Deployment) {
-  const hasRole = queueTriggers(deployment).some((trigger) => "authenticationRef" in trigger);
-  if (!hasRole || scaledObject(deployment) === null) return null;
+  const trigger = queueTriggers(deployment).find((candidate) => "authenticationRef" in candidate);
+  if (trigger === undefined || scaledObject(deployment) === null) return null;
   return {
     apiVersion: "keda.sh/v1alpha1",
     kind: "TriggerAuthentication",
     metadata: { name: deployment.name },
-    spec: { podIdentity: { provider: "aws", identityOwner: "workload" } },
+    spec: {
+      podIdentity: trigger.type === "gcp-pubsub" ? { provider: "gcp" } : { provider: "aws", identityOwner: "workload" },
+    },
   } satisfies ITriggerAuthentication;
 }
 

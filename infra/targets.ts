@@ -7,6 +7,7 @@ import { ecs } from "./ecs.ts";
 import { huggingFace } from "./hugging-face.ts";
 import { inferencePool } from "./inference-pool.ts";
 import { knative } from "./knative.ts";
+import { kserveLlm } from "./kserve-llm.ts";
 import { kserve } from "./kserve.ts";
 import { kubernetes } from "./kubernetes.ts";
 import { kustomize } from "./kustomize.ts";
@@ -21,6 +22,7 @@ export const deploymentTargets: readonly DeploymentTarget[] = [
   inferencePool,
   knative,
   kserve,
+  kserveLlm,
   cloudRun,
   vertexAi,
   sageMaker,

@@ -5,7 +5,8 @@
  * files. `quantise`: converting weights; next to nothing if the cache folder has them. `preload`: reading the weights ahead, beside
  * the phases that follow; only if the settings ask for it. `build`: everything else before
  * sessions are created, such as the tokenizer, the graphs and the hash of the weights. `load`: the sessions, their
- * weights and the KV cache. `first_step`: the first step of the warm-up.
+ * weights and the KV cache. `first_step`: the first step of the warm-up. `first_image`:
+ * its picture in the vision encoder, for models with images.
  */
 export const startPhases = [
   "modules",
@@ -16,6 +17,7 @@ export const startPhases = [
   "preload",
   "load",
   "first_step",
+  "first_image",
 ] as const;
 export type StartPhase = (typeof startPhases)[number];
 

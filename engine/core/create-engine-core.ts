@@ -83,6 +83,11 @@ export async function createEngineCore(
       "first_step",
       warmUp((take) => createCore(withoutCustom, take), { maxModelLen, tokenId }),
     );
+    if (visionEncoder !== null && options.warmUpImage !== null) {
+      const imageStart = performance.now();
+      visionEncoder.encode(options.warmUpImage);
+      onPhase?.("first_image", (performance.now() - imageStart) / 1000);
+    }
   }
   const core = createCore(processors, takeMessages);
   loaded.move();

@@ -56,7 +56,7 @@ export function loadDecoder(options: DecoderOptions): LoadedDecoder {
   const snapshots = graph.recurrent === undefined ? null : new StateSnapshots(maxNumSequences);
   const decoder =
     graph.form === "export"
-      ? new ExportedDecoder(graph, sessionOptions, kvSlots)
+      ? new ExportedDecoder(graph, sessionOptions, kvSlots, snapshots)
       : new InPlaceDecoder(graph, sessionOptions, kvSlots, snapshots, slotBlocks);
   const { canTransfer } = decoder;
   const blocks = slotBlocks === null ? null : new SlotBlocks(kvSlots, slotBlocks, snapshots);

@@ -9,11 +9,14 @@ import { invariant } from "../contract/errors.ts";
 import type { KvSlots } from "../kv/kv-slots.ts";
 import { PastBatch } from "../kv/past-batch.ts";
 import { PastSlots } from "../kv/past-slots.ts";
+import { PastStates } from "../kv/past-states.ts";
 import { coverSlots } from "../kv/slot-ranges.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
+import type { StateSnapshots } from "../kv/state-snapshots.ts";
 import type { DecoderExport } from "../models/built-model.ts";
 import { maxExportedLogitsRows } from "../models/onnx-export/bounded-logits.ts";
 import type { SessionOptions } from "../runtime/session.ts";
+import type { Tensor } from "../runtime/tensor.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import { noEmbeddings } from "./decoder.ts";
@@ -25,34 +28,51 @@ import { spanPositions, outputPosition } from "./token-positions.ts";
 /** Mutable; owns sessions and KV memory. */
 export class ExportedDecoder implements Decoder {
   readonly canTransfer = true;
-  readonly canRepeat = true;
   readonly runsPromptsApart = true;
   readonly #maxSlotsPerRun: number;
   readonly #graph: DecoderExport;
   readonly #kvSlots: KvSlots;
   readonly #pastSlots: PastSlots;
   readonly #pastBatch: PastBatch;
+  /** Null without recurrent layers. */
+  readonly #states: { readonly past: PastStates; readonly snapshots: StateSnapshots } | null;
   readonly #session: ExportedSession;
   /** [maxLen] */
   readonly #ones: BigInt64Array;
 
   /**
-   * Throws EngineError `runtime_failed` if a graph does not load, `invalid_configuration` if the KV cache does not fit.
+   * @param snapshots Null without recurrent layers.
+   * @throws EngineError `runtime_failed` if a graph does not load, `invalid_configuration` if the KV cache does not fit.
    */
-  constructor(graph: DecoderExport, sessionOptions: SessionOptions, kvSlots: KvSlots) {
+  constructor(
+    graph: DecoderExport,
+    sessionOptions: SessionOptions,
+    kvSlots: KvSlots,
+    snapshots: StateSnapshots | null = null,
+  ) {
     this.#graph = graph;
     this.#kvSlots = kvSlots;
     this.#pastSlots = new PastSlots(graph, kvSlots);
     this.#pastBatch = new PastBatch(graph, this.#pastSlots);
+    this.#states = snapshots === null ? null : { past: new PastStates(graph.states, snapshots.numRows), snapshots };
     this.#maxSlotsPerRun = graph.padding === null ? 1 : kvSlots.numSlots;
     this.#ones = new BigInt64Array(kvSlots.maxLen).fill(1n);
     this.#session = new ExportedSession(graph, sessionOptions);
   }
 
+  /** A prompt may take several runs, and the states before the first one are gone after it. */
+  get canRepeat(): boolean {
+    return this.#states === null;
+  }
+
   transfer(transfer: SlotTransfer): void {
-    invariant(transfer.kind !== "state", "states are moved in a decoder without recurrent layers");
+    if (transfer.kind === "state") {
+      invariant(this.#states !== null, "states are moved in a decoder without recurrent layers");
+      return this.#states.past.copy(transfer.fromRow, transfer.toRow);
+    }
     invariant(transfer.kind !== "release", "pages are given back that other slots do not need");
     this.#pastSlots.transfer(transfer);
+    if (transfer.kind === "swap") this.#states?.past.swap(...transfer.slots);
     if (transfer.kind === "copy") this.#kvSlots.setNumKeptTokens(transfer.toSlot, transfer.numTokens);
   }
 
@@ -78,6 +98,7 @@ export class ExportedDecoder implements Decoder {
     const { vocabSize } = this.#graph;
     invariant(kvSlot !== null, "a prompt is computed without a KV slot");
     this.#pastSlots.truncate(kvSlot, firstToken);
+    if (firstToken === 0) this.#states?.past.clear(kvSlot);
     const firstRowToken = endToken - logits.length / vocabSize;
     for (let start = firstToken; start < endToken;) {
       const end = Math.min(endToken, start + this.#maxRunLength(start, endToken));
@@ -87,17 +108,33 @@ export class ExportedDecoder implements Decoder {
         embeddings: this.#embeddingsBetween(embeddings, start - firstToken, end - firstToken),
         positionIds: this.#promptPositions(sequence, start, end),
         mask: this.#ones.subarray(0, end),
-        past: this.#pastSlots.past(kvSlot),
-        present: this.#pastSlots.present(end),
+        past: this.#pastOf(kvSlot),
+        present: this.#present(end),
         logits: logits.subarray(
           Math.max(start - firstRowToken, 0) * vocabSize,
           Math.max(end - firstRowToken, 0) * vocabSize,
         ),
       });
-      this.#pastSlots.keepPresent(kvSlot, end);
+      this.#keepPresent(kvSlot, end);
       start = end;
     }
     this.#kvSlots.setNumKeptTokens(kvSlot, endToken);
+    if (this.#states === null || !sequence.chunkEnds.includes(endToken)) return;
+    this.#states.past.copy(kvSlot, this.#states.snapshots.add(kvSlot, endToken));
+  }
+
+  /** As `ExportedRun.past`. */
+  #pastOf(slot: number): Tensor[] {
+    return [...this.#pastSlots.past(slot), ...(this.#states?.past.past(slot) ?? [])];
+  }
+
+  #present(numTokens: number): Tensor[] {
+    return [...this.#pastSlots.present(numTokens), ...(this.#states?.past.present() ?? [])];
+  }
+
+  #keepPresent(slot: number, numTokens: number): void {
+    this.#pastSlots.keepPresent(slot, numTokens);
+    this.#states?.past.keepPresent(slot);
   }
 
   #decode(sequences: readonly Sequence[], logits: Float32Array): void {
@@ -119,8 +156,8 @@ export class ExportedDecoder implements Decoder {
     const batch = isAlone
       ? {
           mask: this.#ones.subarray(0, numTotal),
-          past: this.#pastSlots.past(slot),
-          present: this.#pastSlots.present(numTotal),
+          past: this.#pastOf(slot),
+          present: this.#present(numTotal),
         }
       : this.#pastBatch.gather(slots);
     this.#session.run({
@@ -133,17 +170,18 @@ export class ExportedDecoder implements Decoder {
       ...batch,
       logits,
     });
-    if (isAlone) this.#pastSlots.keepPresent(slot, numTotal);
+    if (isAlone) this.#keepPresent(slot, numTotal);
     else this.#pastBatch.scatter(slots);
     for (const kvSlot of slots) this.#kvSlots.setNumKeptTokens(kvSlot, this.#pastSlots.lengthOf(kvSlot));
   }
 
   /** The largest number of tokens in the next run of a prompt that continues at `start`. */
   #maxRunLength(start: number, endToken: number): number {
-    const { hasCacheBranch, numLogitsToKeepRank, vocabSize } = this.#graph;
+    const { hasCacheBranch, numLogitsToKeepRank, vocabSize, keepsImagesWhole = false } = this.#graph;
     // The graph branch with a past was traced for one token.
     if (hasCacheBranch && start > 0) return 1;
-    return numLogitsToKeepRank === null ? maxExportedLogitsRows(vocabSize) : endToken - start;
+    const isWhole = numLogitsToKeepRank !== null || keepsImagesWhole;
+    return isWhole ? endToken - start : maxExportedLogitsRows(vocabSize);
   }
 
   /** The embeddings at places from `start` up to, but not including, `end`. Their places are relative to `start`. */

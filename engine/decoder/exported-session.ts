@@ -22,7 +22,10 @@ export interface ExportedRun {
   readonly positionIds: BigInt64Array;
   /** Row-major [numSequences, numPast + numTokens]: 0 for padding, otherwise 1. */
   readonly mask: BigInt64Array;
-  /** A key and a value per layer, [numSequences, numKvHeads, numPast, headDim]. Disposed of after the run. */
+  /**
+   * A key and a value per layer, [numSequences, numKvHeads, numPast, headDim], then the states. Disposed of after the
+   * run.
+   */
   readonly past: readonly Tensor[];
   /** The same after the run, in other memory. */
   readonly present: readonly Tensor[];
@@ -35,6 +38,8 @@ export class ExportedSession implements Disposable {
   readonly #graph: DecoderExport;
   readonly #session: Session;
   readonly #binding: IoBinding;
+  /** In the order of `ExportedRun.past`. */
+  readonly #pastNames: readonly { readonly input: string; readonly output: string }[];
   readonly #embedding: { readonly session: Session; readonly binding: IoBinding } | null;
   /** Receives logits that the graph computes but the caller did not request. */
   #scratch: Numbers = new Float32Array(0);
@@ -42,6 +47,7 @@ export class ExportedSession implements Disposable {
   /** Throws EngineError `runtime_failed` if a graph does not load. */
   constructor(graph: DecoderExport, options: SessionOptions) {
     this.#graph = graph;
+    this.#pastNames = [...graph.kvLayers.flatMap(keyAndValueNames), ...graph.states];
     using loaded = new DisposableStack();
     this.#session = loaded.use(Session.load(graph.path, options));
     this.#binding = this.#session.createBinding();
@@ -56,7 +62,8 @@ export class ExportedSession implements Disposable {
 
   /** Throws EngineError `runtime_failed`; logits and present are then undefined. */
   run({ numSequences, tokenIds, embeddings, positionIds, mask, past, present, logits }: ExportedRun): void {
-    const { vocabSize, takesAttentionMask, numPositionAxes, numLogitsToKeepRank, hasCacheBranch } = this.#graph;
+    const { vocabSize, takesAttentionMask, takesTokenTypes } = this.#graph;
+    const { numPositionAxes, numLogitsToKeepRank, hasCacheBranch } = this.#graph;
     const numTokens = tokenIds.length / numSequences;
     const numTotal = mask.length / numSequences;
     const numWanted = logits.length / vocabSize / numSequences;
@@ -64,15 +71,20 @@ export class ExportedSession implements Disposable {
     const numRows = numLogitsToKeepRank === null ? numTokens : Math.max(numWanted, 1);
     using tensors = new DisposableStack();
     const bind = (name: string, tensor: Tensor): void => this.#binding.bindInput(name, tensors.use(tensor));
-    past.forEach((tensor, index) => bind(`past_key_values.${keyOrValue(index)}`, tensor));
+    past.forEach((tensor, index) => bind(this.#pastNames[index]!.input, tensor));
     present.forEach((tensor, index) => {
-      this.#binding.bindOutput(`present.${keyOrValue(index)}`, tensors.use(tensor));
+      this.#binding.bindOutput(this.#pastNames[index]!.output, tensors.use(tensor));
     });
     this.#bindTokens(tokenIds, [numSequences, numTokens], embeddings, bind);
     if (takesAttentionMask) bind("attention_mask", Tensor.fromTypedArray("int64", mask, [numSequences, numTotal]));
     if (numPositionAxes > 0) {
       const shape = [...(numPositionAxes === 3 ? [3] : []), numSequences, numTokens];
       bind("position_ids", Tensor.fromTypedArray("int64", positionIds, shape));
+    }
+    if (takesTokenTypes) {
+      const types = new BigInt64Array(tokenIds.length);
+      for (const position of embeddings.positions) types[Number(position)] = 1n;
+      bind("token_type_ids", Tensor.fromTypedArray("int64", types, [numSequences, numTokens]));
     }
     if (numLogitsToKeepRank !== null) {
       const shape = numLogitsToKeepRank === 0 ? [] : [1];
@@ -135,8 +147,11 @@ export class ExportedSession implements Disposable {
   }
 }
 
-function keyOrValue(index: number): string {
-  return `${index >> 1}.${index % 2 === 0 ? "key" : "value"}`;
+function keyAndValueNames(layer: number): { readonly input: string; readonly output: string }[] {
+  return ["key", "value"].map((part) => ({
+    input: `past_key_values.${layer}.${part}`,
+    output: `present.${layer}.${part}`,
+  }));
 }
 
 function createNumbers(elementType: "float32" | "float16", length: number): Numbers {

@@ -8,6 +8,7 @@ import type { DecoderExport, DecoderGraph, DecoderShape } from "../models/built-
 import { kvWidths } from "../models/kv-heads.ts";
 import type { ModelCosts, WeightBytes } from "../models/model-costs.ts";
 import type { KvCapacity } from "./kv-manager.ts";
+import { exportedStateBytes } from "./past-numbers.ts";
 import { stateBytes } from "./state-cache.ts";
 import { numStateRows } from "./state-rows.ts";
 import { SNAPSHOTS_PER_SLOT } from "./state-snapshots.ts";
@@ -18,6 +19,8 @@ export type KvShape = Pick<
 > & {
   /** Default: in place. */
   readonly form?: (DecoderGraph | DecoderExport)["form"];
+  /** Of an export, which may keep more than its layers need. */
+  readonly states?: DecoderExport["states"];
 };
 
 export interface KvCachePlan {
@@ -49,10 +52,11 @@ export function planKvCache(
   { numSlots, maxLen }: { readonly numSlots: number; readonly maxLen: number },
   blocks: KvCapacity | null = null,
 ): KvCachePlan {
-  const { form, kvElementType, recurrent } = decoder;
+  const { form, kvElementType, recurrent, states } = decoder;
   const numbersPerToken = 2 * kvWidths(decoder).reduce((sum, width) => sum + width, 0);
   const bytesPerToken = numbersPerToken * kvElementBytes[kvElementType];
-  const rowBytes = recurrent === undefined ? 0 : stateBytes(recurrent);
+  const ownRowBytes = recurrent === undefined ? 0 : stateBytes(recurrent);
+  const rowBytes = states === undefined ? ownRowBytes : exportedStateBytes(states);
   const stateBytesPerSequence = (blocks === null ? 1 + SNAPSHOTS_PER_SLOT : 2) * rowBytes;
   const bytesPerSequence = bytesPerToken * maxLen + stateBytesPerSequence;
   const numSpareSlots = form === "export" ? 1 : 0;

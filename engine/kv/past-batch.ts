@@ -5,8 +5,8 @@
 import type { DecoderExport } from "../models/built-model.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import { planKvCache } from "./memory-plan.ts";
-import { createPastNumbers } from "./past-slots.ts";
-import type { PastNumbers, PastSlots } from "./past-slots.ts";
+import { createPastNumbers, type PastNumbers } from "./past-numbers.ts";
+import type { PastSlots } from "./past-slots.ts";
 
 interface GatheredPast {
   /** Row-major [numSlots, longest + 1]. */

@@ -7,22 +7,16 @@
  * every device: runs on other devices copy the past there and the present back.
  */
 import { invariant } from "../contract/errors.ts";
-import type { DecoderExport, KvElementType } from "../models/built-model.ts";
+import type { DecoderExport } from "../models/built-model.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import type { KvSlots } from "./kv-slots.ts";
 import { planKvCache, requireRoomForKv } from "./memory-plan.ts";
+import { createPastNumbers, type PastNumbers } from "./past-numbers.ts";
 import type { KvTransfer } from "./slot-transfer.ts";
-
-export type PastNumbers = Float32Array | Float16Array;
 
 /** A key and a value per layer, each with room for [numKvHeads, maxLen, headDim]. Only touched pages take memory. */
 type BufferSet = readonly PastNumbers[];
-
-/** Zeros; only touched pages take memory. */
-export function createPastNumbers(elementType: KvElementType, length: number): PastNumbers {
-  return elementType === "float32" ? new Float32Array(length) : new Float16Array(length);
-}
 
 /** Mutable. */
 export class PastSlots {

@@ -10,6 +10,7 @@ import { readGenerationDefaults } from "../input/generation-defaults.ts";
 import { InputProcessor } from "../input/input-processor.ts";
 import { loadImageInputs } from "../input/multimodal-inputs.ts";
 import { OutputConstraints } from "../input/output-constraints.ts";
+import { createWarmUpImage } from "../input/warm-up-image.ts";
 import { kvMemoryOf, requireRoomForSequences } from "../kv/memory-plan.ts";
 import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
 import { buildModel } from "../models/build-model.ts";
@@ -133,6 +134,10 @@ export async function loadModel(
       signal,
     ),
   );
+  const warmUpImage =
+    config.warmUp === true && imageInputs !== null && config.imageLimits.maxImagesPerPrompt > 0
+      ? await createWarmUpImage(imageInputs, tokenizer, signal)
+      : null;
   onPhase("build", (performance.now() - start) / 1000 - reportedSeconds);
   if (model.decoder.keepsImagesWhole === true && imageInputs !== null) {
     requireRoomForImage({ ...config, maxNumSequences }, imageInputs.info.maxTokensPerItem);
@@ -181,6 +186,7 @@ export async function loadModel(
       maxModelLen,
       eosTokenIds,
       maxEmbeddingsPerImage: imageInputs?.info.maxTokensPerItem ?? 0,
+      warmUpImage,
     },
     [Symbol.asyncDispose]: disposeOf(parts.move()),
   };

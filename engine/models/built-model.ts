@@ -132,12 +132,15 @@ export interface DecoderGraph extends DecoderShape {
  * - `inputs_embeds` [B, S, hiddenSize] if there is `embedTokens`, otherwise `input_ids` int64 [B, S]
  * - `attention_mask` int64 [B, P + S], 0 for padding, else 1
  * - `position_ids` int64 [B, S] or [3, B, S]
+ * - `token_type_ids` int64 [B, S], 1 for an embedding of an image, else 0
  * - `num_logits_to_keep` int64, `use_cache_branch` bool [1]
  * - `past_key_values.{layer}.key`, `past_key_values.{layer}.value` [B, numKvHeads, P, headDim]
+ * - for recurrent layers, `past_conv.{layer}` and `past_recurrent.{layer}` as in `states`, zeros before a sequence's first
+ *   token
  *
  * The fields below say which of them it has. Outputs: `logits` [B, S or the number kept, vocabSize];
- * `present.{layer}.key`, `present.{layer}.value` [B, numKvHeads, P + S, headDim], which must not be the memory of the
- * past.
+ * `present.{layer}.key`, `present.{layer}.value` [B, numKvHeads, P + S, headDim] and the new states, which must not be
+ * the memory of the past.
  */
 export interface DecoderExport extends DecoderShape {
   readonly form: "export";
@@ -148,7 +151,13 @@ export interface DecoderExport extends DecoderShape {
   /** Element type of `inputs_embeds`. */
   readonly embedsElementType: FloatType;
   readonly logitsElementType: FloatType;
+  /** Number of each layer with keys and values in the names of inputs and outputs. */
+  readonly kvLayers: readonly number[];
+  /** Empty without recurrent layers. */
+  readonly states: readonly ExportedState[];
   readonly takesAttentionMask: boolean;
+  /** Whether it has `token_type_ids`: images see all of themselves, and `keepsImagesWhole` holds. */
+  readonly takesTokenTypes: boolean;
   /** Axes of `position_ids`; 0 without such an input. */
   readonly numPositionAxes: 0 | 1 | 3;
   /** Dimensions of `num_logits_to_keep`; null without such an input: all logits are computed. */
@@ -161,6 +170,23 @@ export interface DecoderExport extends DecoderShape {
   readonly weightBytes: number;
   /** Where sequences of a run are padded; null if padding would change other sequences, so that B must be 1. */
   readonly padding: "front" | "back" | null;
+}
+
+/** A state of a recurrent layer of an export. */
+export interface ExportedState {
+  readonly input: string;
+  readonly output: string;
+  readonly elementType: FloatType;
+  /** Without the batch dimension. */
+  readonly shape: readonly number[];
+}
+
+/** How patches lie in a picture: squares row by row, and row by row the patches of each. */
+export interface PatchOrder {
+  /** Side of a patch, in pixels. */
+  readonly patchSize: number;
+  /** Side of a square, in patches. */
+  readonly mergeSize: number;
 }
 
 /** One input of the vision encoder, without the batch dimension. */
@@ -205,6 +231,8 @@ export interface ExportedVisionInput {
   readonly source: string | null;
   /** Whether the input has an additional leading dimension of 1. */
   readonly hasBatch: boolean;
+  /** The order of the patches that become a picture, [1, 3, height, width]; null for an input like `source`. */
+  readonly patchOrder: PatchOrder | null;
 }
 
 /** A ready-made export. Output: `image_features`, [..., hiddenSize], the rows of one image. */

@@ -5,7 +5,7 @@ import type {
   PixelProcessor,
   ProcessorOptions,
 } from "../multimodal/multimodal-processor.ts";
-import type { KvHeads, RecurrentShape, VisionEncoderShape } from "./built-model.ts";
+import type { KvHeads, PatchOrder, RecurrentShape, VisionEncoderShape } from "./built-model.ts";
 import type { GraphContext } from "./graph-context.ts";
 
 /** Sizes of a decoder that its runner needs; see `DecoderGraph`. */
@@ -28,6 +28,10 @@ export interface DecoderDimensions {
 export interface VisionEncoderDefinition extends VisionEncoderShape {
   /** Whether the graph builds its projector in a `projectorContext`. Default false. */
   readonly hasProjector?: boolean;
+  /** Left out unless `pixel_values` are the patches of one picture, each value of the picture once. */
+  readonly patchOrder?: PatchOrder;
+  /** Why exports of this encoder cannot be served. Left out if they can. */
+  readonly refusesExports?: string;
   /**
    * By name: the sizes of `inputs` that are not known in advance, at most, for a picture of so many embeddings. If left
    * out, each is its number of tiles.

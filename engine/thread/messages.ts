@@ -5,7 +5,7 @@ import type { EngineConfig } from "../contract/config.ts";
 import type { EngineErrorCode } from "../contract/errors.ts";
 import type { FinishReason, SampledLogprobs, TokenStopReason } from "../contract/request-output.ts";
 import type { StartPhase } from "../contract/start-phase.ts";
-import type { EngineRequest } from "../core/engine-request.ts";
+import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { KvCapacity } from "../kv/kv-manager.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
@@ -30,6 +30,8 @@ export interface WorkerOptions {
   readonly eosTokenIds: readonly number[];
   /** Maximum number of embeddings per image; 0 if the model has no images. */
   readonly maxEmbeddingsPerImage: number;
+  /** Encoded before the first request; null without a warm-up, and for a model without images. */
+  readonly warmUpImage: ImageFeature | null;
 }
 
 export type ToEngineThread =

@@ -8,11 +8,9 @@ import type { OnStartPhase } from "../contract/start-phase.ts";
 import { createEngineCore } from "../core/create-engine-core.ts";
 import type { EngineCore } from "../core/engine-core.ts";
 import { collectGarbage } from "../runtime/collect-garbage.ts";
-import { inspectCudaDriver } from "../runtime/cuda-driver.ts";
-import { requireCudaLibraries } from "../runtime/execution-provider.ts";
-import { nativeFolder } from "../runtime/ort-api.ts";
 import { ortEnvironment } from "../runtime/ort-environment.ts";
 import { releaseFreedMemory, releaseIdleMemory } from "../runtime/release-memory.ts";
+import { requireCudaDevice } from "../runtime/require-cuda-device.ts";
 import { Inbox } from "./inbox.ts";
 import type { EngineThreadData, FromEngineThread, WorkerOptions } from "./messages.ts";
 import { StepProgress } from "./step-progress.ts";
@@ -32,8 +30,7 @@ async function serve(port: MessagePort, { optionsPort, progress, cudaDeviceId }:
     onPhase("runtime", (performance.now() - start) / 1000);
     // While the checkpoint is downloaded, so that a machine that cannot serve says so at once.
     if (cudaDeviceId !== null) {
-      requireCudaLibraries(nativeFolder());
-      post({ kind: "device", device: inspectCudaDriver(cudaDeviceId) });
+      post({ kind: "device", device: requireCudaDevice(cudaDeviceId) });
     }
     const options = await receiveOptions(optionsPort);
     if (options === null) return;

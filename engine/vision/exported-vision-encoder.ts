@@ -1,7 +1,8 @@
 /** The vision encoder of a ready-made export. */
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { ImageFeature } from "../core/engine-request.ts";
-import type { ExportedVisionInput, VisionEncoderExport } from "../models/built-model.ts";
+import type { ExportedVisionInput, PatchOrder, VisionEncoderExport } from "../models/built-model.ts";
+import { pictureOfPatches } from "../models/qwen2-vl/patch-values.ts";
 import { embeddingsField, type ItemTensor } from "../multimodal/processed-item.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";
 import { Session } from "../runtime/session.ts";
@@ -56,7 +57,8 @@ export class ExportedVisionEncoder implements VisionEncoder {
   }
 }
 
-function createInput({ name, elementType, source, hasBatch }: ExportedVisionInput, image: ImageFeature): Tensor {
+function createInput(input: ExportedVisionInput, image: ImageFeature): Tensor {
+  const { name, elementType, source, hasBatch, patchOrder } = input;
   if (source === null) {
     const { shape } = tensorOf(image, "pixel_values");
     // All dimensions except the channels.
@@ -66,13 +68,26 @@ function createInput({ name, elementType, source, hasBatch }: ExportedVisionInpu
       ? Tensor.fromTypedArray("int64", new BigInt64Array(numPixels).fill(1n), maskShape)
       : Tensor.fromTypedArray("bool", new Uint8Array(numPixels).fill(1), maskShape);
   }
-  const { data, shape, elementType: givenType } = tensorOf(image, source);
+  const {
+    data,
+    shape,
+    elementType: givenType,
+  } = patchOrder === null ? tensorOf(image, source) : pictureOf(image, patchOrder);
   const givenShape = hasBatch ? [1, ...shape] : shape;
   if (elementType === "float16") {
     return Tensor.fromTypedArray("float16", Float16Array.from(data as Float32Array), givenShape);
   }
   invariant(givenType === elementType, `${name} expects ${elementType} and receives ${givenType}`);
   return Tensor.fromTypedArray(givenType, data, givenShape);
+}
+
+/** The patches of `pixel_values` as a picture, [3, height, width]. */
+function pictureOf(image: ImageFeature, patchOrder: PatchOrder): ItemTensor<"float32"> {
+  const pixels = tensorOf(image, "pixel_values") as ItemTensor<"float32">;
+  const [, rows, columns] = Array.from((tensorOf(image, "image_grid_thw") as ItemTensor<"int64">).data, Number);
+  const data = pictureOfPatches(pixels.data, [rows!, columns!], patchOrder);
+  const [height, width] = [rows! * patchOrder.patchSize, columns! * patchOrder.patchSize];
+  return { elementType: "float32", shape: [data.length / (height * width), height, width], data };
 }
 
 function tensorOf({ tensors }: ImageFeature, name: string): ItemTensor {

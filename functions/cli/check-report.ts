@@ -1,5 +1,5 @@
 /** The findings of `fovea check`, as a table for people and as JSON for programs. */
-import type { EngineConfig, ModelInspection } from "../../engine/index.ts";
+import type { EngineConfig, GpuInspection, ModelInspection } from "../../engine/index.ts";
 import type { Config } from "../settings/config.ts";
 import type { MeasuredStage } from "./check-run.ts";
 import type { DescribedSetting } from "./usage.ts";
@@ -10,6 +10,8 @@ export type Fit = "fits" | "does not fit" | "unknown";
 export interface CheckReport {
   readonly config: Config;
   readonly inspection: ModelInspection;
+  /** Null if the settings want no NVIDIA GPU. */
+  readonly gpu: GpuInspection | null;
   /** Those that are set, secrets masked. */
   readonly remoteSettings: readonly DescribedSetting[];
   readonly isRunWanted: boolean;
@@ -36,7 +38,7 @@ export function formatReport(report: CheckReport): string {
     .concat("\n");
 }
 
-function modelLines({ config: { engine }, inspection }: CheckReport): Line[] {
+function modelLines({ config: { engine }, inspection, gpu }: CheckReport): Line[] {
   const { architecture, pipeline, visionParts, dtype, quantisation, contentHash, maxModelLen, vocabSize } = inspection;
   const { hasChatTemplate } = inspection;
   return [
@@ -47,6 +49,7 @@ function modelLines({ config: { engine }, inspection }: CheckReport): Line[] {
     ["dtype", dtype, engine.dtype === "auto" ? "chosen by DTYPE=auto" : ""],
     ...(quantisation === null ? [] : [["quantised by", quantisation] as const]),
     ["device", engine.device],
+    ...(gpu === null ? [] : [gpuLine(gpu)]),
     ...(visionParts === null
       ? []
       : ([
@@ -58,6 +61,14 @@ function modelLines({ config: { engine }, inspection }: CheckReport): Line[] {
     ["vocabulary", `${vocabSize} tokens`],
     ["chat template", hasChatTemplate ? "yes" : "none", hasChatTemplate ? "" : "conversations are rejected"],
   ];
+}
+
+/** A machine without the GPU can still check a model for one that has it. */
+export function gpuLine(gpu: GpuInspection): Line {
+  if (gpu.kind === "unusable") return ["GPU of this machine", "none", gpu.reason];
+  const { name, memoryBytes, computeCapability, driverCudaVersion } = gpu.device;
+  const driver = `compute capability ${computeCapability}, driver for CUDA ${driverCudaVersion}`;
+  return ["GPU of this machine", `${name}, ${bytes(memoryBytes)}`, driver];
 }
 
 function memoryLines({
@@ -209,13 +220,21 @@ function formatLine(line: Line): string {
 }
 
 /** The same facts with bytes as numbers; secrets are masked here too. */
-export function toJsonReport({ config: { engine }, inspection, remoteSettings, measured, fit }: CheckReport): object {
+export function toJsonReport({
+  config: { engine },
+  inspection,
+  gpu,
+  remoteSettings,
+  measured,
+  fit,
+}: CheckReport): object {
   const { worstImage, logitsProcessors, ...rest } = inspection;
   return {
     ok: fit !== "does not fit" && logitsProcessors.every(({ error }) => error === null),
     fit,
     model: engine.model,
     device: engine.device,
+    gpu,
     maxNumBatchedTokens: engine.maxNumBatchedTokens,
     ...rest,
     worstImage: worstImage && {

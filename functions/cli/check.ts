@@ -1,5 +1,5 @@
 /** `fovea check`: describes the model, the memory that it takes, and whether it fits. Starts no server. */
-import { EngineError, inspectModel } from "../../engine/index.ts";
+import { EngineError, inspectGpu, inspectModel } from "../../engine/index.ts";
 import type { ModelInspection } from "../../engine/index.ts";
 import { isS3, loadS3ClientFactory } from "../compose.ts";
 import { createLogger } from "../logger.ts";
@@ -33,12 +33,13 @@ export async function check(
   let exitCode: number;
   try {
     const inspection = await inspect(config, progress.show);
+    const gpu = await inspectGpu(config.engine);
     const fit = fitOf(config, inspection);
     const doesLoad = inspection.logitsProcessors.every((processor) => processor.error === null);
     exitCode = !doesLoad ? EXIT_USAGE : fit === "does not fit" ? EXIT_FAILED : 0;
     const measured = run && exitCode === 0 ? await measure(config, inspection, progress.show) : null;
     const remoteSettings = settings.filter(({ name, source }) => remoteSetting.test(name) && source !== "default");
-    report = { config, inspection, remoteSettings, measured, isRunWanted: run, fit };
+    report = { config, inspection, gpu, remoteSettings, measured, isRunWanted: run, fit };
   } catch (error) {
     progress.stop();
     return fail(config, error, json);

@@ -58,7 +58,10 @@ export async function toChatCompletion(
       ...(returnsTokenIds && { token_ids: tokenIds }),
     })),
     ...(returnsTokenIds && { prompt_token_ids: promptTokenIds(choices[0]?.prompt ?? null) }),
-    usage: toUsage(choices.map(({ last }) => last)),
+    usage: toUsage(
+      choices.map(({ last }) => last),
+      choices.reduce((total, { numReasoningTokens }) => total + numReasoningTokens, 0),
+    ),
     ...(promptLogprobs !== null && { prompt_logprobs: toPromptLogprobs(promptLogprobs) }),
   };
 }
@@ -127,23 +130,26 @@ export async function* toChatChunks(
     // As OpenAI: null in all chunks but the last.
     ...(includeUsage && { usage }),
   });
-  const usageOf = (output: RequestOutput): Usage | null =>
-    includeUsage && continuousUsage ? toChoiceUsage(output) : null;
+  const usageOf = (output: RequestOutput, numTokensOfThinking: number): Usage | null =>
+    includeUsage && continuousUsage ? toChoiceUsage(output, numTokensOfThinking) : null;
   const lastOutputs: RequestOutput[] = [];
+  /** By choice. */
+  const numReasoningTokens: number[] = [];
   const heldLogprobs: DecodedTokenLogprobs[][] = [];
   const heldTokenIds: number[][] = [];
-  for await (const { index, output, delta: parsed, finishReason } of generations) {
+  for await (const { index, output, delta: parsed, finishReason, numReasoningTokens: numOfChoice } of generations) {
     if (lastOutputs[index] === undefined) {
       heldLogprobs[index] = [];
       heldTokenIds[index] = [];
       const delta: ChatDelta = { role: "assistant", content: "" };
       const first = chunk(
         [{ index, delta, logprobs: null, finish_reason: null }],
-        usageOf({ ...output, numOutputTokens: 0 }),
+        usageOf({ ...output, numOutputTokens: 0 }, 0),
       );
       yield returnsTokenIds ? { ...first, prompt_token_ids: promptTokenIds(output.prompt) } : first;
     }
     lastOutputs[index] = output;
+    numReasoningTokens[index] = numOfChoice;
     if (output.logprobs) heldLogprobs[index]!.push(...output.logprobs);
     if (returnsTokenIds) heldTokenIds[index]!.push(...output.tokenIds);
     const delta = toChatDelta(parsed);
@@ -153,7 +159,9 @@ export async function* toChatChunks(
     const tokens = returnsTokenIds ? { token_ids: heldTokenIds[index]! } : {};
     heldTokenIds[index] = [];
     const ending = finishReason === null ? {} : { stop_reason: output.stopReason };
-    yield chunk([{ index, delta, logprobs, finish_reason: finishReason, ...ending, ...tokens }], usageOf(output));
+    const choice = { index, delta, logprobs, finish_reason: finishReason, ...ending, ...tokens };
+    yield chunk([choice], usageOf(output, numOfChoice));
   }
-  if (includeUsage) yield chunk([], toUsage(lastOutputs));
+  const totalOfThinking = numReasoningTokens.reduce((total, count) => total + count, 0);
+  if (includeUsage) yield chunk([], toUsage(lastOutputs, totalOfThinking));
 }

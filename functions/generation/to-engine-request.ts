@@ -27,6 +27,7 @@ import type { ChatCompletionRequest, ChatMessageFields } from "./schemas/chat-co
 import { DEFAULT_MAX_TOKENS } from "./schemas/completion-request.ts";
 import type { CompletionRequest } from "./schemas/completion-request.ts";
 import { structuredOutputField, structuredOutputOf } from "./schemas/structured-output-fields.ts";
+import { callableTools, requiresCall } from "./schemas/tool-fields.ts";
 
 export interface RequestDefaults {
   readonly maxLogprobs: number;
@@ -94,8 +95,7 @@ function planToolsOf(fields: ChatCompletionRequest, { toolCalls: format }: Model
   try {
     return planTools(
       {
-        tools: fields.tools ?? [],
-        choice: fields.tool_choice ?? "auto",
+        ...callableTools(fields),
         isParallel: fields.parallel_tool_calls ?? true,
         answerForm: structuredOutputOf(fields),
         schemaField: (tool) => toolField(fields, tool, "parameters"),
@@ -136,8 +136,9 @@ function reasoningOf(
 }
 
 /** With `tool_choice: none`, the model does not see the tools. */
-function toolsOfPrompt({ tools, tool_choice: choice }: ChatCompletionRequest): Pick<ChatPromptInput, "tools"> {
-  return !tools || tools.length === 0 || choice === "none" ? {} : { tools };
+function toolsOfPrompt(fields: ChatCompletionRequest): Pick<ChatPromptInput, "tools"> {
+  const { tools, choice } = callableTools(fields);
+  return tools.length === 0 || choice === "none" ? {} : { tools };
 }
 
 /** The effort is a variable of some templates; others know only whether to think. */
@@ -266,7 +267,8 @@ export function chatRequestPaths(fields: ChatCompletionRequest, inlineImages: In
   const images = fields.messages.flatMap((message, index) =>
     partsOf(message, index, inlineImages).flatMap(({ part, path }) => (part.type === "text" ? [] : [path])),
   );
-  const isToolForm = structuredOutputOf(fields) === null && (fields.tools ?? []).length > 0;
+  const isFree = structuredOutputOf(fields) === null;
+  const isToolForm = requiresCall(fields.tool_choice) || (isFree && (fields.tools ?? []).length > 0);
   return {
     prompt: "messages",
     images,

@@ -12,22 +12,29 @@ export interface Usage {
     /** Images that the model did not see, because the prompt was truncated or only the last image is shown. */
     readonly omitted_images?: number;
   };
+  /** Only for an answer with thinking. */
+  readonly completion_tokens_details?: { readonly reasoning_tokens: number };
 }
 
 /** From the latest output of each choice. A prompt counts once, with its first choice. */
-export function toUsage(outputs: readonly RequestOutput[]): Usage {
+export function toUsage(outputs: readonly RequestOutput[], numReasoningTokens = 0): Usage {
   return countTokens(
     outputs.filter(({ index }) => index === 0),
     outputs,
+    numReasoningTokens,
   );
 }
 
 /** For a single choice. */
-export function toChoiceUsage(output: RequestOutput): Usage {
-  return countTokens([output], [output]);
+export function toChoiceUsage(output: RequestOutput, numReasoningTokens = 0): Usage {
+  return countTokens([output], [output], numReasoningTokens);
 }
 
-function countTokens(prompts: readonly RequestOutput[], choices: readonly RequestOutput[]): Usage {
+function countTokens(
+  prompts: readonly RequestOutput[],
+  choices: readonly RequestOutput[],
+  numReasoningTokens: number,
+): Usage {
   const promptTokens = sum(prompts, (output) => output.numPromptTokens);
   const omittedImages = sum(prompts, (output) => output.numOmittedImages ?? 0);
   const completionTokens = sum(choices, (output) => output.numOutputTokens);
@@ -40,6 +47,7 @@ function countTokens(prompts: readonly RequestOutput[], choices: readonly Reques
       multimodal_tokens: { image: sum(prompts, (output) => output.numImageTokens) },
       ...(omittedImages > 0 && { omitted_images: omittedImages }),
     },
+    ...(numReasoningTokens > 0 && { completion_tokens_details: { reasoning_tokens: numReasoningTokens } }),
   };
 }
 

@@ -3,7 +3,11 @@ import type { ErrorBody } from "./error-body.ts";
 
 export interface AnthropicErrorBody {
   readonly type: "error";
-  readonly error: { readonly type: string; readonly message: string };
+  readonly error: {
+    readonly type: string;
+    readonly message: string;
+    readonly details?: { readonly error_code: string };
+  };
 }
 
 /** Types of OpenAI's format that Anthropic calls by another name. */
@@ -25,8 +29,18 @@ const typesOfCodes: Readonly<Record<string, string>> = {
   request_timeout: "timeout_error",
 };
 
+/** Codes that Anthropic's clients read, to send the request in another form. */
+const detailedCodes: ReadonlySet<string> = new Set(["thread_not_found"]);
+
 /** The format has no field for the path of the invalid field, so the message starts with it. */
 export function toAnthropicError({ error: { type, code, message, param } }: ErrorBody): AnthropicErrorBody {
   const path = param === null || param === "" || message.includes(param) ? "" : `${param}: `;
-  return { type: "error", error: { type: typesOfCodes[code] ?? types[type] ?? type, message: `${path}${message}` } };
+  return {
+    type: "error",
+    error: {
+      type: typesOfCodes[code] ?? types[type] ?? type,
+      message: `${path}${message}`,
+      ...(detailedCodes.has(code) && { details: { error_code: code } }),
+    },
+  };
 }

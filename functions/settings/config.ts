@@ -97,6 +97,7 @@ function toConfig(
   environment: Environment,
 ) {
   const { perPrompt, ...imageLimits } = engine.imageLimits;
+  const { username, password, ...jobs } = service.jobs;
   const { count, width, height } = perPrompt;
   const { vertex, sageMakerPort, healthPort } = platforms;
   // The image sets PORT, so a platform that sets its own variable wins.
@@ -132,9 +133,18 @@ function toConfig(
       /** Prefix of every key of the queue in Redis. */
       queueKeyPrefix: engine.caches.keyPrefix,
     },
+    jobs: { ...jobs, source: withCredentials(jobs.source, username, password) },
     telemetry: toTelemetryConfig(telemetry),
     s3: { endpoint: s3.endpoint ?? s3.endpointOfAllServices, region: s3.region },
   } as const;
+}
+
+function withCredentials(address: string | null, username: string | null, password: string | null): string | null {
+  if (address === null) return null;
+  const url = new URL(address);
+  if (username !== null) url.username = encodeURIComponent(username);
+  if (password !== null) url.password = encodeURIComponent(password);
+  return username === null && password === null ? address : url.href;
 }
 
 /** The name that vLLM gives: that of the repository, with its organisation; otherwise the last part of the path. */

@@ -146,7 +146,7 @@ export const engineSettings = {
   warmUp: setting(
     "WARM_UP",
     boolean(),
-    "Compute two tokens before the service is ready, so that the first request does not wait for kernels.",
+    "Compute two tokens, and encode a small picture if the model takes any, before the service is ready, so that the first request does not wait for kernels.",
     { default: true },
   ),
   preload: setting(

@@ -20,6 +20,18 @@ export const jobSettings = {
     serviceAddress(),
     "Queue to take jobs from: sqs://host/account/queue, redis://host:port/0?queue=name (BullMQ), amqp://host/vhost?queue=name (RabbitMQ), nats://host:port/stream/consumer, pubsub://project/subscription, or runpod for the queue of the RunPod endpoint that this process is a worker of. Default: none.",
   ),
+  /** Apart from the address, so that deployments can name its queue without a secret. */
+  username: setting(
+    "JOB_SOURCE_USERNAME",
+    anyText(),
+    "User of the queue in JOB_SOURCE. Default: the user in the address.",
+  ),
+  password: setting(
+    "JOB_SOURCE_PASSWORD",
+    anyText(),
+    "Password of the queue in JOB_SOURCE. Default: the password in the address.",
+    { secret: true },
+  ),
   results: setting(
     "JOB_RESULTS",
     commaSeparated("s3://bucket/prefix and https:// addresses separated by commas", isS3OrHttpUrl),

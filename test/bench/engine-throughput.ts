@@ -2,7 +2,7 @@
 import { performance } from "node:perf_hooks";
 
 import { createEngine, createSamplingParams } from "../../engine/index.ts";
-import type { DtypeName, Engine, EngineConfig } from "../../engine/index.ts";
+import type { DtypeName, Engine, EngineConfig, ImageSource } from "../../engine/index.ts";
 import { shape } from "./shape.ts";
 
 export interface EngineBenchOptions {
@@ -40,8 +40,9 @@ export function withEngine<Result>(
 export async function withEngineOf<Result>(
   config: EngineConfig,
   work: (engine: Engine) => Promise<Result>,
+  imageSources: readonly ImageSource[] = [],
 ): Promise<Result> {
-  const engine = createEngine(config, { imageSources: [] });
+  const engine = createEngine(config, { imageSources });
   try {
     await engine.ready;
     return await work(engine);

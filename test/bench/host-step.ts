@@ -130,8 +130,9 @@ async function measureSteps(model: BuiltModel, params: Partial<SamplingParams>):
     maxNumBatchedTokens: 8192,
     numBlocks: numSequences * (maxModelLen / blockSize) + 1,
   };
-  using core = await createEngineCore({ config, model, maxModelLen, eosTokenIds: [], maxEmbeddingsPerImage: 0 }, () =>
-    messages.splice(0),
+  using core = await createEngineCore(
+    { config, model, maxModelLen, eosTokenIds: [], maxEmbeddingsPerImage: 0, warmUpImage: null },
+    () => messages.splice(0),
   );
   for (let index = 0; index < numSequences; index++) messages.push({ kind: "add", request: requestOf(index, params) });
   core.drainMessages();

@@ -34,6 +34,8 @@ const clipNormalized = {
   image_std: [0.26862954, 0.26130258, 0.27577711],
 };
 
+const halfNormalized = { do_normalize: true, image_mean: [0.5, 0.5, 0.5], image_std: [0.5, 0.5, 0.5] };
+
 /** LLaVA 1.5's. */
 export const preprocessorConfig = {
   image_processor_type: "CLIPImageProcessor",
@@ -83,9 +85,7 @@ const processors: readonly BenchedProcessor[] = [
     preprocessorConfig: {
       image_processor_type: "Idefics3ImageProcessor",
       ...rescaled,
-      do_normalize: true,
-      image_mean: [0.5, 0.5, 0.5],
-      image_std: [0.5, 0.5, 0.5],
+      ...halfNormalized,
       resample: 1,
       do_image_splitting: true,
       do_pad: true,
@@ -93,6 +93,62 @@ const processors: readonly BenchedProcessor[] = [
       max_image_size: { longest_edge: 512 },
     },
     program: "idefics3/pixel-program.ts",
+  },
+  {
+    name: "Qwen3-VL",
+    numPictures: 8,
+    preprocessorConfig: {
+      image_processor_type: "Qwen2VLImageProcessorFast",
+      ...rescaled,
+      ...halfNormalized,
+      resample: 3,
+      size: { shortest_edge: 65_536, longest_edge: 16_777_216 },
+      patch_size: 16,
+      temporal_patch_size: 2,
+      merge_size: 2,
+    },
+    program: "qwen2-vl/pixel-program.ts",
+  },
+  {
+    name: "GLM-OCR",
+    numPictures: 8,
+    preprocessorConfig: {
+      image_processor_type: "Glm46VImageProcessor",
+      ...rescaled,
+      ...clipNormalized,
+      resample: 3,
+      size: { shortest_edge: 12_544, longest_edge: 9_633_792 },
+      patch_size: 14,
+      temporal_patch_size: 2,
+      merge_size: 2,
+    },
+    program: "qwen2-vl/pixel-program.ts",
+  },
+  {
+    name: "Mistral 3",
+    numPictures: 8,
+    preprocessorConfig: {
+      image_processor_type: "PixtralImageProcessor",
+      ...rescaled,
+      ...clipNormalized,
+      resample: 3,
+      size: { longest_edge: 1540 },
+      patch_size: 14,
+      spatial_merge_size: 2,
+    },
+    program: "pixtral/pixel-program.ts",
+  },
+  {
+    name: "Gemma 3",
+    numPictures: 8,
+    preprocessorConfig: {
+      image_processor_type: "Gemma3ImageProcessor",
+      ...rescaled,
+      ...halfNormalized,
+      resample: 2,
+      size: { height: 896, width: 896 },
+    },
+    program: null,
   },
 ];
 

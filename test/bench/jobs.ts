@@ -13,6 +13,7 @@ import { readJobSource } from "../../functions/jobs/sources/job-sources.ts";
 import { createLogger } from "../../functions/logger.ts";
 import { createMetrics } from "../../functions/metrics.ts";
 import { loadConfig } from "../../functions/settings/config.ts";
+import type { Config } from "../../functions/settings/config.ts";
 import {
   createBullQueue,
   createNatsQueue,
@@ -25,6 +26,7 @@ import { startNatsServer } from "../support/nats-server.ts";
 import { startPubSubServer } from "../support/pubsub-server.ts";
 import { startRabbitMqServer } from "../support/rabbitmq-server.ts";
 import { startRedisServer } from "../support/redis-server.ts";
+import { startRunpodServer } from "../support/runpod-server.ts";
 import { startS3Server } from "../support/s3-server.ts";
 import { hang } from "../support/scripted-engine.ts";
 import type { Script } from "../support/scripted-engine.ts";
@@ -46,7 +48,27 @@ const { runpod } = loadConfig({}).jobs;
 interface BenchQueue {
   readonly name: string;
   readonly numJobs: number;
-  readonly create: () => Promise<FilledQueue>;
+  /** False if the queue takes no jobs back from a worker. Default true. */
+  readonly takesJobsBack?: boolean;
+  readonly create: () => Promise<MeasuredQueue>;
+}
+
+interface MeasuredQueue extends Omit<FilledQueue, "numUnfinished" | "deadLetters"> {
+  /** What RunPod tells another worker. */
+  readonly worker?: () => Config["jobs"]["runpod"];
+}
+
+/** A server of its own: RunPod has one queue per endpoint. */
+async function createRunpodQueue(): Promise<MeasuredQueue> {
+  const server = await startRunpodServer();
+  return {
+    address: "runpod://",
+    async send(bodies) {
+      for (const body of bodies) server.run(body);
+    },
+    worker: () => loadConfig(server.environment()).jobs.runpod,
+    [Symbol.asyncDispose]: server.stop,
+  };
 }
 
 /** @param rounds How often each side is measured, alternately. */
@@ -66,10 +88,11 @@ export async function benchJobs(rounds: number): Promise<Figure[]> {
     { name: "RabbitMQ", numJobs, create: () => createRabbitQueue(rabbit) },
     { name: "SQS (moto)", numJobs: numJobsOfMoto, create: () => createSqsJobs(aws) },
     { name: "Pub/Sub (the tests' server)", numJobs, create: () => createPubSubJobs(pubSub) },
+    { name: "RunPod (the tests' server)", numJobs, takesJobsBack: false, create: createRunpodQueue },
   ];
   const figures: Figure[] = [];
   try {
-    for (const { name, numJobs: count, create } of queues) {
+    for (const { name, numJobs: count, takesJobsBack = true, create } of queues) {
       const rates: number[] = [];
       const httpRates: number[] = [];
       const latencies: number[] = [];
@@ -83,13 +106,14 @@ export async function benchJobs(rounds: number): Promise<Figure[]> {
         httpLatencies.push(http.latencyMs);
         rates.push(await measureJobs(queue, count));
         latencies.push(await measureLatency(queue));
-        returns.push(await measureReturn(queue));
+        if (takesJobsBack) returns.push(await measureReturn(queue));
       }
       figures.push(
         compare(`jobs of ${name} / HTTP requests, ${numConcurrent} at once`, "1/s", rates, httpRates),
         compare(`${name}: one job, from sending to done / one HTTP request`, "ms", latencies, httpLatencies),
-        plainFigure(`${name}: from the stop until ${numConcurrent} jobs are returned`, "ms", returns),
       );
+      if (!takesJobsBack) continue;
+      figures.push(plainFigure(`${name}: from the stop until ${numConcurrent} jobs are returned`, "ms", returns));
     }
   } finally {
     await redis.kill();
@@ -105,13 +129,13 @@ function compare(name: string, unit: string, ours: readonly number[], theirs: re
   return { name, unit, ours: median(ours), theirs: median(theirs), ratio, target: null, reached: null, rounds };
 }
 
-const open = (queue: FilledQueue): Promise<JobSource> =>
+const open = (queue: MeasuredQueue): Promise<JobSource> =>
   readJobSource(
     queue.address,
-    runpod,
+    queue.worker?.() ?? runpod,
   )({ leaseMs, maxNumDeliveries: 5, awsRegion: "us-east-1", listModels: () => ({}), logger });
 
-const fill = (queue: FilledQueue, count: number): Promise<void> =>
+const fill = (queue: MeasuredQueue, count: number): Promise<void> =>
   queue.send(Array.from({ length: count }, () => JSON.stringify(job)));
 
 /** Requests per second, many at once, and the median time of a request alone. */
@@ -151,7 +175,7 @@ async function medianTime(call: () => Promise<void>): Promise<number> {
 }
 
 /** Jobs per second. */
-async function measureJobs(queue: FilledQueue, count: number): Promise<number> {
+async function measureJobs(queue: MeasuredQueue, count: number): Promise<number> {
   await fill(queue, count);
   const done = Promise.withResolvers<void>();
   let numDone = 0;
@@ -167,7 +191,7 @@ async function measureJobs(queue: FilledQueue, count: number): Promise<number> {
 }
 
 /** Milliseconds from the sending of a job to an idle worker until the queue has its end. */
-async function measureLatency(queue: FilledQueue): Promise<number> {
+async function measureLatency(queue: MeasuredQueue): Promise<number> {
   let done = Promise.withResolvers<void>();
   const { runner } = await createRunner(queue, ["a"], () => done.resolve());
   runner.start();
@@ -181,7 +205,7 @@ async function measureLatency(queue: FilledQueue): Promise<number> {
 }
 
 /** Milliseconds. */
-async function measureReturn(queue: FilledQueue): Promise<number> {
+async function measureReturn(queue: MeasuredQueue): Promise<number> {
   await fill(queue, numConcurrent);
   const { runner, app } = await createRunner(queue, [hang], () => {});
   runner.start();
@@ -193,7 +217,7 @@ async function measureReturn(queue: FilledQueue): Promise<number> {
   return milliseconds;
 }
 
-async function createRunner(queue: FilledQueue, script: Script, onOutcome: () => void) {
+async function createRunner(queue: MeasuredQueue, script: Script, onOutcome: () => void) {
   const app = createTestApp({ script });
   const answer = {
     service: app.service,

@@ -10,12 +10,13 @@ import { benchAccuracy } from "./accuracy.ts";
 import { benchAgainstBareLoop } from "./against-bare-loop.ts";
 import { benchAgainstLlamaCpp } from "./against-llama-cpp.ts";
 import { benchAgainstHubExport, benchAgainstSameGraph } from "./against-transformers-js.ts";
+import { benchEncoders } from "./encoders.ts";
 import { benchFirstByte } from "./first-byte.ts";
 import { benchHostStep } from "./host-step.ts";
 import { benchImageCaches } from "./image-caches.ts";
 import { benchImageProcessor } from "./image-processor.ts";
 import { benchJobs } from "./jobs.ts";
-import { benchLoad, benchLoadOverHttp } from "./load/load.ts";
+import { benchLoad, benchLoadOfPictures, benchLoadOverHttp } from "./load/load.ts";
 import { printTable, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { benchMemory } from "./memory.ts";
@@ -38,6 +39,7 @@ interface Bench {
 const benches: Readonly<Record<string, Bench>> = {
   load: { title: "Serving loads against OpenVINO GenAI", run: benchLoad },
   "load-http": { title: "A serving load over HTTP against in process", run: benchLoadOverHttp },
+  "load-pictures": { title: "A serving load of questions about pictures", run: benchLoadOfPictures },
   engine: { title: "Engine against a bare loop over the same session", run: benchAgainstBareLoop },
   sampling: { title: "Sampling of 32 sequences", run: benchSampling },
   no_repeat_ngram: { title: "A step of 32 sequences whose n-grams must not repeat", run: benchNoRepeatNgram },
@@ -55,6 +57,7 @@ const benches: Readonly<Record<string, Bench>> = {
   prefix: { title: "First token of a second turn, 900 tokens of history", run: benchPrefix },
   "first-byte": { title: "First byte of a stream, by endpoint", run: benchFirstByte },
   "image-caches": { title: "First token about a picture, by where it is known", run: benchImageCaches },
+  encoders: { title: "Vision encoders, a picture of 1024x768, against LLaVA 1.5's", run: benchEncoders },
   "image-processor": { title: "Pictures to pixel values, against transformers.js", run: benchImageProcessor },
   memory: {
     title: "Resident memory",

@@ -73,8 +73,14 @@ export function limitFigure({ name, unit, values, comparison, limit }: LimitOpti
 
 /** A figure without a target. */
 export function plainFigure(name: string, unit: string, values: readonly number[]): Figure {
-  const rounds = { ours: values, theirs: [] };
-  return { name, unit, ours: median(values), theirs: null, ratio: null, target: null, reached: null, rounds };
+  return comparedFigure(name, unit, values, []);
+}
+
+/** A figure beside the other side's, if there are values of it, without a ratio. */
+export function comparedFigure(name: string, unit: string, ours: readonly number[], theirs: readonly number[]): Figure {
+  const other = theirs.length === 0 ? null : median(theirs);
+  const rounds = { ours, theirs };
+  return { name, unit, ours: median(ours), theirs: other, ratio: null, target: null, reached: null, rounds };
 }
 
 function format(value: number): string {

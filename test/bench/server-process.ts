@@ -43,7 +43,13 @@ export async function startServerProcess(environment: Readonly<Record<string, st
 }
 
 export async function untilReady(server: ServerProcess): Promise<void> {
-  while (!(await fetch(`${server.url}/health`)).ok) await delay(5);
+  for (;;) {
+    const response = await fetch(`${server.url}/health`);
+    // An unread body would keep its connection from the next request, until the server accepts no more of them.
+    await response.body?.cancel();
+    if (response.ok) return;
+    await delay(5);
+  }
 }
 
 async function freePort(): Promise<number> {
@@ -59,8 +65,10 @@ function accepts(port: number): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connect(port, "127.0.0.1");
     socket.once("connect", () => {
+      // While the server does not listen, a connection may get its own port as the source and so reach itself.
+      const reachedItself = socket.localPort === port;
       socket.destroy();
-      resolve(true);
+      resolve(!reachedItself);
     });
     socket.once("error", () => resolve(false));
   });

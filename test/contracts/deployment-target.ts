@@ -48,6 +48,8 @@ export interface DeploymentTargetFixture {
   readonly takesSecrets?: boolean;
   /** False if the platform keeps at least one replica, and rejects less. */
   readonly scalesToZero?: boolean;
+  /** False if the platform has a fixed number of replicas, and rejects a range. */
+  readonly scales?: boolean;
   /** False if the platform scales by something else than requests or jobs per replica. */
   readonly countsRequests?: boolean;
 }
@@ -77,12 +79,14 @@ export function testDeploymentTarget({
   gpu = "l4",
   takesSecrets = true,
   scalesToZero = true,
-  countsRequests = true,
+  scales = true,
+  countsRequests = scales,
 }: DeploymentTargetFixture): void {
   const own = {
     ...description,
     device: { kind: "cuda", gpu },
     secrets: takesSecrets ? description.secrets : {},
+    ...(!scales && { replicas: { min: 5, max: 5 } }),
     ...base,
     environment: { ...description.environment, ...base.environment },
   };
@@ -182,10 +186,18 @@ export function testDeploymentTarget({
     });
 
     test("scales to zero, or rejects that, and never above the maximum", () => {
-      expect(rendered().replicas).toEqual({ min: 1, max: 5 });
+      expect(rendered().replicas).toEqual({ min: scales ? 1 : 5, max: 5 });
+      const range = () => rendered({ replicas: { min: 1, max: 2 } }).replicas.max;
+      expect(valueOrRefusedField(range)).toBe(scales ? 2 : "replicas");
       const toZero = () => rendered({ replicas: { min: 0, max: 2 } }).replicas.min;
-      expect(valueOrRefusedField(toZero)).toBe(scalesToZero ? 0 : "replicas.min");
+      expect(valueOrRefusedField(toZero)).toBe(scales ? (scalesToZero ? 0 : "replicas.min") : "replicas");
       expect(rendered({ replicas: { min: 3, max: 3 } }).replicas).toEqual({ min: 3, max: 3 });
+    });
+
+    test("runs a batch, or rejects it", () => {
+      const batch = { input: "s3://bucket/in.jsonl", output: "s3://bucket/out.jsonl" };
+      const paths = () => files({ batch }).length;
+      expect(valueOrRefusedField(paths)).toBe(target.name === "cloud-run" ? 1 : "batch");
     });
 
     test("scales at the deployment's concurrency, which defaults to MAX_NUM_SEQS", () => {

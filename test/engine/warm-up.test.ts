@@ -42,6 +42,7 @@ test.for([
   ["llama", { kvLayout: "slots" }],
   ["llama", { kvLayout: "paged" }],
   ["onnx-exports/smolvlm", {}],
+  ["llava-default", {}],
 ] as const)("the warm-up of %s %o leaves no trace: counters are 0 and answers the same", async ([name, overrides]) => {
   const engine = await startEngine(name, overrides);
   expect(engine.stats).toMatchObject({
@@ -71,17 +72,19 @@ test("the warm-up does not run logits processors", async () => {
   await engine.close();
 });
 
-test("every phase of a start is reported once, and without a warm-up there is no first step", async () => {
-  const phasesOf = async (warmUp: boolean): Promise<string[]> => {
+test("every phase of a start is reported once, and a warm-up adds its first step and its first image", async () => {
+  const phasesOf = async (warmUp: boolean, name = "llama"): Promise<string[]> => {
     const phases: string[] = [];
     const onPhase: EngineDependencies["onPhase"] = (phase, seconds) => {
       expect(seconds).toBeGreaterThanOrEqual(0);
       phases.push(phase);
     };
-    await (await startEngine("llama", { warmUp, dtype: "int8" }, { onPhase })).close();
+    await (await startEngine(name, { warmUp, dtype: "int8" }, { onPhase })).close();
     return phases.toSorted();
   };
-  const always: string[] = startPhases.filter((phase) => phase !== "first_step" && phase !== "preload");
+  const optional: ReadonlySet<string> = new Set(["first_step", "first_image", "preload"]);
+  const always: string[] = startPhases.filter((phase) => !optional.has(phase));
   expect(await phasesOf(true)).toEqual(always.concat("first_step").toSorted());
   expect(await phasesOf(false)).toEqual(always.toSorted());
+  expect(await phasesOf(true, "llava-default")).toEqual(always.concat("first_step", "first_image").toSorted());
 });

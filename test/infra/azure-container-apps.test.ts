@@ -172,8 +172,16 @@ test.for<[object, RegExp]>([
   [{ device: { kind: "cuda", gpu: "l4" } }, /^device\.gpu: Azure Container Apps has t4 and a100-80gb, not l4\.$/],
   [{ resources: { cpu: 25, memoryGiB: 8 } }, /^resources\.cpu: Azure Container Apps allows at most 24, got 25\.$/],
   [
-    { worker: true, environment: { JOB_SOURCE: "nats://nats:4222/jobs" } },
+    { worker: true, environment: { JOB_SOURCE: "pubsub://project/pictures" } },
     /^replicas: Azure cannot read the length of this queue; give min and max the same value\.$/,
+  ],
+  [
+    {
+      worker: true,
+      environment: { JOB_SOURCE: "amqp://rabbit/?queue=jobs", JOB_SOURCE_USERNAME: "fovea" },
+      secrets: { JOB_SOURCE_PASSWORD: "rabbit-password" },
+    },
+    /^secrets\.JOB_SOURCE_USERNAME: it is missing; KEDA reads the length of the queue with it\.$/,
   ],
 ])("unsupported fields of Azure are rejected by path: %j", ([changes, expected]) => {
   expect(() => render(changes)).toThrow(expected);

@@ -4,6 +4,7 @@ import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { z } from "zod";
 
+import { parseArguments } from "../../functions/cli/arguments.ts";
 import { cloudRun } from "../../infra/cloud-run.ts";
 import type { RenderedFile } from "../../infra/deployment-target.ts";
 import { parseDeployment } from "../../infra/deployment.ts";
@@ -91,6 +92,71 @@ test.for<[object, RegExp]>([
   [{ s3Role: "arn:aws:iam::1:role/x" }, /^s3Role: Cloud Run has no AWS roles/],
 ])("unsupported fields of Cloud Run are rejected by path: %j", ([changes, expected]) => {
   expect(() => render(changes)).toThrow(expected);
+});
+
+describe("batches", () => {
+  const batch = { input: "s3://bucket/in.jsonl", output: "s3://bucket/out.jsonl" };
+
+  /** The fields of Job in the YAML reference of Cloud Run and Google's discovery document run.v1; read on 2026-11-22. */
+  const job = z.strictObject({
+    apiVersion: z.literal("run.googleapis.com/v1"),
+    kind: z.literal("Job"),
+    metadata: z.strictObject({ name: z.string() }),
+    spec: z.strictObject({
+      template: z.strictObject({
+        metadata: z.strictObject({ annotations: z.record(z.string(), z.string()) }).optional(),
+        spec: z.strictObject({
+          taskCount: z.int(),
+          template: z.strictObject({
+            spec: z.strictObject({
+              nodeSelector: z.record(z.string(), z.string()).optional(),
+              maxRetries: z.int().min(0).max(10),
+              timeoutSeconds: z.string().regex(/^\d+$/),
+              containers: z.array(
+                z.strictObject({
+                  name: z.string(),
+                  image: z.string(),
+                  args: z.array(z.string()),
+                  env: z.array(z.strictObject({ name: z.string(), value: z.string() })),
+                  resources: z.strictObject({ limits: z.record(z.string(), z.string()) }),
+                }),
+              ),
+            }),
+          }),
+        }),
+      }),
+    }),
+  });
+
+  test("become a job whose attempts resume, with the arguments of the command line", () => {
+    const [file] = render({ batch });
+    const { template } = job.parse(parse(file!.text)).spec.template.spec;
+    expect(file!.path).toBe("job.yaml");
+    expect(template.spec).toMatchObject({
+      nodeSelector: { "run.googleapis.com/accelerator": "nvidia-l4" },
+      maxRetries: 10,
+      timeoutSeconds: "3600",
+    });
+    const { args } = template.spec.containers[0]!;
+    expect(args).toEqual(["batch", "--input", batch.input, "--output", batch.output]);
+    expect(parseArguments(args)).toMatchObject({ command: "batch", files: batch });
+  });
+
+  test.for<[object, RegExp]>([
+    [{ batch: { ...batch, timeoutSeconds: 3601 } }, /^batch\.timeoutSeconds: .* at most 3600 s, got 3601 s\.$/],
+    [{ batch: { ...batch, input: "in.jsonl" } }, /^batch\.input: expected s3:\/\/bucket\/key\.$/],
+    [
+      { batch, worker: true, replicas: { min: 1, max: 1 }, environment: { JOB_SOURCE: "redis://host?queue=a" } },
+      /^batch: expected either a batch or worker: true, got both\.$/,
+    ],
+  ])("%j is rejected by path", ([changes, expected]) => {
+    expect(() => render(changes)).toThrow(expected);
+  });
+
+  test("an attempt without a GPU may last for days", () => {
+    const cpu = { device: { kind: "cpu" }, batch: { ...batch, timeoutSeconds: 604_800 } };
+    expect(job.parse(parse(render(cpu)[0]!.text)).spec.template.spec.template.spec.timeoutSeconds).toBe("604800");
+  });
 });
 
 describe("workers", () => {

@@ -246,6 +246,92 @@ describe("jobs", () => {
     );
   });
 
+  test.for<[string, object, object]>([
+    [
+      "amqp://rabbit.queues/pictures?queue=jobs",
+      {},
+      {
+        type: "rabbitmq",
+        metadata: {
+          host: "http://rabbit.queues:15672/pictures",
+          protocol: "http",
+          queueName: "jobs",
+          mode: "QueueLength",
+          value: "4",
+          excludeUnacknowledged: "false",
+        },
+      },
+    ],
+    [
+      "amqps://rabbit.queues/?queue=jobs",
+      { JOB_SOURCE_USERNAME: "fovea" },
+      {
+        type: "rabbitmq",
+        metadata: {
+          host: "https://rabbit.queues:15671/%2f",
+          protocol: "http",
+          queueName: "jobs",
+          mode: "QueueLength",
+          value: "4",
+          excludeUnacknowledged: "false",
+          usernameFromEnv: "JOB_SOURCE_USERNAME",
+          passwordFromEnv: "JOB_SOURCE_PASSWORD",
+        },
+      },
+    ],
+    [
+      "nats://nats.queues:4222/pictures/workers",
+      {},
+      {
+        type: "nats-jetstream",
+        metadata: {
+          natsServerMonitoringEndpoint: "nats.queues:8222",
+          account: "$G",
+          stream: "pictures",
+          consumer: "workers",
+          lagThreshold: "4",
+        },
+      },
+    ],
+    [
+      "pubsub://project/pictures",
+      {},
+      {
+        type: "gcp-pubsub",
+        metadata: {
+          subscriptionName: "projects/project/subscriptions/pictures",
+          mode: "SubscriptionSize",
+          value: "4",
+        },
+        authenticationRef: { name: "pictures" },
+      },
+    ],
+  ])("waiting and leased jobs of %s scale workers from zero", ([source, credentials, trigger]) => {
+    const secrets = "JOB_SOURCE_USERNAME" in credentials ? { JOB_SOURCE_PASSWORD: "rabbit-password" } : {};
+    const files = render({
+      worker: true,
+      replicas: { min: 0, max: 8 },
+      concurrency: 4,
+      environment: { JOB_SOURCE: source, ...credentials },
+      secrets,
+    });
+    expect(triggersOf(files)).toEqual([trigger]);
+    expect(() => new ScaledObject(scaledObjectOf(files)).validate()).not.toThrow();
+    const authentication = objectsOf(files).find(({ kind }) => kind === "TriggerAuthentication");
+    expect(authentication?.spec).toEqual(
+      source.startsWith("pubsub") ? { podIdentity: { provider: "gcp" } } : undefined,
+    );
+    // KEDA resolves the variables of the container.
+    const names = podOf(files).container.env?.map(({ name }) => name);
+    for (const name of [...Object.keys(credentials), ...Object.keys(secrets)]) expect(names).toContain(name);
+  });
+
+  test("credentials of a BullMQ queue are read from the replicas' variables", () => {
+    const secrets = { JOB_SOURCE_PASSWORD: "redis-password" };
+    const [trigger] = triggersOf(render({ worker: true, environment: { JOB_SOURCE: redis }, secrets }));
+    expect(trigger?.metadata).toMatchObject({ passwordFromEnv: "JOB_SOURCE_PASSWORD" });
+  });
+
   test("unfinished batches keep a replica where Prometheus counts them", () => {
     const triggers = triggersOf(render({ environment: { BATCH_STORE: "s3://bucket/batches" } }));
     expect(triggers.map(({ metadata }) => metadata?.query)).toEqual([

@@ -44,6 +44,7 @@ function configureModel(config: LlavaNextConfig): ConfiguredModel {
           [embeddings, numEmbeddings],
         ]),
       moreInputs: rowInputs(anyres.mostTiles !== null),
+      refusesExports: "it lacks the embedding at the end of each row of a picture (image_newline)",
       embed: (context, pixels, [rows, shares]) => embedTiles(context, config, pixels, { rows: rows!, shares }),
     }),
     buildDecoder(context, maxModelLen) {

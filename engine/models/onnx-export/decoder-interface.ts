@@ -2,10 +2,11 @@
 import { EngineError } from "../../contract/errors.ts";
 import type { DecoderExport } from "../built-model.ts";
 import type { ConfiguredModel } from "../model-definition.ts";
+import { readStates } from "./exported-states.ts";
 import { elementTypeIn, refuseOtherInputs, requireShape, requireValue, type OnnxFile } from "./onnx-file.ts";
 
 const floats = ["float32", "float16"] as const;
-const pastName = /^past_key_values\.(\d+)\.(key|value)$/;
+const pastName = /^past_key_values\.(\d+)\.key$/;
 
 /**
  * @param embedTokens Null for a decoder of token ids.
@@ -17,37 +18,40 @@ export function readDecoderInterface(
   embedTokens: OnnxFile | null,
 ): DecoderExport {
   const { numLayers, numKvHeads, headDim, hiddenSize, vocabSize, takesPositions = false } = dimensions;
-  if (dimensions.recurrent !== undefined) {
-    throw new EngineError(
-      "unsupported_model",
-      `${decoder.name}: an export with recurrent layers is not supported; use the checkpoint's safetensors files.`,
-    );
-  }
   if (dimensions.kvHeads !== undefined) {
     throw new EngineError(
       "unsupported_model",
       `${decoder.name}: an export whose layers have different heads is not supported; use the checkpoint's safetensors files.`,
     );
   }
-  requireLayers(decoder, numLayers);
-  const past = pastNames(numLayers, "past_key_values");
+  const kvLayers = readKvLayers(decoder, numLayers);
+  const past = namesOf(kvLayers, "past_key_values");
+  const states = dimensions.recurrent === undefined ? [] : readStates(decoder, dimensions.recurrent);
   const inputsName = embedTokens === null ? "input_ids" : "inputs_embeds";
   const known = [inputsName, "attention_mask", "position_ids", "num_logits_to_keep", "use_cache_branch", ...past];
-  refuseOtherInputs(decoder, new Set(known));
+  // Only where images see all of themselves do the types of tokens change anything.
+  if (dimensions.keepsImagesWhole === true) known.push("token_type_ids");
+  refuseOtherInputs(decoder, new Set([...known, ...states.map(({ input }) => input)]));
 
   const inputs = requireValue(decoder, "inputs", inputsName);
   requireShape(decoder, inputs, embedTokens === null ? [null, null] : [null, null, hiddenSize]);
   if (embedTokens === null) elementTypeIn(decoder, inputs, ["int64"]);
   const kvShape = [null, numKvHeads, null, headDim];
   for (const name of past) requireShape(decoder, requireValue(decoder, "inputs", name), kvShape);
-  for (const name of pastNames(numLayers, "present"))
+  for (const name of namesOf(kvLayers, "present")) {
     requireShape(decoder, requireValue(decoder, "outputs", name), kvShape);
+  }
   const logits = requireValue(decoder, "outputs", "logits");
   requireShape(decoder, logits, [null, null, vocabSize]);
   const mask = decoder.inputs.get("attention_mask");
   if (mask !== undefined) {
     requireShape(decoder, mask, [null, null]);
     elementTypeIn(decoder, mask, ["int64"]);
+  }
+  const types = decoder.inputs.get("token_type_ids");
+  if (types !== undefined) {
+    requireShape(decoder, types, [null, null]);
+    elementTypeIn(decoder, types, ["int64"]);
   }
   const toKeep = decoder.inputs.get("num_logits_to_keep");
   const branch = decoder.inputs.get("use_cache_branch");
@@ -62,17 +66,23 @@ export function readDecoderInterface(
     imageWidth: hiddenSize,
     vocabSize,
     takesPositions,
+    keepsImagesWhole: types !== undefined,
+    ...(dimensions.recurrent && { recurrent: dimensions.recurrent }),
     kvElementType: elementTypeIn(decoder, requireValue(decoder, "inputs", past[0]!), floats),
     acceptsImages: visionEncoder !== null,
     embedTokens: embedTokens === null ? null : readEmbedTokens(embedTokens, hiddenSize),
     embedsElementType: embedTokens === null ? "float32" : elementTypeIn(decoder, inputs, floats),
     logitsElementType: elementTypeIn(decoder, logits, floats),
+    kvLayers,
+    states,
+    takesTokenTypes: types !== undefined,
     takesAttentionMask: mask !== undefined,
     numPositionAxes: numPositionAxes(decoder, takesPositions),
     numLogitsToKeepRank: toKeep === undefined ? null : toKeep.shape?.length === 1 ? 1 : 0,
     hasCacheBranch: branch !== undefined,
     weightBytes: decoder.byteLength,
-    padding: paddingOf(decoder),
+    // Whether a graph excludes padding from its states is not to be seen from outside.
+    padding: states.length > 0 ? null : paddingOf(decoder),
   };
 }
 
@@ -90,16 +100,17 @@ function paddingOf({ inputs, operators }: OnnxFile): DecoderExport["padding"] {
   return inputs.has("position_ids") ? "front" : null;
 }
 
-function pastNames(numLayers: number, prefix: string): string[] {
-  return Array.from({ length: numLayers }, (_, layer) => [`${prefix}.${layer}.key`, `${prefix}.${layer}.value`]).flat();
+function namesOf(layers: readonly number[], prefix: string): string[] {
+  return layers.flatMap((layer) => [`${prefix}.${layer}.key`, `${prefix}.${layer}.value`]);
 }
 
-function requireLayers(decoder: OnnxFile, numLayers: number): void {
-  const layers = new Set([...decoder.inputs.keys()].flatMap((name) => pastName.exec(name)?.[1] ?? []));
-  if (layers.size === numLayers) return;
+/** The layers with keys and values, as the file numbers them: beside recurrent layers, not from 0 on. */
+function readKvLayers(decoder: OnnxFile, numLayers: number): number[] {
+  const layers = [...decoder.inputs.keys()].flatMap((name) => pastName.exec(name)?.[1] ?? []).map(Number);
+  if (layers.length === numLayers) return layers.sort((left, right) => left - right);
   throw new EngineError(
     "invalid_checkpoint",
-    `${decoder.name} has keys and values for ${layers.size} layers (past_key_values.0.key and so on); config.json implies ${numLayers}.`,
+    `${decoder.name} has keys and values for ${layers.length} layers (past_key_values.0.key and so on); config.json implies ${numLayers}.`,
   );
 }
 
@@ -117,6 +128,8 @@ function numPositionAxes(decoder: OnnxFile, takesPositions: boolean): DecoderExp
   if (positions === undefined && !takesPositions) return 0;
   const value = requireValue(decoder, "inputs", "position_ids");
   elementTypeIn(decoder, value, ["int64"]);
-  requireShape(decoder, value, takesPositions ? [3, null, null] : [null, null]);
-  return takesPositions ? 3 : 1;
+  // Exports of some text models take three axes too, which are then equal.
+  const hasAxes = takesPositions || value.shape?.length === 3;
+  requireShape(decoder, value, hasAxes ? [3, null, null] : [null, null]);
+  return hasAxes ? 3 : 1;
 }

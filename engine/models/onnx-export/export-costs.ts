@@ -10,9 +10,10 @@ import type { OpenedExport } from "./open-export.ts";
  */
 export function exportCosts({ decoder, embedTokens, visionEncoder, graphs, model }: OpenedExport): ModelCosts {
   const runs = runCosts(graphs, graphs.buildDecoder(imaginedWeights), graphs.buildVisionEncoder(imaginedWeights));
-  const { hiddenSize, headDim, vocabSize, numLogitsToKeepRank, padding } = model.decoder;
+  const { hiddenSize, headDim, vocabSize, numLogitsToKeepRank, padding, keepsImagesWhole = false } = model.decoder;
   const float = Float32Array.BYTES_PER_ELEMENT;
-  const mostRows = numLogitsToKeepRank === null ? maxExportedLogitsRows(vocabSize) : 1;
+  const mostLogitsRows = keepsImagesWhole ? Infinity : maxExportedLogitsRows(vocabSize);
+  const mostRows = numLogitsToKeepRank === null ? mostLogitsRows : 1;
   return {
     weights: {
       embedding: embedTokens?.byteLength ?? 0,

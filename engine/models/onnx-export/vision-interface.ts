@@ -1,7 +1,7 @@
 /** Reads the inputs of an exported vision encoder and assigns an image's tensors to them. */
 import { EngineError } from "../../contract/errors.ts";
 import type { OnnxValue } from "../../graph/onnx-header.ts";
-import type { ExportedVisionInput, VisionEncoderExport, VisionEncoderInput } from "../built-model.ts";
+import type { ExportedVisionInput, PatchOrder, VisionEncoderExport, VisionEncoderInput } from "../built-model.ts";
 import type { VisionEncoderDefinition } from "../model-definition.ts";
 import { elementTypeIn, refuseOtherInputs, requireShape, requireValue, type OnnxFile } from "./onnx-file.ts";
 
@@ -13,15 +13,22 @@ const pixelMask = "pixel_attention_mask";
 
 /** @throws EngineError `unsupported_model` and `invalid_checkpoint` that name the file and what is expected of it. */
 export function readVisionInterface(
-  { inputs, imageSize, numImageTokens, imageOptions }: VisionEncoderDefinition,
+  { inputs, imageSize, numImageTokens, imageOptions, patchOrder, refusesExports }: VisionEncoderDefinition,
   hiddenSize: number,
   file: OnnxFile,
 ): VisionEncoderExport {
-  const exportedInputs = inputs.map((input) => readInput(file, input));
+  if (refusesExports !== undefined) {
+    throw new EngineError(
+      "unsupported_model",
+      `${file.name} is not supported: ${refusesExports}. Use the checkpoint's safetensors files.`,
+    );
+  }
+  const picture = patchOrder === undefined ? null : readPicture(file, patchOrder);
+  const exportedInputs = picture === null ? inputs.map((input) => readInput(file, input)) : [picture];
   const mask = file.inputs.get(pixelMask);
   if (mask !== undefined) {
     const elementType = elementTypeIn(file, mask, ["bool", "int64"]);
-    exportedInputs.push({ name: pixelMask, elementType, source: null, hasBatch: true });
+    exportedInputs.push({ name: pixelMask, elementType, source: null, hasBatch: true, patchOrder: null });
   }
   refuseOtherInputs(file, new Set(exportedInputs.map(({ name }) => name)));
   const features = requireValue(file, "outputs", "image_features");
@@ -42,7 +49,19 @@ function readInput(file: OnnxFile, { name, elementType, shape }: VisionEncoderIn
     elementType: elementTypeIn<"float32" | "float16" | "int64">(file, value, accepted),
     source: name,
     hasBatch: hasBatch(file, value, shape),
+    patchOrder: null,
   };
+}
+
+const pixelValues = "pixel_values";
+
+/** The input of an encoder that divides a picture itself; null if the file takes patches. */
+function readPicture(file: OnnxFile, patchOrder: PatchOrder): ExportedVisionInput | null {
+  const value = file.inputs.get(pixelValues);
+  if (value?.shape?.length !== 4) return null;
+  requireShape(file, value, [null, 3, null, null]);
+  const elementType = elementTypeIn(file, value, ["float32", "float16"]);
+  return { name: pixelValues, elementType, source: pixelValues, hasBatch: true, patchOrder };
 }
 
 function hasBatch(file: OnnxFile, value: OnnxValue, shape: VisionEncoderInput["shape"]): boolean {

@@ -1,5 +1,6 @@
 /** The patches of a resized picture. */
 import type { RgbImage } from "../../multimodal/pixel-program.ts";
+import type { PatchOrder } from "../built-model.ts";
 
 export interface PatchLayout {
   /** Side of a patch, in pixels. */
@@ -51,4 +52,36 @@ export function patchTensors(picture: RgbImage, { patchSize, mergeSize, numTimes
     ["pixel_values", { elementType: "float32", shape: [numPatches, numFeatures], data: pixelValues }],
     ["image_grid_thw", { elementType: "int64", shape: [3], data: grid }],
   ] as const);
+}
+
+/**
+ * The picture of patches that are not repeated in time, row-major [channels, height, width].
+ *
+ * @param grid Rows and columns of patches.
+ * @param patches As `pixel_values` of `patchTensors`.
+ */
+export function pictureOfPatches(
+  patches: Float32Array,
+  [rows, columns]: readonly [number, number],
+  { patchSize, mergeSize }: PatchOrder,
+): Float32Array {
+  const [height, width] = [rows * patchSize, columns * patchSize];
+  const numChannels = patches.length / (height * width);
+  const squareSize = patchSize * mergeSize;
+  const squaresPerRow = columns / mergeSize;
+  const picture = new Float32Array(patches.length);
+  let from = 0;
+  for (let patch = 0; patch < rows * columns; patch++) {
+    const square = Math.floor(patch / (mergeSize * mergeSize));
+    const inner = patch % (mergeSize * mergeSize);
+    const top = Math.floor(square / squaresPerRow) * squareSize + Math.floor(inner / mergeSize) * patchSize;
+    const left = (square % squaresPerRow) * squareSize + (inner % mergeSize) * patchSize;
+    for (let channel = 0; channel < numChannels; channel++) {
+      for (let row = top; row < top + patchSize; row++) {
+        picture.set(patches.subarray(from, from + patchSize), (channel * height + row) * width + left);
+        from += patchSize;
+      }
+    }
+  }
+  return picture;
 }

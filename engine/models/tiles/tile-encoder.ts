@@ -7,7 +7,7 @@ import type { VisionEncoderDefinition } from "../model-definition.ts";
 
 export interface TileEncoderOptions extends Pick<
   VisionEncoderDefinition,
-  "hasProjector" | "imageOptions" | "largestSizes"
+  "hasProjector" | "imageOptions" | "largestSizes" | "refusesExports"
 > {
   readonly numChannels: number;
   /** Side of a tile, in pixels. */
@@ -39,6 +39,7 @@ export function createTileEncoder(options: TileEncoderOptions): VisionEncoderDef
     ...(options.hasProjector !== undefined && { hasProjector: options.hasProjector }),
     ...(options.imageOptions && { imageOptions: options.imageOptions }),
     ...(options.largestSizes && { largestSizes: options.largestSizes }),
+    ...(options.refusesExports !== undefined && { refusesExports: options.refusesExports }),
     inputs: [{ name: pixelValues, elementType: "float32", shape: [tiles, ...tileShape] }, ...moreInputs],
     imageSize,
     numImageTokens,

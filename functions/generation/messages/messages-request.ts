@@ -91,13 +91,15 @@ const messageFields = {
   stop_sequences: boundedList(text, samplingLimits.stop, "must be a list of strings").nullish(),
 };
 
-const checkTools = (fields: PromptFields, context: z.RefinementCtx): void => {
-  const formPath = fields.output_config?.format ? ["output_config", "format"] : null;
+const checkTools = (
+  fields: PromptFields & { readonly structured_outputs?: object | null | undefined },
+  context: z.RefinementCtx,
+): void => {
   checkToolChoice(
     {
       names: toolsOf(fields).map(({ index, tool }) => ({ index, name: tool.name })),
       choice: toolChoiceOf(fields),
-      formPath,
+      structuredOutputs: fields.structured_outputs,
     },
     context,
   );

@@ -1,6 +1,7 @@
 /** Converts the fields of POST /v1/messages to those of a chat completion, so that both take one way to the engine. */
 import type { RequestPaths } from "../../http/wire-parameter.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "../schemas/chat-completion-request.ts";
+import { requiresCall } from "../schemas/tool-fields.ts";
 import type { Block, ImageSource, MessageFields } from "./message-blocks.ts";
 import { toolChoiceOf, toolsOf } from "./messages-request.ts";
 import type { CountTokensRequest, MessagesRequest } from "./messages-request.ts";
@@ -100,7 +101,7 @@ export function messagesRequestPaths(fields: CountTokensRequest): RequestPaths {
             );
           }),
     ),
-    structuredOutput: config?.format ? "output_config.format" : "tools",
+    structuredOutput: config?.format && !requiresCall(toolChoiceOf(fields)) ? "output_config.format" : "tools",
     names: { stop: "stop_sequences" },
     rename: (text) =>
       text.replace(/\btools\[(\d+)\]\.function\.(\w+)/g, (_, index: string, field: string) => {

@@ -45,12 +45,12 @@ export class AnswerParts {
     return this.#numReasoningTokens;
   }
 
-  append({ delta, output }: ParsedGeneration): readonly PartEvent[] {
+  append({ delta, output, numReasoningTokens }: ParsedGeneration): readonly PartEvent[] {
     const events: PartEvent[] = [];
+    this.#numReasoningTokens = numReasoningTokens;
     const { reasoning = "", content = "", toolCalls = [] } = delta;
     const isThinking =
       reasoning !== "" || (content === "" && toolCalls.length === 0 && this.#open?.kind === "reasoning");
-    if (isThinking) this.#numReasoningTokens += output.tokenIds.length;
     if (!isThinking && toolCalls.length === 0) this.#heldLogprobs.push(...(output.logprobs ?? []));
     if (reasoning !== "") this.#appendTo("reasoning", reasoning, events);
     if (content !== "") this.#appendText(content, events);

@@ -2,6 +2,7 @@
 import { randomUUID } from "node:crypto";
 
 import type { ReasoningMarkers, ReasoningStart, ToolDefinition } from "../../../engine/index.ts";
+import { parseBoundedJson } from "../../http/bounded-json.ts";
 import type { ParsedDelta, ToolCallDelta } from "./parsed-delta.ts";
 import { ReasoningSplitter } from "./reasoning-splitter.ts";
 import type { OutputEvent, ToolCallFormat, ToolCallParser } from "./tool-call-format.ts";
@@ -30,6 +31,9 @@ export class OutputParser {
   readonly #splitter: ReasoningSplitter | null;
   readonly #calls: ToolCallParser | null;
   #numCalls = 0;
+  #isThinking = false;
+  /** Of the last call. */
+  #argumentPieces: string[] = [];
 
   /** @param start Where the output starts; null for a model that does not mark its thinking. */
   constructor(parsing: OutputParsing, start: ReasoningStart | null) {
@@ -42,6 +46,16 @@ export class OutputParser {
   /** Whether the answer has a call so far. */
   get hasCalls(): boolean {
     return this.#numCalls > 0;
+  }
+
+  /** Whether the latest text belongs to the thinking, its end marker included. */
+  get isThinking(): boolean {
+    return this.#isThinking;
+  }
+
+  /** Whether the arguments of the last call are whole. */
+  hasWholeCall(): boolean {
+    return parseBoundedJson(this.#argumentPieces.join("")).kind === "parsed";
   }
 
   append(text: string): ParsedDelta {
@@ -64,6 +78,8 @@ export class OutputParser {
       if (content !== "") events.push(...this.#calls.append(content));
       if (isEnd) events.push(...this.#calls.finish());
     }
+    const isSilent = events.every((event) => event.type === "text" && event.text === "");
+    this.#isThinking = reasoning !== "" || (this.#isThinking && isSilent);
     return this.#toDelta(this.#parsing.includesReasoning ? reasoning : "", events);
   }
 
@@ -80,8 +96,10 @@ export class OutputParser {
       const index = this.#numCalls - 1;
       if (event.type === "call") {
         toolCalls.push({ index, start: { id: this.#createId(), name: event.name }, arguments: "" });
+        this.#argumentPieces = [];
         continue;
       }
+      this.#argumentPieces.push(event.text);
       const last = toolCalls.at(-1);
       if (last?.index === index) toolCalls.splice(-1, 1, { ...last, arguments: last.arguments + event.text });
       else toolCalls.push({ index, arguments: event.text });

@@ -11,17 +11,23 @@ export async function* parseGenerations(
   parsing: OutputParsing,
 ): AsyncGenerator<ParsedGeneration> {
   const parsers: OutputParser[] = [];
+  const numReasoningTokens: number[] = [];
   for await (const { index, output } of generations) {
     const parser = (parsers[index] ??= new OutputParser(parsing, output.reasoningStart ?? null));
     const isLast = output.finishReason !== null;
     const appended = parser.append(output.text);
     const delta = isLast ? joinDeltas(appended, parser.finish()) : appended;
-    yield { index, output, delta, finishReason: finishReasonOf(output, parser) };
+    const numBefore = numReasoningTokens[index] ?? 0;
+    const numTokens = parser.isThinking ? numBefore + output.tokenIds.length : numBefore;
+    numReasoningTokens[index] = numTokens;
+    yield { index, output, delta, finishReason: finishReasonOf(output, parser), numReasoningTokens: numTokens };
   }
 }
 
-function finishReasonOf({ finishReason }: RequestOutput, { hasCalls }: OutputParser): ParsedFinishReason | null {
-  return finishReason === "stop" && hasCalls ? "tool_calls" : finishReason;
+/** A stop string within a call ends the answer like one within a text: the client must not run such a call. */
+function finishReasonOf({ finishReason, stopReason }: RequestOutput, parser: OutputParser): ParsedFinishReason | null {
+  if (finishReason !== "stop" || !parser.hasCalls) return finishReason;
+  return typeof stopReason === "string" && !parser.hasWholeCall() ? "stop" : "tool_calls";
 }
 
 /** A choice of an answer that is sent as a whole. */
@@ -35,6 +41,7 @@ export interface ParsedChoice {
   readonly prompt: DecodedPrompt | null;
   readonly tokenIds: readonly number[];
   readonly last: RequestOutput;
+  readonly numReasoningTokens: number;
 }
 
 interface OpenChoice {
@@ -60,6 +67,7 @@ export async function gatherParsedChoices(generations: AsyncIterable<ParsedGener
     prompt: first.prompt,
     tokenIds,
     last: last.output,
+    numReasoningTokens: last.numReasoningTokens,
   }));
 }
 

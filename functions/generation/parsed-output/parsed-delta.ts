@@ -30,6 +30,8 @@ export interface ParsedGeneration extends Generation {
   readonly delta: ParsedDelta;
   /** Null until the last delta of the choice. */
   readonly finishReason: ParsedFinishReason | null;
+  /** Tokens of thinking so far, also if deltas leave the thinking out. */
+  readonly numReasoningTokens: number;
 }
 
 /** A whole call. */

@@ -97,7 +97,7 @@ export const responsesRequest = z
       {
         names: functionsOf(fields).map(({ index, tool }) => ({ index, name: tool.name })),
         choice,
-        formPath: isFormed ? ["text", "format"] : structured ? ["structured_outputs"] : null,
+        structuredOutputs: structured,
       },
       context,
     );

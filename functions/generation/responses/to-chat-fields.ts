@@ -1,6 +1,7 @@
 /** Converts the fields of POST /v1/responses to those of a chat completion, so that both take one way to the engine. */
 import type { RequestPaths } from "../../http/wire-parameter.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "../schemas/chat-completion-request.ts";
+import { requiresCall } from "../schemas/tool-fields.ts";
 import type { InputItem, ItemContent } from "./input-items.ts";
 import { functionsOf, toolsForModel } from "./response-tools.ts";
 import type { ResponsesRequest } from "./responses-request.ts";
@@ -58,7 +59,12 @@ export function responsesRequestPaths(fields: ResponsesRequest): RequestPaths {
         type === "input_image" ? [`input[${index}].${field}[${part}].image_url`] : [],
       );
     }),
-    structuredOutput: isFormed(fields) ? (structured ? "structured_outputs" : "text.format") : "tools",
+    structuredOutput:
+      isFormed(fields) && !requiresCall(toolsForModel(fields).choice)
+        ? structured
+          ? "structured_outputs"
+          : "text.format"
+        : "tools",
     names: { maxTokens: "max_output_tokens" },
     rename: (text) =>
       text.replace(/\btools\[(\d+)\]\.function\.(\w+)/g, (_, index: string, field: string) => {

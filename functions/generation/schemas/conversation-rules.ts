@@ -7,12 +7,15 @@ interface GivenTools {
   /** The functions, each with its index in the body's list. */
   readonly names: readonly { readonly index: number; readonly name: string }[];
   readonly choice: ToolChoice | null;
-  /** Path of the field that prescribes a form of the text; null if the text is free. */
-  readonly formPath: readonly string[] | null;
+  /**
+   * vLLM's `structured_outputs`, which prescribes a form of the whole answer. OpenAI's and Anthropic's formats are about
+   * an answer in text, and agents send them with every turn.
+   */
+  readonly structuredOutputs: object | null | undefined;
 }
 
-/** Rejects equal names, a choice without its tool, and a form of the text beside a forced call. */
-export function checkToolChoice({ names, choice, formPath }: GivenTools, context: z.RefinementCtx): void {
+/** Rejects equal names, a choice without its tool, and a form of the answer beside a required call. */
+export function checkToolChoice({ names, choice, structuredOutputs }: GivenTools, context: z.RefinementCtx): void {
   const seen = new Set<string>();
   const add = (path: readonly (string | number)[], message: string): void => {
     context.addIssue({ code: "custom", path: [...path], message });
@@ -26,5 +29,5 @@ export function checkToolChoice({ names, choice, formPath }: GivenTools, context
   if (typeof choice === "object" && !seen.has(choice.named)) {
     add(["tool_choice"], `names a tool that tools does not have: ${choice.named}`);
   }
-  if (formPath !== null) add(formPath, "cannot be combined with a tool_choice that requires a call");
+  if (structuredOutputs) add(["structured_outputs"], "cannot be combined with a tool_choice that requires a call");
 }

@@ -66,20 +66,55 @@ const tool = z
 /** `named`: the model must call this tool, once. */
 export type ToolChoice = "auto" | "none" | "required" | { readonly named: string };
 
-const toolChoiceRule = 'must be auto, none, required or {"type": "function", "function": {"name": …}}';
+/** A choice among some of the tools. */
+export interface AllowedTools {
+  readonly mode: "auto" | "required";
+  readonly allowed: readonly string[];
+}
+
+const toolChoiceRule =
+  'must be auto, none, required, {"type": "function", "function": {"name": …}} or {"type": "allowed_tools", …}';
+
+const namedTool = z.object({
+  type: z.literal("function", "must be function"),
+  function: z.object({ name: toolName }, 'must be an object: {"name": …}'),
+});
+
+const allowedToolsRule = 'must be an object: {"mode": …, "tools": …}';
 
 const toolChoice = z
   .union(
     [
       z.enum(["auto", "none", "required"], toolChoiceRule),
-      z.object({
-        type: z.literal("function", "must be function"),
-        function: z.object({ name: toolName }, 'must be an object: {"name": …}'),
-      }),
+      z.discriminatedUnion(
+        "type",
+        [
+          namedTool,
+          z.object({
+            type: z.literal("allowed_tools"),
+            allowed_tools: z.object(
+              {
+                mode: z.enum(["auto", "required"], "must be auto or required"),
+                tools: boundedList(namedTool, MAX_TOOLS, "must be a list of functions").min(1, {
+                  error: "must not be empty",
+                  abort: true,
+                }),
+              },
+              allowedToolsRule,
+            ),
+          }),
+        ],
+        toolChoiceRule,
+      ),
     ],
     toolChoiceRule,
   )
-  .transform((choice): ToolChoice => (typeof choice === "string" ? choice : { named: choice.function.name }));
+  .transform((choice): ToolChoice | AllowedTools => {
+    if (typeof choice === "string") return choice;
+    if (choice.type === "function") return { named: choice.function.name };
+    const { mode, tools } = choice.allowed_tools;
+    return { mode, allowed: tools.map(({ function: { name: allowed } }) => allowed) };
+  });
 
 export const toolFields = {
   tools: boundedList(tool, MAX_TOOLS, "must be a list of tools").nullish(),
@@ -87,7 +122,10 @@ export const toolFields = {
   parallel_tool_calls: flag.nullish(),
 };
 
-/** Clients send the text that they received; chat templates need the object. */
+/**
+ * Clients send the text that they received; chat templates need the object. A text that is no JSON becomes an empty
+ * object: it is a call that `max_tokens` cut off, which agents send back with an error as its result.
+ */
 const argumentsRule = "must be a string with a JSON object";
 const givenArguments = z.union(
   [boundedText(MAX_ARGUMENTS_SIZE), jsonObject(MAX_ARGUMENTS_SIZE, argumentsRule)],
@@ -98,6 +136,7 @@ const callArguments = givenArguments.transform((given, context): JsonObject => {
   if (given.trim() === "") return {};
   const parsed = parseBoundedJson(given);
   if (parsed.kind === "parsed" && isJsonObject(parsed.value)) return parsed.value;
+  if (parsed.kind === "refused" && parsed.code === "invalid_json") return {};
   const problem = parsed.kind === "refused" ? `which ${parsed.problem}` : "which is not an object";
   context.addIssue({ code: "custom", message: `must be a string with a JSON object, ${problem}` });
   return z.NEVER;
@@ -117,8 +156,7 @@ export const toolCalls = boundedList(toolCall, MAX_TOOL_CALLS, "must be a list o
 
 interface ToolFields {
   readonly tools?: readonly ToolDefinition[] | null | undefined;
-  readonly tool_choice?: ToolChoice | null | undefined;
-  readonly response_format?: object | null | undefined;
+  readonly tool_choice?: ToolChoice | AllowedTools | null | undefined;
   readonly structured_outputs?: object | null | undefined;
 }
 
@@ -143,12 +181,31 @@ export function checkTools(fields: ToolFields, context: z.RefinementCtx): void {
     if (choice !== "auto") addIssue(context, "tool_choice", "can only be given with tools");
     return;
   }
-  if (typeof choice === "object" && !names.has(choice.named)) {
-    addIssue(context, "tool_choice", `names a tool that tools does not have: ${choice.named}`);
-  }
-  if (choice === "auto" || (!fields.response_format && !fields.structured_outputs)) return;
-  const field = fields.structured_outputs ? "structured_outputs" : "response_format";
-  addIssue(context, field, "cannot be combined with a tool_choice that requires a call");
+  const chosen = typeof choice === "string" ? [] : "named" in choice ? [choice.named] : choice.allowed;
+  const unknown = chosen.find((each) => !names.has(each));
+  if (unknown !== undefined) addIssue(context, "tool_choice", `names a tool that tools does not have: ${unknown}`);
+  // `response_format` is about an answer in text: agents send it with every turn, required calls included.
+  if (!requiresCall(choice) || !fields.structured_outputs) return;
+  addIssue(context, "structured_outputs", "cannot be combined with a tool_choice that requires a call");
+}
+
+/** Whether the answer must be a call. */
+export function requiresCall(choice: ToolChoice | AllowedTools | null | undefined): boolean {
+  if (choice === null || choice === undefined || choice === "none") return false;
+  if (typeof choice === "string") return choice === "required";
+  return "named" in choice || choice.mode === "required";
+}
+
+/** The tools that the model may call, and how it has to choose. */
+export function callableTools({ tools, tool_choice: choice }: ToolFields): {
+  readonly tools: readonly ToolDefinition[];
+  readonly choice: ToolChoice;
+} {
+  const given = tools ?? [];
+  if (choice === null || choice === undefined) return { tools: given, choice: "auto" };
+  if (typeof choice === "string" || "named" in choice) return { tools: given, choice };
+  const allowed = new Set(choice.allowed);
+  return { tools: given.filter(({ name: of }) => allowed.has(of)), choice: choice.mode };
 }
 
 function isJsonObject(value: unknown): value is JsonObject {

@@ -36,6 +36,12 @@ const unservedEverywhere: UnservedFields = {
 
 const noStore = "the service stores no answers, so send the whole conversation";
 
+/** Codes that make a client send the request in another form; the others have `unsupported_field`. */
+const codes: Readonly<Record<string, string>> = {
+  // Anthropic's clients repeat the request with the whole conversation.
+  thread: "thread_not_found",
+};
+
 /** What to send instead. */
 const advice: Readonly<Record<string, string>> = {
   best_of: "n returns that many choices, without ranking them",
@@ -52,6 +58,7 @@ const advice: Readonly<Record<string, string>> = {
   moderation: "the service has no moderation; leave it out",
   mcp_servers:
     "the service calls no tools itself; connect to the servers in the client and send their functions as tools",
+  thread: "the service stores no conversations, so send all messages",
   logits_processors: "the processors of LOGITS_PROCESSORS take their arguments from vllm_xargs",
 };
 
@@ -86,6 +93,8 @@ export const unservedInMessages: UnservedFields = {
   ...unservedEverywhere,
   container: never,
   mcp_servers: isEmpty,
+  // A thread begins with a whole conversation, which needs no store.
+  thread: (value) => typeof value === "object" && value !== null && "type" in value && value.type === "create",
 };
 
 /** Throws a 400 that names the first such field. */
@@ -94,7 +103,7 @@ export function refuseUnservedFields(body: object, unserved: UnservedFields): vo
     if (value === null || !Object.hasOwn(unserved, field) || unserved[field]!(value)) continue;
     throw new HttpError(
       400,
-      "unsupported_field",
+      codes[field] ?? "unsupported_field",
       `${field} is not supported by this service; ${advice[field] ?? "leave it out"}.`,
       {
         parameter: field,

@@ -4,6 +4,7 @@ import { setImmediate as delivered, setTimeout as sleep } from "node:timers/prom
 import { Connection } from "rabbitmq-client";
 import type { Channel, SyncMessage } from "rabbitmq-client";
 
+import type { Logger } from "../../logger.ts";
 import { readTraceContext } from "../../telemetry/trace-context.ts";
 import type { JobResult } from "../job-result.ts";
 import { LeaseLostError } from "../job-source.ts";
@@ -22,6 +23,7 @@ export interface AmqpJobSourceOptions {
   readonly url: string;
   /** An existing queue. Only quorum queues count deliveries. */
   readonly queue: string;
+  readonly logger: Logger;
   /** How long `take` waits at an empty queue. Default: 5 seconds. */
   readonly waitMs?: number;
   /** Delay before a job whose result could not be published is handed out again. Default: 5 seconds. */
@@ -36,11 +38,12 @@ type Message = Omit<SyncMessage, "messageCount">;
  * published to the `reply_to` of the message, with its `correlation_id`.
  */
 export function createAmqpJobSource(options: AmqpJobSourceOptions): JobSource {
-  const { url, queue, waitMs = WAIT_MS, replyRetryMs = REPLY_RETRY_MS } = options;
+  const { url, queue, logger, waitMs = WAIT_MS, replyRetryMs = REPLY_RETRY_MS } = options;
   const { protocol, host, pathname } = new URL(url);
   let connection: Connection | null = null;
   let opening: Promise<Channel> | null = null;
   let current: Channel | null = null;
+  let hasWarned = false;
   let lost = new AbortController();
   /** Messages that are given back later. */
   const returning = new Map<() => void, NodeJS.Timeout>();
@@ -79,6 +82,11 @@ export function createAmqpJobSource(options: AmqpJobSourceOptions): JobSource {
 
   function toJob(channel: Channel, message: Message, id: string): LeasedJob {
     const { deliveryTag, redelivered, headers, replyTo, correlationId } = message;
+    if (redelivered && headers?.["x-delivery-count"] === undefined && !hasWarned) {
+      hasWarned = true;
+      const remedy = "Use a quorum queue, or a job that ends its worker is handed out again and again.";
+      logger.warn("RabbitMQ does not count deliveries of the queue.", { queue, remedy });
+    }
     const { signal } = lost;
     const requireLease = (): void => {
       if (signal.aborted) throw new LeaseLostError(id);

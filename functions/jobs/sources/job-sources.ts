@@ -91,9 +91,9 @@ function openAmqp(address: URL): OpenJobSource {
   }
   const url = new URL(address);
   url.search = "";
-  return async () => {
+  return async ({ logger }) => {
     const { createAmqpJobSource } = await import("./amqp-job-source.ts");
-    return createAmqpJobSource({ url: url.href, queue });
+    return createAmqpJobSource({ url: url.href, queue, logger });
   };
 }
 

@@ -1,86 +1,137 @@
 /** Serving loads: requests that arrive while others decode, against OpenVINO GenAI, and over HTTP against in process. */
-import { plainFigure, ratioFigure, reportProgress } from "../measure.ts";
+import { comparedFigure, plainFigure, ratioFigure, reportProgress } from "../measure.ts";
 import type { Figure } from "../measure.ts";
 import { benchDtypes } from "../settings.ts";
 import type { BenchDtype } from "../settings.ts";
-import type { ClosedLoop, LoadFigures, LoadShape } from "./closed-loop.ts";
 import { measureInProcess, measureOverHttp } from "./engine-side.ts";
 import { installOpenVino, measureOpenVino } from "./openvino-side.ts";
+import { measurePictures } from "./pictures.ts";
+import type { Load, LoadFigures, LoadShape, Percentiles } from "./run-load.ts";
 
+const mainLoad: LoadShape = { name: "256 in, 128 out", promptTokens: 256, outputTokens: 128 };
 const loads: readonly LoadShape[] = [
-  { name: "256 in, 128 out", promptTokens: 256, outputTokens: 128 },
+  mainLoad,
   { name: "16 in, 64 out", promptTokens: 16, outputTokens: 64 },
   { name: "1,024 in, 64 out", promptTokens: 1024, outputTokens: 64 },
 ];
 const clientCounts = [1, 8, 32, 64] as const;
+const pictureClientCounts = [1, 8] as const;
+const pictureOutputTokens = 64;
+const sharesOfCapacity = [0.5, 0.8, 0.95] as const;
+const openLoopRequests = 80;
 const targets: Readonly<Record<BenchDtype, number>> = { int8: 1.2, int4: 1 };
 const httpTarget = 0.9;
 
-/** Every client sends at least two requests, so that prompts arrive while others decode. */
-function loopOf(load: LoadShape, clients: number): ClosedLoop {
-  return { ...load, clients, requests: Math.max(3, 2 * clients) };
+/** Every client sends three requests, so that prompts arrive while others decode. */
+function closedLoad(shape: LoadShape, clients: number): Load {
+  return { ...shape, clients, requests: Math.max(4, 3 * clients) };
 }
+
+type Sides = Readonly<Record<"ours" | "theirs", readonly LoadFigures[]>>;
 
 /** The sides in turn, once for every round. */
 async function inTurn(
   rounds: number,
   label: string,
-  sides: Readonly<Record<string, () => Promise<LoadFigures>>>,
-): Promise<Readonly<Record<string, readonly LoadFigures[]>>> {
-  const results: Record<string, LoadFigures[]> = {};
+  sides: Readonly<Record<"ours" | "theirs", () => Promise<LoadFigures>>>,
+): Promise<Sides> {
+  const results: Record<"ours" | "theirs", LoadFigures[]> = { ours: [], theirs: [] };
   for (let round = 0; round < rounds; round++) {
-    for (const [side, measure] of Object.entries(sides)) {
-      const figures = await measure();
-      (results[side] ??= []).push(figures);
-      const { outputTokensPerSecond, firstTokenMs } = figures;
-      reportProgress(
-        `${label}, ${side}: ${outputTokensPerSecond.toFixed(0)} tok/s, first ${firstTokenMs.toFixed(0)} ms`,
-      );
+    for (const side of ["theirs", "ours"] as const) {
+      const figures = await sides[side]();
+      results[side].push(figures);
+      reportProgress(`${label}, ${side}: ${summary(figures)}`);
     }
   }
   return results;
 }
 
-/** @param rounds How often each side is measured. A round of all loads takes about 20 minutes. */
+function summary({ outputTokensPerSecond, firstTokenMs, betweenTokensMs }: LoadFigures): string {
+  const milliseconds = ({ median, p99 }: Percentiles): string => `${median.toFixed(0)} ms (p99 ${p99.toFixed(0)})`;
+  return (
+    `${outputTokensPerSecond.toFixed(0)} tok/s, first ${milliseconds(firstTokenMs)}, ` +
+    `between ${milliseconds(betweenTokensMs)}`
+  );
+}
+
+/** @param rounds How often each side is measured. A round takes about an hour. */
 export async function benchLoad(rounds: number): Promise<Figure[]> {
   await installOpenVino();
   const figures: Figure[] = [];
   for (const dtype of benchDtypes) {
-    for (const load of loads) {
+    const sidesOf = (load: Load) => ({
+      theirs: () => measureOpenVino(dtype, load),
+      ours: () => measureInProcess(dtype, load),
+    });
+    let capacity = Infinity;
+    for (const shape of loads) {
       for (const clients of clientCounts) {
-        const loop = loopOf(load, clients);
-        const name = `${dtype}, ${load.name}, ${clients} clients`;
-        const { ours = [], theirs = [] } = await inTurn(rounds, name, {
-          theirs: () => measureOpenVino(dtype, loop),
-          ours: () => measureInProcess(dtype, loop),
-        });
-        figures.push(...against(name, targets[dtype], ours, theirs));
+        const name = `${dtype}, ${shape.name}, ${clients} clients`;
+        const sides = await inTurn(rounds, name, sidesOf(closedLoad(shape, clients)));
+        figures.push(...against(name, targets[dtype], sides));
+        if (shape === mainLoad) capacity = requestsPerSecond(sides, shape);
       }
+    }
+    for (const share of sharesOfCapacity) {
+      const name = `${dtype}, ${mainLoad.name}, open loop at ${share * 100} %`;
+      const load = { ...mainLoad, requestsPerSecond: share * capacity, requests: openLoopRequests };
+      figures.push(...against(name, 1, await inTurn(rounds, name, sidesOf(load))));
     }
   }
   return figures;
 }
 
-function against(name: string, target: number, ours: readonly LoadFigures[], theirs: readonly LoadFigures[]): Figure[] {
+/** What the slower side answered in its slowest round. */
+function requestsPerSecond({ ours, theirs }: Sides, { outputTokens }: LoadShape): number {
+  const speeds = [...ours, ...theirs].map(({ outputTokensPerSecond }) => outputTokensPerSecond);
+  return Math.min(...speeds) / outputTokens;
+}
+
+function against(name: string, target: number, { ours, theirs }: Sides): Figure[] {
   const speed = (side: readonly LoadFigures[]): number[] => side.map((figures) => figures.outputTokensPerSecond);
-  const wait = (side: readonly LoadFigures[]): number[] => side.map((figures) => figures.firstTokenMs);
-  return [
-    ratioFigure({ name, unit: "tok/s", ours: speed(ours), theirs: speed(theirs), target }),
-    { ...plainFigure(`${name}: first token`, "ms", wait(ours)), theirs: plainFigure("", "ms", wait(theirs)).ours },
-  ];
+  const ratio = ratioFigure({ name, unit: "tok/s", ours: speed(ours), theirs: speed(theirs), target });
+  return [ratio, ...latencies(name, ours, theirs)];
+}
+
+const latencyKinds = { "first token": "firstTokenMs", "between tokens": "betweenTokensMs" } as const;
+
+function latencies(name: string, ours: readonly LoadFigures[], theirs: readonly LoadFigures[] = []): Figure[] {
+  return Object.entries(latencyKinds).flatMap(([label, kind]) =>
+    (["median", "p95", "p99"] as const).map((percentile) => {
+      const of = (side: readonly LoadFigures[]): number[] => side.map((figures) => figures[kind][percentile]);
+      return comparedFigure(`${name}: ${label}, ${percentile}`, "ms", of(ours), of(theirs));
+    }),
+  );
+}
+
+/** Questions about pictures. No peer has the same checkpoint. */
+export async function benchLoadOfPictures(rounds: number): Promise<Figure[]> {
+  const figures: Figure[] = [];
+  for (const clients of pictureClientCounts) {
+    const name = `576 tokens of a picture in, ${pictureOutputTokens} out, ${clients} clients`;
+    const measured: LoadFigures[] = [];
+    for (let round = 0; round < rounds; round++) {
+      const arrivals = { clients, requests: Math.max(4, 3 * clients) };
+      measured.push(await measurePictures(arrivals, pictureOutputTokens));
+      reportProgress(`${name}: ${summary(measured.at(-1)!)}`);
+    }
+    const speeds = measured.map(({ outputTokensPerSecond }) => outputTokensPerSecond);
+    figures.push(plainFigure(name, "tok/s", speeds), ...latencies(name, measured));
+  }
+  return figures;
 }
 
 /** The service over HTTP against the engine in process, both on the same cores. */
 export async function benchLoadOverHttp(rounds: number): Promise<Figure[]> {
   const figures: Figure[] = [];
   for (const clients of clientCounts) {
-    const loop = loopOf(loads[0]!, clients);
-    const name = `over HTTP, ${loop.name}, ${clients} clients`;
-    const { ours = [], theirs = [] } = await inTurn(rounds, name, {
-      theirs: () => measureInProcess("int8", loop),
-      ours: () => measureOverHttp("int8", loop),
+    const load = closedLoad(mainLoad, clients);
+    const name = `over HTTP, ${load.name}, ${clients} clients`;
+    const sides = await inTurn(rounds, name, {
+      theirs: () => measureInProcess("int8", load),
+      ours: () => measureOverHttp("int8", load),
     });
-    figures.push(...against(name, httpTarget, ours, theirs));
+    figures.push(...against(name, httpTarget, sides));
   }
   return figures;
 }

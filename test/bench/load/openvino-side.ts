@@ -9,7 +9,7 @@ import { reportProgress } from "../measure.ts";
 import { benchFolder, engineOptions, numThreads } from "../settings.ts";
 import type { BenchDtype } from "../settings.ts";
 import { shape } from "../shape.ts";
-import type { ClosedLoop, LoadFigures } from "./closed-loop.ts";
+import type { Load, LoadFigures } from "./run-load.ts";
 
 const run = promisify(execFile);
 const peersFolder = fileURLToPath(new URL("../peers/", import.meta.url));
@@ -41,9 +41,9 @@ async function exportModel(dtype: BenchDtype): Promise<string> {
   return folder;
 }
 
-export async function measureOpenVino(dtype: BenchDtype, loop: ClosedLoop): Promise<LoadFigures> {
+export async function measureOpenVino(dtype: BenchDtype, load: Load): Promise<LoadFigures> {
   const folder = await exportModel(dtype);
-  const options = JSON.stringify({ ...loop, threads: numThreads, vocabSize: shape.vocabSize });
+  const options = JSON.stringify({ ...load, threads: numThreads, vocabSize: shape.vocabSize });
   const { stdout } = await run(join(programs, "python"), [join(peersFolder, "openvino-load.py"), folder, options]);
   return JSON.parse(stdout.trim().split("\n").at(-1)!) as LoadFigures;
 }

@@ -1,6 +1,7 @@
-"""Runs a closed loop of requests on OpenVINO GenAI and prints its figures as one line of JSON.
+"""Runs a load of requests on OpenVINO GenAI and prints its figures as one line of JSON.
 
 Usage: openvino-load.py MODEL_FOLDER '{"promptTokens": 256, "outputTokens": 128, "clients": 8, "requests": 24, ...}'
+       with "requestsPerSecond" in place of "clients" for an open loop
 
 With OpenVINO's defaults, except that no prefix is cached, as no two prompts share one, and that all clients may run
 together.
@@ -34,38 +35,65 @@ def send(running):
     config.do_sample = False
     ids = [[generator.randrange(300, options["vocabSize"]) for _ in range(options["promptTokens"])]]
     handle = pipeline.add_request(num_sent, ov.Tensor(np.array(ids, dtype=np.int64)), config)
+    # Handle, time of the last token or of the request, number of tokens.
     running[num_sent] = [handle, time.perf_counter(), 0]
     num_sent += 1
 
 
-def loop(num_requests):
-    running, first_token_ms, num_tokens, num_started = {}, [], 0, 0
+def percentiles(values):
+    if not values:
+        return {"median": 0, "p95": 0, "p99": 0}
+    values = sorted(values)
+    at = lambda share: values[min(len(values) - 1, int(share * len(values)))]
+    return {"median": at(0.5), "p95": at(0.95), "p99": at(0.99)}
+
+
+def run(num_requests):
+    """A closed loop of clients, or an open one whose requests arrive at random."""
+    running, first_token_ms, between_tokens_ms = {}, [], []
+    clients, rate = options.get("clients"), options.get("requestsPerSecond")
+    first_key, num_tokens, num_started = num_sent, 0, 0
     start = time.perf_counter()
-    while num_started < min(options["clients"], num_requests):
-        send(running)
-        num_started += 1
-    while running:
+    due = start
+    if rate is None:
+        while num_started < min(clients, num_requests):
+            send(running)
+            num_started += 1
+    else:
+        due += generator.expovariate(rate)
+    while running or num_started < num_requests:
+        while rate is not None and num_started < num_requests and time.perf_counter() >= due:
+            send(running)
+            num_started += 1
+            due += generator.expovariate(rate)
+        if not running:
+            time.sleep(max(0, due - time.perf_counter()))
+            continue
         pipeline.step()
         now = time.perf_counter()
         for key, request in list(running.items()):
-            handle, sent, num_own = request
+            handle, last, num_own = request
             if handle.can_read():
                 received = sum(len(output.generated_ids) for output in handle.read().values())
-                if num_own == 0 and received > 0:
-                    first_token_ms.append((now - sent) * 1000)
-                request[2] += received
-                num_tokens += received
+                if received > 0:
+                    gaps = first_token_ms if num_own == 0 else between_tokens_ms
+                    # The burst at the start of a closed loop does not count.
+                    if num_own > 0 or rate is not None or key - first_key >= clients:
+                        gaps.append((now - last) * 1000 / received)
+                    request[1:] = [now, num_own + received]
+                    num_tokens += received
             if request[2] >= options["outputTokens"]:
                 del running[key]
-                if num_started < num_requests:
+                if rate is None and num_started < num_requests:
                     send(running)
                     num_started += 1
-    first_token_ms.sort()
     return {
         "outputTokensPerSecond": num_tokens / (time.perf_counter() - start),
-        "firstTokenMs": first_token_ms[len(first_token_ms) // 2],
+        "firstTokenMs": percentiles(first_token_ms),
+        "betweenTokensMs": percentiles(between_tokens_ms),
     }
 
 
-loop(max(2, (options["clients"] + 1) // 2))
-print(json.dumps(loop(options["requests"])))
+clients = options.get("clients")
+run(max(2, (clients + 1) // 2 if clients is not None else options["requests"] // 10))
+print(json.dumps(run(options["requests"])))

@@ -61,6 +61,7 @@ export function createWorkerOptions(model: BuiltModel, overrides: Partial<Engine
     maxModelLen,
     eosTokenIds: [],
     maxEmbeddingsPerImage: model.visionEncoder?.numImageTokens ?? 0,
+    warmUpImage: null,
   };
 }
 

@@ -16,6 +16,10 @@ interface ErrorAnswer {
 const user = (content: unknown) => ({ messages: [{ role: "user", content }] });
 const tool = (fields: object = {}) => ({ type: "function", function: { name: "look_up", ...fields } });
 const named = (name: string) => ({ type: "function", function: { name } });
+const allowing = (...names: readonly string[]) => ({
+  type: "allowed_tools",
+  allowed_tools: { mode: "auto", tools: names.map(named) },
+});
 const assistantCalling = (call: object) => ({
   messages: [{ role: "assistant", tool_calls: [{ id: "1", type: "function", function: call }] }],
 });
@@ -84,9 +88,9 @@ const badChats: [unknown, string | null, RegExp][] = [
   ],
   [assistantCalling({ name: "a b" }), "messages[0].tool_calls[0].function.name", /1 to 64 letters, .* got "a b"/],
   [
-    assistantCalling({ name: "f", arguments: "{" }),
+    assistantCalling({ name: "f", arguments: `{"a":${"[".repeat(200)}` }),
     "messages[0].tool_calls[0].function.arguments",
-    /a string with a JSON object, which is not valid JSON/,
+    /a string with a JSON object, which has more than 100 levels/,
   ],
   [
     assistantCalling({ name: "f", arguments: "[1]" }),
@@ -154,11 +158,18 @@ const badChats: [unknown, string | null, RegExp][] = [
   [{ ...chatBody, tool_choice: "required" }, "tool_choice", /only be given with tools/],
   [{ ...chatBody, tool_choice: named("f") }, "tool_choice", /only be given with tools/],
   [{ ...chatBody, tools: [tool()], tool_choice: named("f") }, "tool_choice", /a tool that tools does not have: f/],
-  [{ ...chatBody, tools: [tool()], tool_choice: "any" }, "tool_choice", /must be auto, none, required or/],
+  [{ ...chatBody, tools: [tool()], tool_choice: "any" }, "tool_choice", /must be auto, none, required, \{/],
   [
-    { ...chatBody, tools: [tool()], tool_choice: "required", response_format: { type: "json_object" } },
-    "response_format",
+    { ...chatBody, tools: [tool()], tool_choice: "required", structured_outputs: { regex: "a" } },
+    "structured_outputs",
     /cannot be combined with a tool_choice that requires a call/,
+  ],
+  [{ ...chatBody, tools: [tool()], tool_choice: allowing("f") }, "tool_choice", /a tool that tools does not have: f/],
+  [{ ...chatBody, tools: [tool()], tool_choice: allowing() }, "tool_choice.allowed_tools.tools", /must not be empty/],
+  [
+    { ...chatBody, tools: [tool()], tool_choice: { type: "allowed_tools" } },
+    "tool_choice.allowed_tools",
+    /must be an object/,
   ],
   [{ ...chatBody, chat_template_kwargs: { messages: [] } }, "chat_template_kwargs.messages", /set by the service/],
   [{ ...chatBody, chat_template_kwargs: [] }, "chat_template_kwargs", /must be an object/],

@@ -395,9 +395,10 @@ const badBodies: [object, RegExp][] = [
     /^tool_choice names a tool that tools does not have: b/,
   ],
   [
-    { ...tools(weather), tool_choice: { type: "any" }, output_config: { format: { type: "json_schema", schema: {} } } },
-    /^output_config\.format cannot be combined/,
+    { ...tools(weather), tool_choice: { type: "any" }, structured_outputs: { regex: "a" } },
+    /^structured_outputs cannot be combined/,
   ],
+  [{ ...hello, thread: { type: "continue", previous_message_id: "msg_1" } }, /^thread is not supported.*all messages/],
   [{ ...hello, container: "a" }, /^container is not supported/],
   [{ ...hello, mcp_servers: [{ url: "a" }] }, /^mcp_servers is not supported.*in the client/],
 ];

@@ -448,8 +448,8 @@ const badBodies: [object, string | null, RegExp][] = [
   [{ input: "a", tool_choice: "required" }, "tool_choice", /when tools has a function/],
   [{ ...tools({ type: "web_search" }), tool_choice: "required" }, "tool_choice", /when tools has a function/],
   [
-    { ...tools(weather), tool_choice: "required", text: { format: { type: "json_object" } } },
-    "text.format",
+    { ...tools(weather), tool_choice: "required", structured_outputs: { regex: "a" } },
+    "structured_outputs",
     /cannot be combined with a tool_choice/,
   ],
   [{ input: "a", previous_response_id: "resp_1" }, "previous_response_id", /stores no answers/],

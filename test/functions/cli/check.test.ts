@@ -1,6 +1,7 @@
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 
+import { gpuLine } from "../../../functions/cli/check-report.ts";
 import { startCli } from "../../support/cli-process.ts";
 import { writeVisionCheckpoint } from "../../support/quantised-checkpoints.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
@@ -51,6 +52,31 @@ test("the report shows the model, its memory by part, and that it fits", async (
   expect(stdout).toMatch(/^ {2}largest +64 x 64 /m);
   expect(stdout).toMatch(/^ {2}images that fit +15 +into 1024 tokens/m);
   expect(stdout).toMatch(/^Fits: /m);
+});
+
+test("with DEVICE=cuda the report says which GPU this machine has, or what it lacks", async () => {
+  const environment = { DEVICE: "cuda", MAX_NUM_SEQS: "1", MAX_MODEL_LEN: "256" };
+  const { stdout, stderr } = await check([], environment);
+  expect(stdout, stderr).toMatch(/^ {2}device +cuda$/m);
+  expect(stdout).toMatch(
+    /^ {2}GPU of this machine +(none +\S.*\.|.*, [\d.]+ [GT]iB +compute capability \d+\.\d, driver for CUDA \d+\.\d)$/m,
+  );
+  expect((await check([])).stdout).not.toContain("GPU of this machine");
+});
+
+test("a GPU is described by its name, memory, generation and driver", () => {
+  const device = {
+    name: "NVIDIA L4",
+    memoryBytes: 24 * 1024 ** 3,
+    computeCapability: "8.9",
+    driverCudaVersion: "13.0",
+    numDevices: 1,
+  };
+  expect(gpuLine({ kind: "usable", device })).toEqual([
+    "GPU of this machine",
+    "NVIDIA L4, 24.0 GiB",
+    "compute capability 8.9, driver for CUDA 13.0",
+  ]);
 });
 
 test("slots that share memory show the tokens that fit at once, and all of MAX_NUM_SEQS", async () => {

@@ -18,6 +18,7 @@ async function render(args: readonly string[], input = "", environment: Readonly
 /** Examples for platforms that do not have all that the first example asks for; they name the field. */
 const ownExamples: Readonly<Record<string, string>> = {
   "inference-pool": "shapes",
+  "kserve-llm": "answers-kserve",
   "vertex-ai": "answers",
   sagemaker: "answers-sagemaker",
   ecs: "worker",

@@ -1,7 +1,8 @@
 /**
- * The requests of Open WebUI, which is too large for a test: 106 MB, and PyTorch among 109 packages that it requires.
- * They are those of open_webui/routers/openai.py, routers/tasks.py, utils/payload.py and utils/middleware.py of the
- * package open-webui 0.12.4 on PyPI, read on 2026-11-22. Streams are read here as its middleware reads them.
+ * The requests of Open WebUI, which is too large for a test: its wheel has 106 MB, and even its slim requirements have
+ * 500 MB. They are those of open_webui/routers/openai.py, routers/tasks.py, utils/payload.py and utils/middleware.py of
+ * the package open-webui 0.12.4 on PyPI, read on 2026-11-22, and compared with those that it sent to the service on
+ * that day. Streams are read here as its middleware reads them.
  */
 import { afterAll, beforeAll, expect, test } from "vitest";
 

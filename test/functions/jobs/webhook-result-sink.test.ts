@@ -53,3 +53,12 @@ test("an abort ends the delivery to a receiver that hangs", async () => {
   stopping.abort();
   await expect(delivery).rejects.toThrow(/abort/i);
 });
+
+test("jobs with ids that are no header values keep ids of their own", async () => {
+  hooks.answer(204);
+  const long = "é".repeat(120);
+  for (const jobId of [`${long}-1`, `${long}-2`, "plain", ""]) await open("/ids").put({ ...result, jobId }, never);
+  const ids = receivedAt("/ids").map(({ headers }) => headers["webhook-id"]);
+  expect(ids[2]).toBe("plain");
+  expect(new Set(ids).size).toBe(4);
+});

@@ -32,6 +32,16 @@ test("an empty environment serves the shipped checkpoint to everyone on port 800
 test.for<[Record<string, string>, (config: Config) => unknown, unknown]>([
   [{ PORT: "0" }, (config) => config.port, 0],
   [{ PORT: " " }, (config) => config.port, 8000],
+  [
+    { JOB_SOURCE: "amqp://rabbit/v?queue=jobs", JOB_SOURCE_USERNAME: "me", JOB_SOURCE_PASSWORD: "a/b@c" },
+    (config) => config.jobs.source,
+    "amqp://me:a%2Fb%40c@rabbit/v?queue=jobs",
+  ],
+  [
+    { JOB_SOURCE: "redis://:old@redis:6379?queue=jobs", JOB_SOURCE_PASSWORD: "new" },
+    (config) => config.jobs.source,
+    "redis://:new@redis:6379?queue=jobs",
+  ],
   [{ MODEL: "s3://bucket/models/tiny/" }, (config) => config.servedModelNames, ["tiny"]],
   [{ MODEL: "./models/x" }, (config) => config.engine.model, resolve("models/x")],
   [{ MODEL: "models/fovea-shapes" }, (config) => config.engine.model, resolve("models/fovea-shapes")],

@@ -1,6 +1,8 @@
 """OpenAI's Python client against a service. Prints one JSON object: the result of each case by its name.
 
-Usage: openai_client.py BASE_URL API_KEY MODEL DATA_URL_OF_A_PICTURE NUM_TOKENS_OF_AN_ENDLESS_ANSWER [CASE_TO_SKIP...]
+Usage: openai_client.py BASE_URL API_KEY MODEL DATA_URL_OF_A_PICTURE NUM_TOKENS_OF_AN_ENDLESS_ANSWER [MODEL_OF_FILES]
+
+MODEL_OF_FILES tells LiteLLM's proxy which of its models a file belongs to.
 """
 
 import asyncio
@@ -14,7 +16,7 @@ import openai
 from openai.types.responses import Response
 from pydantic import BaseModel
 
-base_url, api_key, model, picture, num_endless_tokens, *skipped = sys.argv[1:]
+base_url, api_key, model, picture, num_endless_tokens, *model_of_files = sys.argv[1:]
 client = openai.OpenAI(base_url=base_url, api_key=api_key, max_retries=0)
 describe = "Describe the picture."
 
@@ -110,16 +112,29 @@ def models():
 
 
 def batch():
-    body = {"model": model, "input": response_input("What color is the star?")}
-    line = {"custom_id": "star", "method": "POST", "url": "/v1/responses", "body": body}
-    uploaded = client.files.create(file=("requests.jsonl", json.dumps(line).encode()), purpose="batch")
+    def line(custom_id, **fields):
+        body = {"model": model, "input": response_input("What color is the star?"), **fields}
+        return json.dumps({"custom_id": custom_id, "method": "POST", "url": "/v1/responses", "body": body})
+
+    lines = "\n".join([line("star"), line("wrong", temperature=9)]).encode()
+    routed = {"extra_body": {"model": model_of_files[0]}} if model_of_files else {}
+    uploaded = client.files.create(file=("requests.jsonl", lines), purpose="batch", **routed)
     created = client.batches.create(input_file_id=uploaded.id, endpoint="/v1/responses", completion_window="24h")
     while created.status not in ("completed", "failed", "cancelled", "expired"):
         time.sleep(0.05)
         created = client.batches.retrieve(created.id)
     results = client.files.content(created.output_file_id).text
     answers = [Response.model_validate(json.loads(line)["response"]["body"]) for line in results.splitlines()]
-    return [answer.output_text for answer in answers]
+    errors = client.files.content(created.error_file_id).text
+    statuses = [json.loads(line)["response"]["status_code"] for line in errors.splitlines()]
+    counts = created.request_counts
+    deleted = [client.files.delete(file).deleted for file in (uploaded.id, created.output_file_id)]
+    return {
+        "answers": [answer.output_text for answer in answers],
+        "wrong": statuses,
+        "counts": [counts.completed, counts.failed, counts.total],
+        "deleted": deleted,
+    }
 
 
 def error_of(call):
@@ -170,4 +185,4 @@ def result_of(case):
 
 
 cases = [chat, stream, tool_loop, structured, responses, response_stream, models, batch, errors, abort]
-print(json.dumps({case.__name__: result_of(case) for case in cases if case.__name__ not in skipped}))
+print(json.dumps({case.__name__: result_of(case) for case in cases}))

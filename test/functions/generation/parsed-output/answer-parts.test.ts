@@ -22,7 +22,7 @@ const call = { index: 0, start: { id: "1", name: "look" }, arguments: "{}" };
 
 function partsOf(...deltas: readonly ParsedDelta[]): unknown[] {
   const parts = new AnswerParts();
-  for (const delta of deltas) parts.append({ index: 0, output, delta, finishReason: null });
+  for (const delta of deltas) parts.append({ index: 0, output, delta, finishReason: null, numReasoningTokens: 0 });
   parts.finish(true);
   return parts.parts.map(({ kind, text }) => [kind, text]);
 }

@@ -8,11 +8,15 @@ import type { SyncMessage } from "rabbitmq-client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { createAmqpJobSource } from "../../../../functions/jobs/sources/amqp-job-source.ts";
+import { createLogger } from "../../../../functions/logger.ts";
 import { testJobSource } from "../../../contracts/job-source.ts";
 import { createRabbitQueue } from "../../../support/job-queues.ts";
 import { startRabbitMqServer } from "../../../support/rabbitmq-server.ts";
 import type { RabbitMqServer } from "../../../support/rabbitmq-server.ts";
 import { startService } from "../../../support/running-service.ts";
+
+const lines: string[] = [];
+const logger = createLogger({ level: "warn", write: (line) => void lines.push(line) });
 
 let rabbit: RabbitMqServer;
 const connections: (() => Promise<void>)[] = [];
@@ -40,7 +44,7 @@ testJobSource(
     await channel.confirmSelect();
     connections.unshift(() => channel.close());
     return {
-      open: async () => createAmqpJobSource({ url: rabbit.url, queue, waitMs: 1000 }),
+      open: async () => createAmqpJobSource({ logger, url: rabbit.url, queue, waitMs: 1000 }),
       async send(body, headers = { traceparent: "" }) {
         const envelope = { routingKey: queue, contentType: "application/json", headers: { ...headers } };
         await channel.basicPublish(envelope, Buffer.from(body));
@@ -67,7 +71,7 @@ describe("RabbitMQ", () => {
     await using filled = await createRabbitQueue(rabbit, queue);
     const connection = new Connection(rabbit.url);
     const numConsumers = async () => (await connection.queueDeclare({ queue, passive: true })).consumerCount;
-    const source = createAmqpJobSource({ url: rabbit.url, queue, waitMs: 600_000 });
+    const source = createAmqpJobSource({ logger, url: rabbit.url, queue, waitMs: 600_000 });
     const taking = source.take(4, never);
     await expect.poll(numConsumers).toBe(1);
     await filled.send(["first", "second", "third"].map((prompt) => JSON.stringify({ prompt })));
@@ -94,7 +98,7 @@ describe("RabbitMQ", () => {
     const publisher = connection.createPublisher({ confirm: true });
     const envelope = { routingKey: queue, contentType: "application/json", messageId: "a", durable: true };
     await publisher.send({ ...envelope, replyTo: `${queue}-replies` }, JSON.stringify({ n: 0 }));
-    const source = createAmqpJobSource({ url: rabbit.url, queue, waitMs: 600_000, replyRetryMs: 1 });
+    const source = createAmqpJobSource({ logger, url: rabbit.url, queue, waitMs: 600_000, replyRetryMs: 1 });
     const result = { jobId: "a", isSuccess: true, text: "{}" };
     for (let delivery = 1; delivery <= 2; delivery++) {
       const [job] = await source.take(1, never);
@@ -166,13 +170,31 @@ describe("RabbitMQ", () => {
     await connection.close();
   });
 
+  test.for(["quorum", "classic"] as const)("a %s queue is warned of once if it counts no deliveries", async (type) => {
+    lines.length = 0;
+    const queue = `jobs-${randomUUID()}`;
+    const connection = new Connection(rabbit.url);
+    await connection.queueDeclare({ queue, durable: true, arguments: { "x-queue-type": type } });
+    const publisher = connection.createPublisher({ confirm: true });
+    await publisher.send({ routingKey: queue, messageId: "a", durable: true }, Buffer.from("{}"));
+    const source = createAmqpJobSource({ logger, url: rabbit.url, queue, waitMs: 600_000 });
+    for (let delivery = 1; delivery <= 4; delivery++) {
+      const [job] = await source.take(1, never);
+      await job!.release(0);
+    }
+    expect(lines.filter((line) => line.includes("Use a quorum queue"))).toHaveLength(type === "quorum" ? 0 : 1);
+    await source.close();
+    await publisher.close();
+    await connection.close();
+  });
+
   test("a worker stops while the server does not answer", async () => {
     const silent = createServer((socket) => socket.on("error", () => {}));
     const listening = Promise.withResolvers<void>();
     silent.listen(0, "127.0.0.1", listening.resolve);
     await listening.promise;
     const { port } = silent.address() as AddressInfo;
-    const source = createAmqpJobSource({ url: `amqp://127.0.0.1:${port}`, queue: "jobs" });
+    const source = createAmqpJobSource({ logger, url: `amqp://127.0.0.1:${port}`, queue: "jobs" });
     const stopping = new AbortController();
     const connected = once(silent, "connection");
     const taking = source.take(1, stopping.signal);

@@ -1,0 +1,24 @@
+/** Patches of pictures, and pictures of patches. */
+import { expect, test } from "vitest";
+
+import { patchTensors, pictureOfPatches } from "../../../../engine/models/qwen2-vl/patch-values.ts";
+
+test.for([
+  { patchSize: 2, mergeSize: 2, rows: 4, columns: 6 },
+  { patchSize: 3, mergeSize: 1, rows: 2, columns: 5 },
+  { patchSize: 1, mergeSize: 3, rows: 6, columns: 3 },
+])("patches of $patchSize pixels in squares of $mergeSize become their picture again", (size) => {
+  const { patchSize, mergeSize, rows, columns } = size;
+  const [width, height] = [columns * patchSize, rows * patchSize];
+  const data = Uint8Array.from({ length: 3 * width * height }, (_, index) => (index * 89) % 256);
+  const values = [0, 1000, 2000].map((first) => Float32Array.from({ length: 256 }, (_, byte) => first + byte));
+  const tensors = patchTensors({ width, height, data }, { patchSize, mergeSize, numTimes: 1, values });
+  const patches = tensors.get("pixel_values")!.data as Float32Array;
+  const grid = Array.from(tensors.get("image_grid_thw")!.data, Number);
+  expect(grid).toEqual([1, rows, columns]);
+  const picture = pictureOfPatches(patches, [rows, columns], { patchSize, mergeSize });
+  const expected = values.flatMap((valueOf, channel) =>
+    Array.from({ length: width * height }, (_, place) => valueOf[data[3 * place + channel]!]!),
+  );
+  expect(Array.from(picture)).toEqual(expected);
+});

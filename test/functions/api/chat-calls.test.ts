@@ -1,0 +1,151 @@
+/** Choices among tools, forms beside required calls, and the ends of answers with calls. */
+import { describe, expect, test } from "vitest";
+
+import type { Script } from "../../support/scripted-engine.ts";
+import { chatBody, createTestApp } from "../../support/test-app.ts";
+import { thinkingFormats } from "../../support/thinking-formats.ts";
+
+const parameters = { type: "object", properties: { city: { type: "string" } }, required: ["city"] };
+const names = ["get_weather", "get_time", "get_news"];
+const tools = names.map((name) => ({ type: "function", function: { name, parameters } }));
+const flatTools = names.map((name) => ({ type: "function", name, parameters }));
+const messageTools = names.map((name) => ({ name, input_schema: parameters }));
+const outputFormats = thinkingFormats;
+const call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>';
+
+interface ChatAnswer {
+  readonly choices: readonly {
+    readonly finish_reason: string;
+    readonly message: { readonly tool_calls?: readonly { readonly function: object }[] };
+  }[];
+  readonly usage: { readonly completion_tokens_details?: object };
+}
+
+async function chat(body: object, script: Script) {
+  const app = createTestApp({ script, config: { outputFormats } });
+  const response = await app.post("/v1/chat/completions", { ...chatBody, tools, ...body });
+  return { answer: (await response.json()) as ChatAnswer, status: response.status, request: app.engine.requests[0] };
+}
+
+const allowing = (mode: string, ...allowed: string[]): object => ({
+  tool_choice: {
+    type: "allowed_tools",
+    allowed_tools: { mode, tools: allowed.map((name) => ({ type: "function", function: { name } })) },
+  },
+});
+
+describe("allowed_tools", () => {
+  test("shows the model only these tools, and leaves it free to answer in text", async () => {
+    const { request, status } = await chat(allowing("auto", "get_news", "get_weather"), ["Hello."]);
+    expect(status).toBe(200);
+    const shown = request?.prompt.kind === "chat" ? request.prompt.tools : null;
+    expect(shown?.map(({ name }) => name)).toEqual(["get_weather", "get_news"]);
+    expect(request?.samplingParams.structuredOutput).toBeNull();
+  });
+
+  test("with the mode required, enforces a call of one of them", async () => {
+    const { request, answer } = await chat(allowing("required", "get_weather"), [call]);
+    const form = JSON.stringify(request?.samplingParams.structuredOutput);
+    expect(form).toContain("get_weather");
+    expect(form).not.toMatch(/get_time|get_news/);
+    expect(answer.choices[0]?.finish_reason).toBe("tool_calls");
+  });
+});
+
+/** Agents send the form of the final answer with every turn. */
+describe.for([
+  [
+    "/v1/chat/completions",
+    {
+      ...chatBody,
+      tools,
+      tool_choice: "required",
+      response_format: { type: "json_schema", json_schema: { name: "answer", schema: { type: "object" } } },
+    },
+  ],
+  [
+    "/v1/responses",
+    {
+      input: "Hello?",
+      tools: flatTools,
+      tool_choice: "required",
+      text: { format: { type: "json_schema", name: "answer", schema: { type: "object" } } },
+    },
+  ],
+  [
+    "/v1/messages",
+    {
+      max_tokens: 99,
+      messages: chatBody.messages,
+      tools: messageTools,
+      tool_choice: { type: "any" },
+      output_config: { format: { type: "json_schema", schema: { type: "object" } } },
+    },
+  ],
+] as const)("%s", ([path, body]) => {
+  test("requires a call also beside a form of the answer in text", async () => {
+    const app = createTestApp({ script: [call], config: { outputFormats } });
+    const response = await app.post(path, body);
+    expect([response.status, await response.text()]).toEqual([200, expect.stringContaining("get_weather")]);
+    const form = app.engine.requests[0]!.samplingParams.structuredOutput;
+    const alone = createTestApp({ script: [call], config: { outputFormats } });
+    const { response_format: _, text: __, output_config: ___, ...required } = body as Record<string, unknown>;
+    await alone.post(path, required);
+    expect(form).not.toBeNull();
+    expect(form).toEqual(alone.engine.requests[0]!.samplingParams.structuredOutput);
+  });
+});
+
+describe("a stop string", () => {
+  const cut: Script = [call.slice(0, 60), { text: "", finishReason: "stop", stopReason: "Oslo" }];
+
+  test("within a call ends the answer as a stop, so that no client runs the call", async () => {
+    const { answer } = await chat({ stop: ["Oslo"] }, cut);
+    expect(answer.choices[0]).toMatchObject({ finish_reason: "stop", message: { tool_calls: [{}] } });
+    const app = createTestApp({ script: cut, config: { outputFormats } });
+    const fields = { max_tokens: 99, messages: chatBody.messages, tools: messageTools, stop_sequences: ["Oslo"] };
+    const message: unknown = await (await app.post("/v1/messages", fields)).json();
+    expect(message).toMatchObject({ stop_reason: "stop_sequence", stop_sequence: "Oslo" });
+  });
+
+  test("after a call leaves the call to the client", async () => {
+    const { answer } = await chat({ stop: ["!"] }, [call, { text: "", finishReason: "stop", stopReason: "!" }]);
+    expect(answer.choices[0]?.finish_reason).toBe("tool_calls");
+  });
+});
+
+describe("usage counts the tokens of thinking", () => {
+  const script: Script = [
+    { text: "<think>", reasoningStart: "before" },
+    { text: "Two ", tokenIds: [1, 2] },
+    "cities.",
+    "</think>",
+    "\n\n",
+    call,
+  ];
+
+  test.for([true, false])("with include_reasoning: %s", async (isIncluded) => {
+    const { answer } = await chat({ include_reasoning: isIncluded }, script);
+    const counted = { reasoning_tokens: answer.usage.completion_tokens_details };
+    expect(counted.reasoning_tokens).toEqual({ reasoning_tokens: expect.any(Number) });
+    const app = createTestApp({ script, config: { outputFormats } });
+    const options = { include_usage: true, continuous_usage_stats: true };
+    const fields = { ...chatBody, tools, include_reasoning: isIncluded, stream: true, stream_options: options };
+    const stream = await (await app.post("/v1/chat/completions", fields)).text();
+    const last = stream.split("\n\n").findLast((event) => event.startsWith("data: {"));
+    expect(JSON.parse(last!.slice("data: ".length))).toMatchObject({
+      usage: { completion_tokens_details: answer.usage.completion_tokens_details },
+    });
+    // As Responses count them.
+    const responses = createTestApp({ script, config: { outputFormats } });
+    const response: unknown = await (
+      await responses.post("/v1/responses", { input: "Hello?", tools: flatTools })
+    ).json();
+    expect(response).toMatchObject({ usage: { output_tokens_details: answer.usage.completion_tokens_details } });
+  });
+
+  test("and an answer without thinking has no such count", async () => {
+    const { answer } = await chat({}, ["Hello."]);
+    expect(answer.usage).not.toHaveProperty("completion_tokens_details");
+  });
+});
