@@ -43,12 +43,13 @@ export async function createEngineCore(
   const { config, maxModelLen } = options;
   const { decoder: graph } = options.model;
   const processors = await createProcessors(options, progress);
-  const encoderCache = new EncoderCache(
-    planEncoderCache(graph.imageWidth, options.maxEmbeddingsPerImage).maxNumEmbeddings,
-  );
   using loaded = new DisposableStack();
   const { decoder, kvManager } = loadDecoder(options);
   loaded.use(decoder);
+  const { maxNumEmbeddings } = planEncoderCache(graph.imageWidth, options.maxEmbeddingsPerImage);
+  const encoderCache = new EncoderCache(maxNumEmbeddings, (embeddings) => {
+    if ("firstRow" in embeddings) decoder.featurePool?.release(embeddings);
+  });
   const visionEncoder = loaded.use(loadVisionEncoder(config, options.model));
   const logits = new StepLogits(config.maxNumSequences, graph.vocabSize);
   const createCore = (chain: ProcessorChain, take: () => readonly ToEngineThread[]): EngineCore => {

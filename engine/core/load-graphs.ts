@@ -5,7 +5,7 @@ import { invariant } from "../contract/errors.ts";
 import type { Decoder } from "../decoder/decoder.ts";
 import { ExportedDecoder } from "../decoder/exported-decoder.ts";
 import { InPlaceDecoder } from "../decoder/in-place-decoder.ts";
-import { PagedDecoder, runOnScratchBlock } from "../decoder/paged-decoder.ts";
+import { createFeaturePool, PagedDecoder, runOnScratchBlock } from "../decoder/paged-decoder.ts";
 import { requireSoundPrompts } from "../decoder/require-sound-prompts.ts";
 import { BlockKvManager } from "../kv/block-kv-manager.ts";
 import type { KvManager } from "../kv/kv-manager.ts";
@@ -26,7 +26,7 @@ import { ExportedVisionEncoder } from "../vision/exported-vision-encoder.ts";
 import type { VisionEncoder } from "../vision/vision-encoder.ts";
 import { decoderSessionOptions, pagedSessionOptions, visionEncoderSessionOptions } from "./session-options.ts";
 
-type DecoderOptions = Pick<WorkerOptions, "config" | "model" | "maxModelLen">;
+type DecoderOptions = Pick<WorkerOptions, "config" | "model" | "maxModelLen" | "maxEmbeddingsPerImage">;
 
 export interface LoadedDecoder {
   /** The caller disposes of it. */
@@ -85,15 +85,18 @@ function loadPagedDecoder(options: DecoderOptions, graph: DecoderGraph, blockSiz
     maxLen: maxModelLen,
     isEager: config.enforceEager ?? false,
   };
+  // Before the blocks, which take what is left.
+  const featurePool = loaded.use(createFeaturePool(graph, session, limits, options.maxEmbeddingsPerImage));
+  const runLargest = (): void => runOnScratchBlock(graph, session, blockSize, limits, featurePool);
   const capacity = planBlocks(graph, {
     blockSize,
     maxNumSequences,
     maxLen: maxModelLen,
-    roomBytes: roomForBlocks(session, graph, config, () => runOnScratchBlock(graph, session, blockSize, limits)),
+    roomBytes: roomForBlocks(session, graph, config, runLargest),
     takesAllRoom: session.deviceMemory !== null,
     numBlocks: config.numBlocks,
   });
-  const decoder = new PagedDecoder(graph, session, capacity, limits);
+  const decoder = new PagedDecoder(graph, session, capacity, limits, featurePool);
   loaded.move();
   using warming = new DisposableStack();
   warming.use(decoder);

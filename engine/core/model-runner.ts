@@ -11,8 +11,9 @@ import type { PrefillChunk, SchedulerOutput } from "../scheduler/scheduler-outpu
 import type { Sequence } from "../scheduler/sequence.ts";
 import type { EncoderOutput } from "../thread/messages.ts";
 import type { StepProgress } from "../thread/step-progress.ts";
-import type { EncoderCache } from "../vision/encoder-cache.ts";
-import { visitEmbeddings } from "../vision/image-span.ts";
+import type { EncoderCache, StoredEmbeddings } from "../vision/encoder-cache.ts";
+import type { FeaturePool, PooledRows } from "../vision/feature-pool.ts";
+import { numEmbeddingsOf, visitEmbeddings } from "../vision/image-span.ts";
 import type { VisionEncoder } from "../vision/vision-encoder.ts";
 import type { ImageFeature } from "./engine-request.ts";
 import { InputBatch } from "./input-batch.ts";
@@ -36,7 +37,8 @@ export interface ModelRunnerParts {
 export class ModelRunner implements Disposable {
   readonly #parts: ModelRunnerParts;
   readonly #batch = new InputBatch();
-  readonly #encoderOutputs: EncoderOutput[] = [];
+  /** Of this step. */
+  readonly #encoded: { readonly mmHash: string; readonly embeddings: StoredEmbeddings }[] = [];
   readonly #logits: StepLogits;
   readonly #promptLogprobs: PromptLogprobs;
 
@@ -56,6 +58,8 @@ export class ModelRunner implements Disposable {
   run(scheduled: SchedulerOutput, admitLate: () => SchedulerOutput): StepResults {
     const results = new Map<Sequence, StepResult>();
     const { decoder, progress } = this.#parts;
+    // Their rows may be those of other images after this step.
+    this.#encoded.length = 0;
     progress.enter("model");
     this.#transfer(scheduled);
     if (decoder.runsPromptsApart && scheduled.decodes.length > 0) {
@@ -75,9 +79,17 @@ export class ModelRunner implements Disposable {
     return results;
   }
 
-  /** The encoder outputs since the last call. */
+  /**
+   * The encoder outputs of the last step. Reads those in the decoder's pool, so call it when nobody waits for the step
+   * any more; none of them is read if nobody wants them.
+   */
   takeEncoderOutputs(): EncoderOutput[] {
-    return this.#encoderOutputs.splice(0);
+    const { imageWidth, decoder } = this.#parts;
+    return this.#encoded.splice(0).map(({ mmHash, embeddings }) => {
+      const data = "firstRow" in embeddings ? readRows(decoder.featurePool!, embeddings) : embeddings;
+      const shape = [data.length / imageWidth, imageWidth];
+      return { mmHash, embeddings: { elementType: "float32", shape, data } };
+    });
   }
 
   [Symbol.dispose](): void {
@@ -203,16 +215,28 @@ export class ModelRunner implements Disposable {
 
   /** If two prompts of this step share an image, both list it and it is encoded once. */
   #encodeImages(images: readonly ImageFeature[]): void {
-    const { encoderCache, visionEncoder, imageWidth } = this.#parts;
+    const { encoderCache, visionEncoder } = this.#parts;
     for (const image of images) {
-      const { mmHash, tensors } = image;
-      if (encoderCache.has(mmHash)) continue;
+      if (encoderCache.has(image.mmHash)) continue;
       invariant(visionEncoder !== null, "an image reached a model without a vision encoder");
-      const data = visionEncoder.encode(image);
-      encoderCache.store(mmHash, data);
-      if (tensors.has(embeddingsField)) continue;
-      const shape = [data.length / imageWidth, imageWidth];
-      this.#encoderOutputs.push({ mmHash, embeddings: { elementType: "float32", shape, data } });
+      const embeddings = this.#encode(image, visionEncoder);
+      encoderCache.store(image.mmHash, embeddings);
+      if (!image.tensors.has(embeddingsField)) this.#encoded.push({ mmHash: image.mmHash, embeddings });
+    }
+  }
+
+  /** Into the decoder's pool if it has one, and a gap that is large enough. */
+  #encode(image: ImageFeature, visionEncoder: VisionEncoder): StoredEmbeddings {
+    const pool = this.#parts.decoder.featurePool ?? null;
+    const rows = visionEncoder.encodeInto === undefined ? null : (pool?.take(numEmbeddingsOf(image)) ?? null);
+    if (pool === null || rows === null) return visionEncoder.encode(image);
+    try {
+      using target = pool.view(rows);
+      visionEncoder.encodeInto?.(image, target, pool.device);
+      return rows;
+    } catch (error) {
+      pool.release(rows);
+      throw error;
     }
   }
 
@@ -220,17 +244,24 @@ export class ModelRunner implements Disposable {
     const { encoderCache, imageWidth } = this.#parts;
     const endToken = firstToken + numTokens;
     const positions: bigint[] = [];
+    const poolRows: bigint[] = [];
     const rows: Float32Array[] = [];
     for (const image of sequence.images.slice(sequence.firstHeldImage, sequence.endHeldImage)) {
       const embeddings = encoderCache.get(image.mmHash);
       visitEmbeddings(image, firstToken, endToken, (token, embeddingRow) => {
         positions.push(BigInt(token - firstToken));
-        rows.push(embeddings.subarray(embeddingRow * imageWidth, (embeddingRow + 1) * imageWidth));
+        const isPooled = "firstRow" in embeddings;
+        poolRows.push(BigInt(isPooled ? embeddings.firstRow + embeddingRow : -1));
+        if (!isPooled) rows.push(embeddings.subarray(embeddingRow * imageWidth, (embeddingRow + 1) * imageWidth));
       });
     }
     const gathered = new Float32Array(rows.length * imageWidth);
     rows.forEach((row, index) => gathered.set(row, index * imageWidth));
-    return { embeddings: gathered, positions: BigInt64Array.from(positions) };
+    return {
+      embeddings: gathered,
+      positions: BigInt64Array.from(positions),
+      poolRows: BigInt64Array.from(poolRows),
+    };
   }
 
   #sample(results: Map<Sequence, StepResult>): void {
@@ -244,6 +275,13 @@ export class ModelRunner implements Disposable {
       results.set(sequence, result);
     });
   }
+}
+
+function readRows(pool: FeaturePool, rows: PooledRows): Float32Array {
+  const numBytes = rows.numRows * pool.width * Float32Array.BYTES_PER_ELEMENT;
+  const data = new Float32Array(new SharedArrayBuffer(numBytes));
+  pool.read(rows, data);
+  return data;
 }
 
 /** Whether the chunk can run together with others. Prompt logprobs take the logits of every token. */

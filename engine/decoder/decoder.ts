@@ -3,13 +3,19 @@ import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import type { StepLogits } from "../sampling/step-logits.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
+import type { FeaturePool } from "../vision/feature-pool.ts";
 
 /** Embeddings that replace tokens of a span. */
 export interface SpanEmbeddings {
-  /** Row-major [positions.length, hiddenSize]. */
+  /** Row-major [positions.length, hiddenSize], without those that are in the decoder's feature pool. */
   readonly embeddings: Float32Array;
   /** Indices into the span. */
   readonly positions: BigInt64Array;
+  /**
+   * For each position, the row of the feature pool; -1 for the next row of `embeddings`. Null for a decoder without a
+   * pool.
+   */
+  readonly poolRows?: BigInt64Array | null;
 }
 
 export const noEmbeddings: SpanEmbeddings = { embeddings: new Float32Array(0), positions: new BigInt64Array(0) };
@@ -48,6 +54,8 @@ export interface Decoder extends Disposable {
    * values are only written again.
    */
   readonly canRepeat: boolean;
+  /** Where image features may lie; null for a decoder that takes them from the host. */
+  readonly featurePool?: FeaturePool | null;
   /**
    * Whether prompts run one by one after the decodes, and all logits are written by the end of a run. Requests that arrive
    * during the decodes then join the step.

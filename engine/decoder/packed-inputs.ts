@@ -5,6 +5,7 @@ import { SCRATCH_STATE_PAIR } from "../kv/state-rows.ts";
 import type { NewestRows } from "../kv/state-rows.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import { inverseTemperature } from "../sampling/sampler.ts";
+import type { FeaturePool } from "../vision/feature-pool.ts";
 import type { TokenSpan } from "./decoder.ts";
 import type { StepRegion, StepTensorLayout } from "./step-memory.ts";
 import { writePositions } from "./token-positions.ts";
@@ -116,25 +117,29 @@ export function fillScratchInputs({ arrays }: StepRegion<PackedLayouts>, { numTo
   arrays.image_rows.fill(TEXT_ROW);
 }
 
-/** Rows of image embeddings for the run, row-major [rows, imageWidth], which `image_rows` names; null for none. */
+/** Fills `image_rows` with rows of the pool. Embeddings that are on the host are copied into the pool for this run. */
 export function placeEmbeddings(
   { arrays }: StepRegion<PackedLayouts>,
   spans: readonly TokenSpan[],
-  imageWidth: number,
-): Float32Array | null {
-  const numRows = spans.reduce((sum, { embeddings }) => sum + embeddings.positions.length, 0);
-  if (numRows === 0) return null;
-  const pool = new Float32Array(numRows * imageWidth);
-  let poolRow = 0;
+  pool: FeaturePool,
+): void {
+  const numNumbers = spans.reduce((sum, { embeddings }) => sum + embeddings.embeddings.length, 0);
+  const onHost = new Float32Array(numNumbers);
+  let offset = 0;
+  for (const { embeddings } of spans) {
+    onHost.set(embeddings.embeddings, offset);
+    offset += embeddings.embeddings.length;
+  }
+  let hostRow = BigInt(numNumbers === 0 ? 0 : pool.placeForRun(onHost));
   let firstToken = 0;
   for (const { embeddings, firstToken: start, endToken } of spans) {
-    pool.set(embeddings.embeddings, poolRow * imageWidth);
-    for (const position of embeddings.positions) {
-      arrays.image_rows[firstToken + Number(position)] = BigInt(poolRow++);
+    const { positions, poolRows } = embeddings;
+    for (let index = 0; index < positions.length; index++) {
+      const row = poolRows?.[index] ?? TEXT_ROW;
+      arrays.image_rows[firstToken + Number(positions[index])] = row === TEXT_ROW ? hostRow++ : row;
     }
     firstToken += endToken - start;
   }
-  return pool;
 }
 
 /** A loop rather than a copy of the lists: a sequence that decodes has one token. */

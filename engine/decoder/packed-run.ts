@@ -7,6 +7,7 @@ import type { IoBinding } from "../runtime/io-binding.ts";
 import type { RunOptions } from "../runtime/run-options.ts";
 import type { Session } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
+import type { FeaturePool } from "../vision/feature-pool.ts";
 import { packedLayouts } from "./packed-inputs.ts";
 import type { PackedLayouts, PackedShape } from "./packed-inputs.ts";
 import type { RunLogits, RunRows } from "./run-logits.ts";
@@ -30,8 +31,8 @@ export interface PackedRunParts {
   readonly stateView: StateView | null;
   readonly inputMemory: StepMemory;
   readonly logits: RunLogits;
-  /** [1, imageWidth], for runs without images; null for a text model. */
-  readonly emptyPool: Tensor | null;
+  /** Image features; null for a text model. */
+  readonly featurePool: FeaturePool | null;
   /** Options of a run that neither captures nor replays a graph; null if the session captures none. */
   readonly eagerOptions: RunOptions | null;
 }
@@ -45,11 +46,10 @@ export class PackedRun implements Disposable {
   readonly #binding: IoBinding;
   readonly #bounds = new Int32Array(3);
   readonly #owned = new DisposableStack();
-  #hasImages = false;
 
   /** @param firstRow Index in the step of the run's first row of logits. */
   constructor(parts: PackedRunParts, shape: PackedShape, firstRow: number) {
-    const { session, graph, kvView, stateView, inputMemory, logits, emptyPool } = parts;
+    const { session, graph, kvView, stateView, inputMemory, logits, featurePool } = parts;
     this.shape = shape;
     this.#parts = parts;
     this.inputs = this.#owned.use(inputMemory.region(packedLayouts(shape)));
@@ -61,7 +61,7 @@ export class PackedRun implements Disposable {
       if (session.inputNames.includes(name)) this.#binding.bindInput(name, tensor);
     }
     for (const [name, tensor] of Object.entries(this.rows.tensors)) this.#binding.bindOutput(name, tensor);
-    if (emptyPool !== null) this.#binding.bindInput("image_pool", emptyPool);
+    if (featurePool !== null) this.#binding.bindInput("image_pool", featurePool.tensor);
     if (session.device !== "cuda") return;
     // In the host's memory, where the kernels read it.
     const bounds = this.#owned.use(Tensor.fromTypedArray("int32", this.#bounds, [3]));
@@ -75,34 +75,18 @@ export class PackedRun implements Disposable {
   /**
    * Blocks until KV and logits are written.
    *
-   * @param imagePool Row-major [rows, imageWidth]; null for a run without images.
    * @param graphOptions Name the CUDA graph that the run captures or replays; null runs eagerly. A replay reads none of
    *   the bindings, only the memory that was bound when it was captured.
    * @throws EngineError `runtime_failed`.
    */
-  run(imagePool: Float32Array | null, graphOptions: Pick<RunOptions, "handle"> | null): void {
-    const { graph, emptyPool, logits } = this.#parts;
-    if (imagePool !== null) {
-      const shape = [imagePool.length / graph.imageWidth, graph.imageWidth];
-      using pool = Tensor.fromTypedArray("float32", imagePool, shape);
-      this.#binding.bindInput("image_pool", pool);
-      this.#hasImages = true;
-      this.#runBound(graphOptions);
-    } else {
-      if (this.#hasImages && emptyPool !== null) this.#binding.bindInput("image_pool", emptyPool);
-      this.#hasImages = false;
-      this.#runBound(graphOptions);
-    }
-    logits.keep(this.rows);
+  run(graphOptions: Pick<RunOptions, "handle"> | null): void {
+    this.inputs.upload();
+    this.#binding.run(graphOptions ?? this.#parts.eagerOptions);
+    this.#parts.logits.keep(this.rows);
   }
 
   [Symbol.dispose](): void {
     this.#owned.dispose();
-  }
-
-  #runBound(graphOptions: Pick<RunOptions, "handle"> | null): void {
-    this.inputs.upload();
-    this.#binding.run(graphOptions ?? this.#parts.eagerOptions);
   }
 
   #bindInPlace(name: string, tensor: Tensor): void {

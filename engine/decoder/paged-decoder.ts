@@ -8,14 +8,15 @@
 import { invariant } from "../contract/errors.ts";
 import { allocateBlocks } from "../kv/block-cache.ts";
 import type { KvCapacity } from "../kv/kv-manager.ts";
+import { planEncoderCache } from "../kv/memory-plan.ts";
 import { StateCache } from "../kv/state-cache.ts";
 import { NewestRows, numStateRows } from "../kv/state-rows.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import { RunOptions } from "../runtime/run-options.ts";
 import type { Session } from "../runtime/session.ts";
-import type { Tensor } from "../runtime/tensor.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
+import { FeaturePool } from "../vision/feature-pool.ts";
 import { BoundedCache } from "./bounded-cache.ts";
 import { CapturedRun } from "./captured-run.ts";
 import { decodeShape, paddedColumns, paddedSequences, sequenceCountsUpTo } from "./decode-buckets.ts";
@@ -54,6 +55,7 @@ export class PagedDecoder implements Decoder {
   /** Blocks are shared, not moved. */
   readonly canTransfer = false;
   readonly canRepeat = true;
+  readonly featurePool: FeaturePool | null;
   readonly runsPromptsApart = false;
   readonly #graph: DecoderGraph;
   readonly #blockSize: number;
@@ -68,11 +70,17 @@ export class PagedDecoder implements Decoder {
   readonly #owned = new DisposableStack();
 
   /**
-   * Takes ownership of the session if it returns.
+   * Takes ownership of the session and the pool if it returns.
    *
    * @throws EngineError `invalid_configuration` if the KV cache does not fit.
    */
-  constructor(graph: DecoderGraph, session: Session, capacity: KvCapacity, limits: PagedDecoderLimits) {
+  constructor(
+    graph: DecoderGraph,
+    session: Session,
+    capacity: KvCapacity,
+    limits: PagedDecoderLimits,
+    featurePool: FeaturePool | null,
+  ) {
     using owned = new DisposableStack();
     const kvView = owned.use(allocateBlocks(session, graph, capacity));
     const { recurrent } = graph;
@@ -80,12 +88,14 @@ export class PagedDecoder implements Decoder {
     const cache = recurrent === undefined ? null : owned.use(new StateCache(session, recurrent, numRows));
     const stateView = cache === null ? null : owned.use(cache.view(0, numRows));
     this.#states = cache === null ? null : { cache, newestRows: new NewestRows(limits.maxNumSequences) };
-    this.#parts = createParts(graph, session, { kvView, stateView }, capacity.blockSize, limits, owned);
+    this.#parts = createParts(graph, session, { kvView, stateView }, capacity.blockSize, limits, featurePool, owned);
     this.#graph = graph;
     this.#blockSize = capacity.blockSize;
     this.#isEager = limits.isEager;
     this.#logits = this.#parts.logits;
+    this.featurePool = featurePool;
     this.#owned.use(session);
+    this.#owned.use(featurePool);
     this.#owned.use(owned.move());
     this.#owned.use(this.#eagerRuns);
     this.#owned.defer(() => {
@@ -169,8 +179,8 @@ export class PagedDecoder implements Decoder {
     const maxLength = Math.max(...spans.map(({ endToken }) => endToken));
     const maxNewTokens = Math.max(...spans.map(({ firstToken, endToken }) => endToken - firstToken));
     run.setBounds({ maxNewTokens, maxLength, minLongestLength: maxLength });
-    const { acceptsImages, imageWidth } = this.#graph;
-    run.run(acceptsImages ? placeEmbeddings(run.inputs, spans, imageWidth) : null, null);
+    if (this.featurePool !== null) placeEmbeddings(run.inputs, spans, this.featurePool);
+    run.run(null);
   }
 }
 
@@ -184,7 +194,7 @@ class DecodeRun implements Disposable {
   constructor(run: PackedRun, graphId: number | null, blockSize: number) {
     this.run = run;
     this.#graph = graphId === null ? null : new RunOptions({ gpu_graph_id: String(graphId) });
-    this.#captured = new CapturedRun((graph) => run.run(null, graph), this.#graph);
+    this.#captured = new CapturedRun((graph) => run.run(graph), this.#graph);
     // Every replay has to keep the bounds of the capture. A table of this width has a sequence that needs more than half.
     const { numColumns } = run.shape;
     const isNarrowest = numColumns === paddedColumns(1);
@@ -211,16 +221,17 @@ export function runOnScratchBlock(
   session: Session,
   blockSize: number,
   limits: PagedDecoderLimits,
+  featurePool: FeaturePool | null,
 ): void {
   using owned = new DisposableStack();
   const numTokens = Math.min(limits.maxNumTokens, limits.maxLen);
   const kvView = owned.use(allocateBlocks(session, graph, { blockSize, numBlocks: 1 }));
-  const parts = createParts(graph, session, { kvView, stateView: null }, blockSize, limits, owned);
+  const parts = createParts(graph, session, { kvView, stateView: null }, blockSize, limits, featurePool, owned);
   const shape = { numTokens, numSequences: 1, numColumns: Math.ceil(numTokens / blockSize), numRows: 1 };
   const run = owned.use(new PackedRun(parts, shape, 0));
   fillScratchInputs(run.inputs, shape);
   run.setBounds({ maxNewTokens: numTokens, maxLength: numTokens, minLongestLength: numTokens });
-  run.run(null, null);
+  run.run(null);
 }
 
 /** Everything is disposed of with `owned`. */
@@ -230,6 +241,7 @@ function createParts(
   { kvView, stateView }: Pick<PackedRunParts, "kvView" | "stateView">,
   blockSize: number,
   { maxNumTokens, maxNumSequences, maxLen, isEager }: PagedDecoderLimits,
+  featurePool: FeaturePool | null,
   owned: DisposableStack,
 ): PackedRunParts {
   const maxRows = paddedSequences(maxNumSequences);
@@ -249,16 +261,21 @@ function createParts(
     stateView,
     inputMemory,
     logits,
-    emptyPool: emptyPoolOf(graph, session, owned),
+    featurePool,
     eagerOptions: capturesGraphs ? owned.use(new RunOptions({ gpu_graph_id: eagerGraphId })) : null,
   };
 }
 
-function emptyPoolOf(graph: DecoderGraph, session: Session, owned: DisposableStack): Tensor | null {
-  if (!graph.acceptsImages) return null;
-  const pool = owned.use(session.allocateTensor("float32", [1, graph.imageWidth]));
-  pool.copyFrom(new Float32Array(graph.imageWidth));
-  return pool;
+/** Null for a text model. The caller disposes of it. */
+export function createFeaturePool(
+  { acceptsImages, imageWidth }: Pick<DecoderGraph, "acceptsImages" | "imageWidth">,
+  session: Session,
+  { maxNumTokens }: Pick<PagedDecoderLimits, "maxNumTokens">,
+  maxEmbeddingsPerImage: number,
+): FeaturePool | null {
+  if (!acceptsImages) return null;
+  const { maxNumEmbeddings } = planEncoderCache(imageWidth, maxEmbeddingsPerImage);
+  return new FeaturePool(session, { width: imageWidth, numRows: maxNumEmbeddings, maxRunRows: maxNumTokens });
 }
 
 function isDecode({ sequence }: TokenSpan): boolean {

@@ -134,6 +134,17 @@ export function sliceRows(
   return addStandardNode(graph, { name, operator: "Slice" }, [input, ...bounds], { ...input, shape });
 }
 
+/** The rows of `input` [N, ...] from `start` int64 [1] on; `size` is their number. */
+export function sliceFrom(graph: GraphBuilder, name: string, input: Value, start: Value, size: Dimension): Value {
+  const node = { name, operator: "Slice" };
+  checkElementType(node, start, "int64");
+  checkShape(node, start, [1]);
+  const beyondAny = 2 ** 31;
+  const end = graph.constant(`int64.${beyondAny}`, "int64", [1], [beyondAny]);
+  const axis = graph.constant("int64.0", "int64", [1], [0]);
+  return addStandardNode(graph, node, [input, start, end, axis], { ...input, shape: input.shape.with(0, size) });
+}
+
 /**
  * The part of `input` between the corners `starts` and `ends` (exclusive), int64 [rank] each, which runs may set;
  * `shape` is its shape.

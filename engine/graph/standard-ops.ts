@@ -297,6 +297,12 @@ export function meanOfAxis(graph: GraphBuilder, name: string, input: Value, axis
   return addStandardNode(graph, node, [input, axes], { elementType: input.elementType, shape }, { keepdims: int(0) });
 }
 
+/** The smallest number, without axes. */
+export function reduceMin(graph: GraphBuilder, name: string, input: Value): Value {
+  const node = { name, operator: "ReduceMin" };
+  return addStandardNode(graph, node, [input], { elementType: input.elementType, shape: [] }, { keepdims: int(0) });
+}
+
 /** Largest value along the last axis, which keeps size 1. */
 export function reduceMaxLast(graph: GraphBuilder, name: string, input: Value): Value {
   const node = { name, operator: "ReduceMax" };

@@ -186,6 +186,8 @@ export async function loadModel(
       maxModelLen,
       eosTokenIds,
       maxEmbeddingsPerImage: imageInputs?.info.maxTokensPerItem ?? 0,
+      // On a GPU, encoding a picture again costs less than copying its embeddings to the host every time.
+      wantsEmbeddings: config.device === "cuda" ? caches.report.store !== null : caches.encoder.tiers.length > 0,
       warmUpImage,
     },
     [Symbol.asyncDispose]: disposeOf(parts.move()),

@@ -13,6 +13,8 @@ import {
   longestRun,
   pastTokens,
   presentTokens,
+  tailLength,
+  tailTokens,
   tokens,
 } from "./decoder-graph/sizes.ts";
 import { embeddingTables } from "./decoder-graph/vocabulary.ts";
@@ -70,6 +72,8 @@ export function runCosts(
           [batch, numSequences],
           [length, numTokens],
           [tokens, kvLayout.kind === "slots" ? numSequences * numTokens : numTokens],
+          [tailLength, numTokens],
+          [tailTokens, kvLayout.kind === "slots" ? numSequences * numTokens : numTokens],
           [longestRun, Math.ceil(numTokens / numSequences)],
           [imageTokens, model.imageTokenId === null ? 0 : numTokens],
           [logitRows, numSequences],

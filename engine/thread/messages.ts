@@ -30,6 +30,8 @@ export interface WorkerOptions {
   readonly eosTokenIds: readonly number[];
   /** Maximum number of embeddings per image; 0 if the model has no images. */
   readonly maxEmbeddingsPerImage: number;
+  /** Whether caches outside of the thread take the embeddings of images. Default true. */
+  readonly wantsEmbeddings?: boolean;
   /** Encoded before the first request; null without a warm-up, and for a model without images. */
   readonly warmUpImage: ImageFeature | null;
 }

@@ -39,7 +39,7 @@ async function serve(port: MessagePort, { optionsPort, progress, cudaDeviceId }:
     releaseFreedMemory();
     post({ kind: "ready", stats: core.stats });
     try {
-      await stepUntilClosed(core, inbox, post);
+      await stepUntilClosed(core, inbox, post, options.wantsEmbeddings !== false);
     } catch (error) {
       // Before the model is freed, which may crash the process if the device is lost.
       post({ kind: "failed", ...describeFailure(error) });
@@ -55,6 +55,7 @@ async function stepUntilClosed(
   core: EngineCore,
   inbox: Inbox,
   post: (message: FromEngineThread) => void,
+  wantsEmbeddings: boolean,
 ): Promise<void> {
   for (;;) {
     core.drainMessages();
@@ -67,6 +68,8 @@ async function stepUntilClosed(
       continue;
     }
     post({ kind: "outputs", outputs: core.step(), stats: core.stats });
+    if (!wantsEmbeddings) continue;
+    // After the outputs, so that no token waits for embeddings to be copied from a GPU.
     const images = core.takeEncoderOutputs();
     if (images.length > 0) post({ kind: "encoded", images });
   }

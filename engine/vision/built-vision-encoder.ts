@@ -1,4 +1,5 @@
 /** Vision tower and projector as a graph that we built. */
+import type { DeviceName } from "../contract/config.ts";
 import type { ImageFeature } from "../core/engine-request.ts";
 import type { VisionEncoderGraph } from "../models/built-model.ts";
 import { embeddingsField } from "../multimodal/processed-item.ts";
@@ -29,8 +30,24 @@ export class BuiltVisionEncoder implements VisionEncoder {
     const numEmbeddings = numEmbeddingsOf(image);
     const numBytes = numEmbeddings * this.#imageWidth * Float32Array.BYTES_PER_ELEMENT;
     const embeddings = new Float32Array(new SharedArrayBuffer(numBytes));
-    using inputs = new DisposableStack();
     using features = Tensor.fromTypedArray("float32", embeddings, [1, numEmbeddings, this.#imageWidth]);
+    this.#run(image, features);
+    return embeddings;
+  }
+
+  encodeInto(image: ImageFeature, target: Tensor<"float32">, device: DeviceName): void {
+    const given = image.tensors.get(embeddingsField);
+    if (given?.elementType === "float32") return target.copyFrom(given.data);
+    if (device === this.#session.device) this.#run(image, target);
+    else target.copyFrom(this.encode(image));
+  }
+
+  [Symbol.dispose](): void {
+    this.#session[Symbol.dispose]();
+  }
+
+  #run(image: ImageFeature, features: Tensor): void {
+    using inputs = new DisposableStack();
     for (const [name, { elementType, data, shape }] of image.tensors) {
       const input = Tensor.fromTypedArray<TensorElementType>(elementType, data, [1, ...shape]);
       this.#binding.bindInput(name, inputs.use(input));
@@ -39,10 +56,5 @@ export class BuiltVisionEncoder implements VisionEncoder {
     this.#binding.run();
     this.#binding.clearInputs();
     this.#binding.clearOutputs();
-    return embeddings;
-  }
-
-  [Symbol.dispose](): void {
-    this.#session[Symbol.dispose]();
   }
 }

@@ -1,11 +1,15 @@
 /** Vision embeddings by `mmHash`. An image that several requests contain is encoded once. */
 import { invariant } from "../contract/errors.ts";
+import type { PooledRows } from "./feature-pool.ts";
+
+/** Row-major [numEmbeddings, hiddenSize] on the host, or rows of the decoder's pool. */
+export type StoredEmbeddings = Float32Array | PooledRows;
 
 interface EncoderCacheEntry {
   readonly numEmbeddings: number;
   numReferences: number;
-  /** Row-major [numEmbeddings, hiddenSize]; null until the encoder has run. */
-  embeddings: Float32Array | null;
+  /** Null until the encoder has run. */
+  embeddings: StoredEmbeddings | null;
 }
 
 export type EncoderCacheHold = "encoded" | "to-encode";
@@ -16,13 +20,18 @@ export type EncoderCacheHold = "encoded" | "to-encode";
  */
 export class EncoderCache {
   readonly #maxNumEmbeddings: number;
+  readonly #onEvict: (embeddings: StoredEmbeddings) => void;
   /** Ordered by last use. */
   readonly #entries = new Map<string, EncoderCacheEntry>();
   #numEmbeddings = 0;
 
-  /** @param maxNumEmbeddings Capacity of the cache. An item with more embeddings can never be acquired. */
-  constructor(maxNumEmbeddings: number) {
+  /**
+   * @param maxNumEmbeddings Capacity of the cache. An item with more embeddings can never be acquired.
+   * @param onEvict Receives embeddings that are no longer found.
+   */
+  constructor(maxNumEmbeddings: number, onEvict: (embeddings: StoredEmbeddings) => void = () => {}) {
     this.#maxNumEmbeddings = maxNumEmbeddings;
+    this.#onEvict = onEvict;
   }
 
   get numEmbeddings(): number {
@@ -53,12 +62,12 @@ export class EncoderCache {
     return (this.#entries.get(mmHash)?.embeddings ?? null) !== null;
   }
 
-  store(mmHash: string, embeddings: Float32Array): void {
+  store(mmHash: string, embeddings: StoredEmbeddings): void {
     this.#referenced(mmHash).embeddings = embeddings;
   }
 
-  /** Row-major [numEmbeddings, hiddenSize] of an acquired and encoded item. */
-  get(mmHash: string): Float32Array {
+  /** Of an acquired and encoded item. */
+  get(mmHash: string): StoredEmbeddings {
     const { embeddings } = this.#referenced(mmHash);
     invariant(embeddings !== null, `image ${mmHash} is read before it was encoded`);
     return embeddings;
@@ -88,5 +97,6 @@ export class EncoderCache {
   #delete(mmHash: string, entry: EncoderCacheEntry): void {
     this.#entries.delete(mmHash);
     this.#numEmbeddings -= entry.numEmbeddings;
+    if (entry.embeddings !== null) this.#onEvict(entry.embeddings);
   }
 }

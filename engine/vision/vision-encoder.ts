@@ -1,5 +1,7 @@
 /** Vision tower and projector: pixels to embeddings in the decoder's space. */
+import type { DeviceName } from "../contract/config.ts";
 import type { ImageFeature } from "../core/engine-request.ts";
+import type { Tensor } from "../runtime/tensor.ts";
 
 export interface VisionEncoder extends Disposable {
   /**
@@ -8,4 +10,9 @@ export interface VisionEncoder extends Disposable {
    * embeddings than the prompt has places for.
    */
   encode(image: ImageFeature): Float32Array;
+  /**
+   * Writes the same numbers into a tensor [1, numEmbeddings, hiddenSize] in the memory of that device; absent if the
+   * encoder only writes into memory of its own. Throws as `encode` does.
+   */
+  encodeInto?(image: ImageFeature, target: Tensor<"float32">, device: DeviceName): void;
 }

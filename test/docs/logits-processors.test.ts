@@ -3,11 +3,11 @@ import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
 
+import { portOfReadyService } from "../support/ready-service.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 
 const repository = fileURLToPath(new URL("../..", import.meta.url));
@@ -85,18 +85,4 @@ test("the tutorial's processor passes the suite in a separate folder", async () 
 
 interface Answer {
   readonly choices: readonly { readonly message: { readonly content: string } }[];
-}
-
-async function portOfReadyService(log: NodeJS.ReadableStream): Promise<number> {
-  let port: number | null = null;
-  for await (const line of createInterface({ input: log })) {
-    if (!line.startsWith("{")) continue;
-    const entry = JSON.parse(line) as { readonly message: string; readonly port?: number };
-    if (entry.message === "Listening.") port = entry.port ?? null;
-    if (entry.message === "Ready." && port !== null) {
-      log.resume();
-      return port;
-    }
-  }
-  throw new Error("The service ended before it was ready.");
 }

@@ -3,13 +3,13 @@ import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { copyFile, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
 
 import { goldensFolder } from "../support/goldens.ts";
 import { writePipelineExample } from "../support/pipeline-example.ts";
+import { portOfReadyService } from "../support/ready-service.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 
 const repository = fileURLToPath(new URL("../..", import.meta.url));
@@ -83,17 +83,3 @@ test("the tutorial's pipeline is checked, listed and answers about a picture", a
     await exited;
   }
 });
-
-async function portOfReadyService(log: NodeJS.ReadableStream): Promise<number> {
-  let port: number | null = null;
-  for await (const line of createInterface({ input: log })) {
-    if (!line.startsWith("{")) continue;
-    const entry = JSON.parse(line) as { readonly message: string; readonly port?: number };
-    if (entry.message === "Listening.") port = entry.port ?? null;
-    if (entry.message === "Ready." && port !== null) {
-      log.resume();
-      return port;
-    }
-  }
-  throw new Error("The service ended before it was ready.");
-}

@@ -14,6 +14,10 @@ export interface CudaFamily {
   /** Of a folder of goldens, whose configuration it is but for the sizes: those are smaller than the kernels' tiles. */
   readonly name: string;
   readonly sizes: Readonly<Record<string, unknown>>;
+  /** Default: that of the configuration. */
+  readonly architecture?: string;
+  /** Makes a text model of `text_config`. */
+  readonly textArchitecture?: string;
   /** Default: all of `cudaDtypes`. */
   readonly dtypes?: readonly CudaDtype[];
   /** Default: both. */
@@ -57,6 +61,8 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/qwen2.5/v4", sizes: grouped },
   { name: "../hub/granite-docling/v4", sizes: grouped },
   { name: "../hub/smolvlm2/v4", sizes: grouped },
+  { name: "../hub/ministral3/v5", sizes: grouped, textArchitecture: "Ministral3ForCausalLM" },
+  { name: "../hub/lighton-ocr/v5", sizes: grouped, architecture: "LightOnOCRForConditionalGeneration" },
   // Its activations exceed the range of float16.
   { name: "../hub/gemma3-text/v4", sizes: grouped, dtypes: ["bfloat16"] },
   // The tokens of an image see each other, which paged attention does not compute.
@@ -67,9 +73,12 @@ export const cudaFamilies: readonly CudaFamily[] = [
 ];
 
 /** The content of config.json. */
-export async function familyConfig({ name, sizes }: CudaFamily): Promise<unknown> {
+export async function familyConfig({ name, sizes, ...names }: CudaFamily): Promise<unknown> {
   const json = await readFile(join(goldensFolder, name, "config.json"), "utf8");
   const config = JSON.parse(json) as Record<string, unknown>;
   const text = config.text_config as Record<string, unknown> | undefined;
-  return text === undefined ? { ...config, ...sizes } : { ...config, text_config: { ...text, ...sizes } };
+  if (text === undefined) return { ...config, ...sizes };
+  if (names.textArchitecture !== undefined) return { ...text, ...sizes, architectures: [names.textArchitecture] };
+  const architectures = names.architecture === undefined ? config.architectures : [names.architecture];
+  return { ...config, architectures, text_config: { ...text, ...sizes } };
 }

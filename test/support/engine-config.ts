@@ -4,10 +4,15 @@ import { join } from "node:path";
 import type { EngineConfig } from "../../engine/index.ts";
 import { goldensFolder } from "./goldens.ts";
 
-/** Small enough that requests wait, are split into chunks and share slots. */
+/** Of a recorded checkpoint: small enough that requests wait, are split into chunks and share slots. */
 export function goldenEngineConfig(name: string, cacheFolder: string): EngineConfig {
+  return smallEngineConfig(join(goldensFolder, name), cacheFolder);
+}
+
+/** The same for the checkpoint in a folder. */
+export function smallEngineConfig(model: string, cacheFolder: string): EngineConfig {
   return {
-    model: join(goldensFolder, name),
+    model,
     dtype: "float32",
     device: "cpu",
     deviceId: 0,

@@ -19,12 +19,23 @@ export interface DecoderInputs {
    * @param numLevels Number of further features that an embedding has for later layers.
    */
   withImages(this: void, embedded: Value, numLevels: number): TokensWithImages;
+  /**
+   * The run for layers that read the keys and values of earlier ones, which exist for all tokens by then: without tokens
+   * before the first whose logits are requested. Where a form cannot leave them out, the run as it is.
+   */
+  tail(this: void): DecoderTail;
   /** [N, numHeads * headDim], before the output projection; the layer's cache becomes inputs and outputs of the graph. */
   attend(this: void, attention: CachedAttention): Value;
   /** A causal convolution of each channel over a sequence's tokens, and SiLU: [N, channels]. */
   convolve(this: void, convolution: CachedConvolution): Value;
   /** The gated delta rule over a sequence's tokens: float32 [N, numValueHeads * valueDim]. */
   recur(this: void, recurrence: CachedRecurrence): Value;
+}
+
+export interface DecoderTail {
+  readonly inputs: DecoderInputs;
+  /** The rows of [N, features] that belong to the tokens of the tail. */
+  keep(this: void, name: string, rows: Value): Value;
 }
 
 export interface TokensWithImages {

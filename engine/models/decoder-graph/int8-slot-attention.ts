@@ -15,7 +15,7 @@ import type { GraphContext } from "../graph-context.ts";
 import { presentName } from "../kv-heads.ts";
 import type { CachedAttention } from "./decoder-inputs.ts";
 import { isChunk } from "./run-kinds.ts";
-import { batch, length, pastTokens, presentTokens, tokens } from "./sizes.ts";
+import { batch, pastTokens, presentTokens } from "./sizes.ts";
 import { attentionRotates, queryKeyValue, rotaryRows, type SlotValues } from "./slot-projections.ts";
 
 /** What attention takes that is the same in all layers. */
@@ -26,14 +26,14 @@ export interface RunShape {
   readonly numPastTokens: Value;
 }
 
-export function runShape(context: GraphContext, { inputShape, seqlensK }: SlotValues): RunShape {
+export function runShape(context: GraphContext, { inputShape, seqlensK, prefix }: SlotValues): RunShape {
   const { graph } = context;
   const one = graph.constant("int64.scalar.1", "int64", [], [1]);
-  const numTokens = gatherRows(graph, "run.length", inputShape, one);
-  const last = cast(graph, "run.last", seqlensK, "int64");
+  const numTokens = gatherRows(graph, `${prefix}run.length`, inputShape, one);
+  const last = cast(graph, `${prefix}run.last`, seqlensK, "int64");
   return {
-    isChunk: context.runKind === "any" ? isChunk(context) : null,
-    numPastTokens: subtract(graph, "run.num_past", add(graph, "run.total", last, one), numTokens),
+    isChunk: context.runKind === "any" ? isChunk(context, prefix) : null,
+    numPastTokens: subtract(graph, `${prefix}run.num_past`, add(graph, `${prefix}run.total`, last, one), numTokens),
   };
 }
 
@@ -82,7 +82,7 @@ export function attendToInt8Cache(
       presentKeyName: presentName(layer, "key", attention.reader),
       presentValueName: presentName(layer, "value", attention.reader),
     });
-    return [flat(context, attention, name, attended.output), attended.presentKey, attended.presentValue];
+    return [flat(context, values, attention, name, attended.output), attended.presentKey, attended.presentValue];
   };
   const names = [
     `${name}.flat`,
@@ -155,24 +155,25 @@ function attendToChunk(
     presentValueName: `${name}.value.all`,
   });
   const scaled = multiply(graph, `${name}.output`, output, repeated(context, attention, "value"));
-  return [flat(context, attention, name, scaled), keys.present, valueRows.present];
+  return [flat(context, values, attention, name, scaled), keys.present, valueRows.present];
 }
 
 /** [N, numHeads * headDim]. */
 export function flat(
   { graph }: GraphContext,
+  { sizes }: SlotValues,
   { numHeads, headDim }: CachedAttention,
   name: string,
   rows: Value,
 ): Value {
   const shape = graph.constant(`any_by.${numHeads * headDim}`, "int64", [2], [-1, numHeads * headDim]);
-  return reshape(graph, `${name}.flat`, rows, shape, [tokens, numHeads * headDim]);
+  return reshape(graph, `${name}.flat`, rows, shape, [sizes.tokens, numHeads * headDim]);
 }
 
 /** [B, S, heads * headDim] as [B, heads, S, headDim]. */
 function byHead({ graph }: GraphContext, name: string, rows: Value, numHeads: number, headDim: number): Value {
   const shape = graph.constant(`by_head.${numHeads}.${headDim}`, "int64", [4], [0, 0, numHeads, headDim]);
-  const heads = reshape(graph, `${name}.heads`, rows, shape, [batch, length, numHeads, headDim]);
+  const heads = reshape(graph, `${name}.heads`, rows, shape, [batch, rows.shape[1]!, numHeads, headDim]);
   return transpose(graph, name, heads, [0, 2, 1, 3]);
 }
 

@@ -45,7 +45,7 @@ export function pagedInputs(
   mixing: Pick<DecoderInputs, "positions" | "attend" | "convolve" | "recur">,
 ): DecoderInputs {
   const { graph } = context;
-  return {
+  const inputs: DecoderInputs = {
     tokenIds: values.tokenIds,
     logitRows: graph.input("logit_rows", "int64", [logitRows]),
     withImages(embedded, numLevels) {
@@ -69,8 +69,10 @@ export function pagedInputs(
         levels: others.map((level, index) => chosenFor(`image_levels.${index}`, level, zero)),
       };
     },
+    tail: () => ({ inputs, keep: (_, rows) => rows }),
     ...mixing,
   };
+  return inputs;
 }
 
 /** The layer's half of the cache, [numBlocks, blockSize, numKvHeads, headDim], as an input of the graph. */

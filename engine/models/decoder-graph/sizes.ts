@@ -2,6 +2,9 @@
 export const batch = "B";
 export const length = "S";
 export const tokens = "N";
+/** The tokens of `DecoderInputs.tail`: of each sequence, and of all. */
+export const tailLength = "tailS";
+export const tailTokens = "tailN";
 export const imageTokens = "M";
 /** The image tokens and one more; see `withOneMore`. */
 export const oneMoreImageToken = "M + 1";

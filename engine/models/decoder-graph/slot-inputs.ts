@@ -12,6 +12,7 @@ import { attendToInt8Cache, flat, runShape, type RunShape } from "./int8-slot-at
 import { batch, cacheLength, imageTokens, length, tokens } from "./sizes.ts";
 import { attentionRotates, queryKeyValue, rotaryRows, type SlotValues } from "./slot-projections.ts";
 import { createSlotRecurrence } from "./slot-recurrence.ts";
+import { createSlotTail } from "./slot-tail.ts";
 import { attendToWholeImages, createImageRows } from "./whole-image-attention.ts";
 
 export function createSlotInputs(context: GraphContext): DecoderInputs {
@@ -20,6 +21,8 @@ export function createSlotInputs(context: GraphContext): DecoderInputs {
   const inputShape = shapeOf(graph, "input_ids.shape", inputIds);
   const anySize = graph.constant("any_size", "int64", [1], [-1]);
   const values: SlotValues = {
+    prefix: "",
+    sizes: { length, tokens },
     tokenIds: reshape(graph, "input_ids.flat", inputIds, anySize, [tokens]),
     inputShape,
     batchShape: concat(graph, "batch_shape", [inputShape, anySize], 0),
@@ -29,11 +32,16 @@ export function createSlotInputs(context: GraphContext): DecoderInputs {
     imagePositions: null,
     imageRows: null,
   };
-  const run = context.kvPrecision.kind === "int8" ? runShape(context, values) : null;
-  return {
-    tokenIds: values.tokenIds,
-    positions: () => reshape(graph, "positions", rotaryRows(context, values, "position"), anySize, [tokens]),
+  const inputs: DecoderInputs = {
+    ...partsOf(context, values),
     logitRows: graph.input("logit_rows", "int64", [logitRows]),
+    tail() {
+      const tail = createSlotTail(context, values, inputs.logitRows);
+      return {
+        inputs: { ...inputs, ...partsOf(context, tail.values), logitRows: tail.logitRows },
+        keep: tail.keep,
+      };
+    },
     withImages(embedded, numLevels) {
       const width = Number(embedded.shape[1]);
       const imageEmbeds = graph.input("image_embeds", "float32", [imageTokens, (1 + numLevels) * width]);
@@ -53,8 +61,23 @@ export function createSlotInputs(context: GraphContext): DecoderInputs {
         levels: others.map((updates, level) => place(`image_levels.${level}`, none, updates)),
       };
     },
-    attend: (attention) => attend(context, values, run, attention),
     ...createSlotRecurrence(context, values),
+  };
+  return inputs;
+}
+
+/** The inputs that depend on which of the run's tokens are computed. */
+function partsOf(context: GraphContext, values: SlotValues): Pick<DecoderInputs, "tokenIds" | "positions" | "attend"> {
+  const { graph, kvPrecision } = context;
+  const run = kvPrecision.kind === "int8" ? runShape(context, values) : null;
+  const anySize = graph.constant("any_size", "int64", [1], [-1]);
+  return {
+    tokenIds: values.tokenIds,
+    positions() {
+      const rows = rotaryRows(context, values, "position");
+      return reshape(graph, `${values.prefix}positions`, rows, anySize, [values.sizes.tokens]);
+    },
+    attend: (attention) => attend(context, values, run, attention),
   };
 }
 
@@ -107,7 +130,7 @@ function attendToCache(
     presentKeyName: presentName(layer, "key", attention.reader),
     presentValueName: presentName(layer, "value", attention.reader),
   });
-  return { ...attended, output: flat(context, attention, name, attended.output) };
+  return { ...attended, output: flat(context, values, attention, name, attended.output) };
 }
 
 /**

@@ -1,4 +1,5 @@
 /** Queries, keys and values of a run over KV slots, in the shapes and rotations that attention takes. */
+import { invariant } from "../../contract/errors.ts";
 import { rotaryEmbedding, ROTARY_HEAD_MULTIPLE } from "../../graph/contrib-ops.ts";
 import { add, cast, gatherRows, range, reshape, shapeOf, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
@@ -10,6 +11,10 @@ import { batch, length, tokens } from "./sizes.ts";
 import type { ImageRows } from "./whole-image-attention.ts";
 
 export interface SlotValues {
+  /** Of the names of values that other tokens of the run have too. */
+  readonly prefix: string;
+  /** Names of the sizes S and N. */
+  readonly sizes: { readonly length: string; readonly tokens: string };
   /** int64 [N]. */
   readonly tokenIds: Value;
   /** int64 [2]: B, S. */
@@ -42,7 +47,7 @@ export function queryKeyValue(
   const { graph } = context;
   const { name, projected, rotary } = attention;
   const batched = (part: string, flat: Value): Value =>
-    reshape(graph, `${name}.${part}.batched`, flat, values.batchShape, [batch, length, flat.shape[1]!]);
+    reshape(graph, `${name}.${part}.batched`, flat, values.batchShape, [batch, values.sizes.length, flat.shape[1]!]);
   if (projected.kind === "packed" && rotatesInside) {
     return { query: batched("qkv", projected.value), key: null, value: null };
   }
@@ -69,19 +74,20 @@ export function rotaryRows(context: GraphContext, values: SlotValues, rowOf: Rot
 }
 
 /** int64 [B, S]: the last of a sequence's S tokens has position `seqlens_k`. */
-function tokenPositions({ graph }: GraphContext, { seqlensK, inputShape }: SlotValues): Value {
+function tokenPositions({ graph }: GraphContext, { seqlensK, inputShape, prefix, sizes }: SlotValues): Value {
   const one = graph.constant("int64.scalar.1", "int64", [], [1]);
-  const numTokens = gatherRows(graph, "input_ids.length", inputShape, one);
-  const offsets = range(graph, "rotary.offsets", numTokens, length);
-  const last = cast(graph, "rotary.last", seqlensK, "int64");
-  const first = subtract(graph, "rotary.first", last, subtract(graph, "rotary.span", numTokens, one));
+  const numTokens = gatherRows(graph, `${prefix}input_ids.length`, inputShape, one);
+  const offsets = range(graph, `${prefix}rotary.offsets`, numTokens, sizes.length);
+  const last = cast(graph, `${prefix}rotary.last`, seqlensK, "int64");
+  const first = subtract(graph, `${prefix}rotary.first`, last, subtract(graph, `${prefix}rotary.span`, numTokens, one));
   const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
-  const column = reshape(graph, "rotary.column", first, columnShape, [batch, 1]);
-  return add(graph, "rotary.positions", column, offsets);
+  const column = reshape(graph, `${prefix}rotary.column`, first, columnShape, [batch, 1]);
+  return add(graph, `${prefix}rotary.positions`, column, offsets);
 }
 
 /** int64 [B, S]: 0 to N - 1. */
-function tokenRows({ graph }: GraphContext, { tokenIds, inputShape }: SlotValues): Value {
+function tokenRows({ graph }: GraphContext, { tokenIds, inputShape, prefix }: SlotValues): Value {
+  invariant(prefix === "", "rows of tokens are those of the whole run");
   const zero = graph.constant("int64.scalar.0", "int64", [], [0]);
   const numTokens = gatherRows(graph, "tokens.count", shapeOf(graph, "tokens.shape", tokenIds), zero);
   const rows = range(graph, "rotary.own_rows.flat", numTokens, tokens);

@@ -8,7 +8,7 @@ import { skipSimplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
 import { gatherRows, multiply } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
-import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
+import type { DecoderInputs, DecoderTail, Rotary } from "../decoder-graph/decoder-inputs.ts";
 import { decoderPerceptron } from "../decoder-graph/decoder-perceptron.ts";
 import { normaliseHeads } from "../decoder-graph/head-norm.ts";
 import { requireFloatRange } from "../decoder-graph/require-float-range.ts";
@@ -43,7 +43,7 @@ export function buildGemma4Decoder(context: GraphContext, options: Gemma4Decoder
   const { graph, precision } = context;
   const { config, prefix, headName, acceptsImages } = options;
   requireFloatRange(context, "Gemma 4");
-  const inputs = createDecoderInputs(context);
+  let inputs = createDecoderInputs(context);
   const tokenIds = withoutMedia(context, inputs.tokenIds, options.mediaTokenIds, config.padTokenId);
   const { embedded } = embedTokens(
     context,
@@ -59,14 +59,26 @@ export function buildGemma4Decoder(context: GraphContext, options: Gemma4Decoder
   const rotaryOf = createRotaries(context, options);
   const known = new Map<number, KeyValue>();
   let hidden = embedded;
+  let tail: DecoderTail | null = null;
   for (const [index, layer] of config.layers.entries()) {
     const name = `${prefix}layers.${index}`;
+    if (tail === null && layer.kvSource !== index && !config.seesWholeImages) {
+      // As in transformers: the rest only reads keys and values, so tokens without requested logits stay behind.
+      const { keep } = (tail = inputs.tail());
+      inputs = tail.inputs;
+      hidden = keep("tail.hidden", hidden);
+      for (const source of new Set(config.layers.slice(index).map(({ kvSource }) => kvSource))) {
+        const { key, value } = known.get(source)!;
+        known.set(source, { key: keep(`tail.${source}.key`, key), value: keep(`tail.${source}.value`, value) });
+      }
+    }
     const isLast = index === config.layers.length - 1;
     const normalised = norm(context, config, `${name}.input_layernorm`, hidden);
     const parts = { index, name: `${name}.self_attn`, input: normalised, rotary: rotaryOf(layer) };
     let attended = attention(context, options, inputs, layer, parts, known);
     let residual = hidden;
     let ownEmbedding = ownEmbeddings?.[index] ?? null;
+    if (tail !== null) ownEmbedding &&= tail.keep(`${name}.tail.own_embedding`, ownEmbedding);
     if (isLast) {
       // After the last attention no token depends on others, so only those whose logits are requested continue.
       const requested = (part: string, rows: Value): Value => gatherRows(graph, `last.${part}`, rows, inputs.logitRows);

@@ -12,6 +12,7 @@ import {
   positionCount,
   positiveNumber,
   refuseOtherThan,
+  requireHeadSize,
   unsupportedField,
   vocabularySize,
   width,
@@ -195,6 +196,6 @@ function headsOf(fields: TextFields, path: string, layer: number, isGlobal: bool
     const reason = `layer ${layer} has ${numHeads} query heads, which are not divisible by it`;
     throw unsupportedField(path, "num_key_value_heads", numKvHeads, reason);
   }
-  if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");
+  requireHeadSize(path, headDim);
   return { numKvHeads, headDim };
 }

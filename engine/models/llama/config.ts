@@ -13,6 +13,8 @@ import {
   parseConfigObject,
   positionCount,
   refuseOtherThan,
+  requireHeadSize,
+  requireWholeGroups,
   unsupportedField,
   vocabularySize,
   width,
@@ -196,15 +198,13 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
   const numHeads = fields.num_attention_heads;
   const numKvHeads =
     (fields.num_key_value_heads === undefined ? defaults.num_key_value_heads : fields.num_key_value_heads) ?? numHeads;
-  if (numHeads % numKvHeads !== 0) {
-    throw unsupportedField(path, "num_key_value_heads", numKvHeads, `${numHeads} query heads are not divisible by it`);
-  }
+  requireWholeGroups(path, numHeads, numKvHeads);
   const ownHeadDim = fields.head_dim === undefined ? defaults.head_dim : fields.head_dim;
   if (ownHeadDim === null && hiddenSize % numHeads !== 0) {
     throw unsupportedField(path, "num_attention_heads", numHeads, `hidden_size ${hiddenSize} is not a multiple of it`);
   }
   const headDim = ownHeadDim ?? hiddenSize / numHeads;
-  if (headDim % 8 !== 0) throw unsupportedField(path, "head_dim", headDim, "it must be a multiple of 8");
+  requireHeadSize(path, headDim);
   // Qwen2 always has biases on query, key and value, Mistral, Ministral 3 and Phi-3 never. Llama and Qwen3 have them if their field says so,
   // also on the output.
   const hasAttentionBias = (family === "llama" || family === "qwen3") && fields.attention_bias;

@@ -5,26 +5,20 @@ import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts"
 import type { ImageSize } from "../../multimodal/processing-info.ts";
 import {
   always,
+  clipScalingFields,
   edge,
   filter,
   flag,
   integer,
   parseProcessorOptions,
-  scalingFields,
   scalingOf,
-  scalingShape,
 } from "../../multimodal/processor-options.ts";
-
-const clipMean: [number, number, number] = [0.48145466, 0.4578275, 0.40821073];
-const clipStd: [number, number, number] = [0.26862954, 0.26130258, 0.27577711];
 
 const expectedSize = 'an object such as {"longest_edge": 1024} or {"height": 1024, "width": 1024}';
 const side = integer(1, 1024);
 
 const imageOptions = z.object({
-  ...scalingFields,
-  image_mean: scalingShape.image_mean.default(clipMean),
-  image_std: scalingShape.image_std.default(clipStd),
+  ...clipScalingFields,
   do_resize: always("this model always resizes pictures to whole patches").default(true),
   resample: filter.default("bicubic"),
   /** A picture that is larger in either direction is scaled down until it fits. */

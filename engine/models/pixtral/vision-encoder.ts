@@ -32,8 +32,20 @@ export function pixtralVisionEncoder(config: PixtralConfig): VisionEncoderDefini
       refusesExports: "it takes pictures of whole squares of patches, and this model has others",
     }),
     hasProjector: true,
+    largestSizes: (numEmbeddings) => largestSizes(config, numEmbeddings),
     build: (context) => buildVisionEncoder(context, config),
   };
+}
+
+/** In rows, a picture also has the patches of a last row and column that fill no square. */
+function largestSizes({ vision, patchOrder }: PixtralConfig, numEmbeddings: number): ReadonlyMap<string, number> {
+  const { mergeSize } = vision;
+  const numWhole = numEmbeddings * mergeSize ** 2;
+  const side = Math.sqrt(numWhole) + (patchOrder === "rows" ? mergeSize - 1 : 0);
+  return new Map([
+    [patches, Math.ceil(side ** 2)],
+    [wholePatches, numWhole],
+  ]);
 }
 
 /** `pixel_values` and `image_grid_thw` to `image_features` [1, numPatches / mergeSize^2, hiddenSize]. */

@@ -110,6 +110,7 @@ export function patchModel<Vision extends PatchVision>(
       ],
       imageSize: vision.patchSize * vision.mergeSize,
       numImageTokens: 1,
+      largestSizes: (numEmbeddings) => new Map([[patches, numEmbeddings * vision.mergeSize ** 2]]),
       ...(imageOptions && { imageOptions }),
       build: (context) => buildVisionEncoder(context, vision, dimensions, buildTower),
     },

@@ -1,10 +1,13 @@
 import { expect, test } from "vitest";
 
+import { createEngineCore } from "../../../engine/core/create-engine-core.ts";
 import { loadDecoder } from "../../../engine/core/load-graphs.ts";
 import { noEmbeddings } from "../../../engine/decoder/decoder.ts";
-import type { TokenSpan } from "../../../engine/decoder/decoder.ts";
+import type { SpanEmbeddings, TokenSpan } from "../../../engine/decoder/decoder.ts";
 import { PagedDecoder } from "../../../engine/decoder/paged-decoder.ts";
 import { Sequence } from "../../../engine/scheduler/sequence.ts";
+import type { ToEngineThread } from "../../../engine/thread/messages.ts";
+import type { FeaturePool } from "../../../engine/vision/feature-pool.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "../core/golden-engine.ts";
 
@@ -68,4 +71,71 @@ test("a run that fails in the middle leaves recurrent states as they were, so th
   const logits = compute(span(first, numPromptTokens - 3, numPromptTokens, 1));
   const expected = cases[0]!.logits.subarray(0, model.decoder.vocabSize);
   expect(Math.max(...logits.map((logit, token) => Math.abs(logit - expected[token]!)))).toBeLessThan(1e-3);
+});
+
+test("image features give the same predictions from the pool and from the host", async () => {
+  await using cache = await createTemporaryFolder();
+  const kvLayout = { kind: "paged", blockSize: 16 } as const;
+  const { model, cases } = await buildGoldenModel("llava-default", cache.path, "float32", kvLayout);
+  const { imageWidth, vocabSize } = model.decoder;
+  const golden = cases.find(({ imageFeatures }) => imageFeatures !== null)!;
+  const sequence = new Sequence(goldenRequest(golden.name, golden, model));
+  const numTokens = sequence.numPromptTokens;
+  const features = golden.imageFeatures!;
+  const positions = BigInt64Array.from(
+    golden.promptTokenIds.flatMap((tokenId, index) => (tokenId === model.imageTokenId ? [BigInt(index)] : [])),
+  );
+  const numRows = positions.length;
+  expect(features.length).toBe(numRows * imageWidth);
+  const predict = (embeddings: (pool: FeaturePool) => SpanEmbeddings): Float32Array => {
+    const { decoder, kvManager } = loadDecoder(createWorkerOptions(model));
+    using owned = decoder;
+    kvManager.tryPlace(sequence)!.take();
+    kvManager.reserve(sequence, numTokens);
+    const rows = new Float32Array(vocabSize);
+    const span = {
+      sequence,
+      firstToken: 0,
+      endToken: numTokens,
+      numLogits: 1,
+      embeddings: embeddings(owned.featurePool!),
+    };
+    owned.compute([span], { rows, step: null });
+    kvManager.release(sequence, false);
+    return rows;
+  };
+  /** Puts the first rows into the pool, behind other rows; the rest comes from the host. */
+  const pooled =
+    (numPooled: number) =>
+    (pool: FeaturePool): SpanEmbeddings => {
+      pool.take(5);
+      const rows = pool.take(numPooled)!;
+      using view = pool.view(rows);
+      view.copyFrom(features.slice(0, numPooled * imageWidth));
+      const poolRows = positions.map((_, index) => (index < numPooled ? BigInt(rows.firstRow + index) : -1n));
+      return { embeddings: features.slice(numPooled * imageWidth), positions, poolRows };
+    };
+  const expected = predict(() => ({ embeddings: features, positions }));
+  expect(expected.every((logit, token) => Math.abs(logit - golden.logits[token]!) < 1e-3)).toBe(true);
+  expect(predict(pooled(numRows))).toEqual(expected);
+  expect(predict(pooled(numRows - 3))).toEqual(expected);
+  expect(predict(() => ({ embeddings: features.map((value) => -value), positions }))).not.toEqual(expected);
+});
+
+test("embeddings for caches are read from the pool after the step", async () => {
+  await using cache = await createTemporaryFolder();
+  const kvLayout = { kind: "paged", blockSize: 16 } as const;
+  const { model, cases } = await buildGoldenModel("llava-default", cache.path, "float32", kvLayout);
+  const golden = cases.find(({ imageFeatures }) => imageFeatures !== null)!;
+  const messages: ToEngineThread[] = [{ kind: "add", request: goldenRequest("0", golden, model) }];
+  using core = await createEngineCore(createWorkerOptions(model), () => messages.splice(0));
+  core.drainMessages();
+  core.step();
+  const outputs = core.takeEncoderOutputs();
+  const [output] = outputs;
+  const expected = golden.imageFeatures!.subarray(0, output!.embeddings.data.length);
+  expect(outputs).toHaveLength(golden.imageFeatures!.length / expected.length);
+  expect(output!.embeddings.data.every((value, index) => Math.abs(value - expected[index]!) < 1e-3)).toBe(true);
+  core.step();
+  expect(core.takeEncoderOutputs()).toEqual([]);
 });

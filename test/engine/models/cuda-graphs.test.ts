@@ -57,16 +57,13 @@ describe.for(cudaFamilies)("$name on cuda", (family) => {
 
 /** Refused on cuda: what their recurrent layers compute there is not compared with transformers. */
 const refused = ["Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"];
-/** Graphs of a family under an earlier name. */
-const renamed = ["LightOnOCRForConditionalGeneration"];
-
 test("every architecture that cuda takes is among these families", async () => {
   const shown = new Set<string>();
   for (const family of cudaFamilies) {
     shown.add(describeArchitecture(findModelDefinition(await familyConfig(family))));
   }
   const all = modelDefinitions.map(describeArchitecture);
-  expect([...shown, ...refused, ...renamed].sort()).toEqual([...new Set(all)].sort());
+  expect([...shown, ...refused].sort()).toEqual([...new Set(all)].sort());
 });
 
 function describeArchitecture({

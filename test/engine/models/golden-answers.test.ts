@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../../engine/index.ts";
-import type { EngineConfig } from "../../../engine/index.ts";
+import { smallEngineConfig } from "../../support/engine-config.ts";
 import { goldensFolder, loadGoldens, type GoldenCase } from "../../support/goldens.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { chat, qwen2Vl, text } from "./golden-prompts.ts";
@@ -22,22 +22,11 @@ const variants = (["slots", "paged"] as const).flatMap((kvLayout) =>
 test.for(variants)("$name over $kvLayout answers about pictures with the tokens of transformers", async (variant) => {
   const { name, toPrompt, kvLayout } = variant;
   await using cache = await createTemporaryFolder();
-  const config: EngineConfig = {
-    model: join(goldensFolder, name),
-    dtype: "float32",
-    device: "cpu",
-    deviceId: 0,
-    maxModelLen: null,
-    maxNumSequences: 4,
+  const config = {
+    ...smallEngineConfig(join(goldensFolder, name), cache.path),
     kvLayout,
     // Fewer than a picture has, so that prompts end inside of one.
     maxNumBatchedTokens: 24,
-    maxNumWaiting: 4,
-    logitsProcessors: [],
-    logitsProcessorPath: [],
-    numThreads: 1,
-    cacheFolder: cache.path,
-    imageLimits: { maxImagesPerPrompt: 3, maxImageBytes: 1e6, maxImagePixels: 1e6, fetchTimeoutMs: 5000 },
   };
   const engine = createEngine(config, { imageSources: [createDataUrlImageSource()] });
   try {

@@ -96,3 +96,15 @@ test("a packed run's room grows with its tokens and, for the reference, with wha
   const single = reference.decoderRunBytes({ numSequences: 1, numTokens: 256 });
   expect(reference.decoderRunBytes({ numSequences: 8, numTokens: 256 })).toBeGreaterThan(4 * single);
 });
+
+test.for(["mistral3", "lighton-ocr", "qwen2-vl"])(
+  "the encoder's memory of %s counts all patches of an embedding",
+  async (name) => {
+    const json = await readFile(join(goldensFolder, "../hub", name, "v5/config.json"), "utf8");
+    const graphs = configureGraphs(JSON.parse(json), { dtype: "float32", device: "cpu", maxModelLen: null });
+    const [decoder, vision] = [graphs.buildDecoder(imaginedWeights), graphs.buildVisionEncoder(imaginedWeights)];
+    const { visionRunBytes } = runCosts(graphs, decoder, vision);
+    // Query, key and value, those rotated, and the residual stream, of four patches of 32 features for each embedding.
+    expect(visionRunBytes(64)).toBeGreaterThan(6 * 4 * 64 * 32 * 4);
+  },
+);

@@ -4,7 +4,8 @@ import { expect, test } from "vitest";
 
 import { decodeModel } from "../../../engine/graph/onnx-schema.ts";
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../../engine/index.ts";
-import type { DtypeName, EngineConfig } from "../../../engine/index.ts";
+import type { DtypeName } from "../../../engine/index.ts";
+import { smallEngineConfig } from "../../support/engine-config.ts";
 import { hubMessages, type HubCase } from "../../support/hub-checkpoints.ts";
 import { writeVisionCheckpoint } from "../../support/quantised-checkpoints.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
@@ -15,21 +16,15 @@ async function answers(kvLayout: "slots" | "paged", dtype: DtypeName) {
   await using folder = await createTemporaryFolder();
   await using cache = await createTemporaryFolder();
   const cases = await writeVisionCheckpoint(folder.path);
-  const config: EngineConfig = {
-    model: folder.path,
-    dtype,
-    device: "cpu",
-    deviceId: 0,
+  const config = {
+    ...smallEngineConfig(folder.path, cache.path),
     maxModelLen: 512,
     maxNumSequences: 7,
-    kvLayout,
-    maxNumBatchedTokens: 24,
     maxNumWaiting: 7,
-    logitsProcessors: [],
-    logitsProcessorPath: [],
-    numThreads: 1,
-    cacheFolder: cache.path,
-    imageLimits: { maxImagesPerPrompt: 3, maxImageBytes: 1e6, maxImagePixels: 1e6, fetchTimeoutMs: 5000 },
+    kvLayout,
+    dtype,
+    // Fewer than a picture has, so that prompts end inside of one.
+    maxNumBatchedTokens: 24,
   };
   const engine = createEngine(config, { imageSources: [createDataUrlImageSource()] });
   try {

@@ -4,6 +4,8 @@ import { createEngine, createSamplingParams } from "../../../../engine/index.ts"
 import type { EngineConfig } from "../../../../engine/index.ts";
 import { planKvCache } from "../../../../engine/kv/memory-plan.ts";
 import { gemma4TextDefinition } from "../../../../engine/models/gemma4/definition.ts";
+import { configureGraphs } from "../../../../engine/models/model-graphs.ts";
+import { imaginedWeights } from "../../../../engine/models/weight-source.ts";
 import { hubCases, writeHubCheckpoint } from "../../../support/hub-checkpoints.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 
@@ -23,6 +25,20 @@ test("layers that read other layers' keys and values take no memory", () => {
   expect(new Set(decoder.kvReaders)).toEqual(new Set([13, 14]));
   // (12 layers of 256 numbers + 3 of 512) * 2 (keys and values) * 2 bytes.
   expect(planKvCache(decoder, { numSlots: 1, maxLen: 1 }).bytesPerToken).toBe(18_432);
+});
+
+test.for([
+  [{ kind: "slots" }, "tailN"],
+  [{ kind: "paged", blockSize: 16 }, "N"],
+] as const)("over %o, layers that read others' keys and values compute %s tokens", ([kvLayout, numTokens]) => {
+  const { buildDecoder } = configureGraphs(
+    { architectures: ["Gemma4ForCausalLM"], ...e2b },
+    { dtype: "float32", device: "cpu", maxModelLen: 64, kvLayout },
+  );
+  const { nodes } = buildDecoder(imaginedWeights).graph;
+  const tokensOf = (layer: number) =>
+    nodes.find(({ name }) => name === `model.layers.${layer}.self_attn.q_proj`)?.outputs[0]?.shape[0];
+  expect([0, 14, 15, 34].map(tokensOf)).toEqual(["N", "N", numTokens, numTokens]);
 });
 
 /** Mean difference from the recorded log probabilities of the prompt's continuation, computed as one prompt. */
