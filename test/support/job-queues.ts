@@ -69,7 +69,7 @@ export async function createNatsQueue({ address }: NatsServer, stream = `jobs-${
 }
 
 export async function createRabbitQueue({ url }: RabbitMqServer, queue = `jobs-${randomUUID()}`): Promise<FilledQueue> {
-  const connection = new Connection(url);
+  const connection = new Connection({ url, noDelay: true });
   connection.on("error", () => {});
   const dead = `${queue}-dead`;
   const toDead = { "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead };

@@ -51,7 +51,13 @@ export function createAmqpJobSource(options: AmqpJobSourceOptions): JobSource {
 
   function open(): Promise<Channel> {
     if (connection === null) {
-      connection = new Connection({ url, connectionName: "fovea-jobs", acquireTimeout: CONNECT_TIMEOUT_MS });
+      connection = new Connection({
+        url,
+        connectionName: "fovea-jobs",
+        acquireTimeout: CONNECT_TIMEOUT_MS,
+        // Otherwise the second of two small messages waits for the first one's acknowledgement, 40 ms on Linux.
+        noDelay: true,
+      });
       // Errors of calls reach their callers; the connection recovers by itself.
       connection.on("error", () => {});
     }
