@@ -80,8 +80,8 @@ export class ModelRunner implements Disposable {
   }
 
   /**
-   * The encoder outputs of the last step. Reads those in the decoder's pool, so call it when nobody waits for the step
-   * any more; none of them is read if nobody wants them.
+   * Returns the encoder outputs of the last step, once. Rows in the decoder's pool are copied to the host, so call it after
+   * the outputs of the step have been sent.
    */
   takeEncoderOutputs(): EncoderOutput[] {
     const { imageWidth, decoder } = this.#parts;
