@@ -32,6 +32,11 @@ export class LoadedGrammars {
     return this.#entries.size;
   }
 
+  /** Bytes of cached masks. */
+  get maskBytes(): number {
+    return this.#cache.numBytes;
+  }
+
   /** Call `release` afterwards. */
   open(grammar: CompiledGrammar): LoadedGrammar {
     const { id } = grammar;
@@ -45,7 +50,10 @@ export class LoadedGrammars {
   release({ id }: CompiledGrammar): void {
     this.#entries.get(id)!.numUsers--;
     const idle = Array.from(this.#entries).filter(([, { numUsers }]) => numUsers === 0);
-    for (const [idleId] of idle.slice(0, -MAX_NUM_IDLE)) this.#entries.delete(idleId);
+    for (const [idleId, { masks }] of idle.slice(0, -MAX_NUM_IDLE)) {
+      this.#entries.delete(idleId);
+      masks.clear();
+    }
   }
 
   #load({ program, vocabulary: { tries, vocabSize } }: CompiledGrammar): Entry {

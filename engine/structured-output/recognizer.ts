@@ -40,12 +40,18 @@ export class Recognizer {
   /** Positions that store a successor. */
   readonly #linked: Position[] = [];
   #numReadings = 0;
+  #numResets = 0;
 
   constructor(program: Program, meter: WorkMeter) {
     this.#program = program;
     this.#meter = meter;
     this.#states = new ByteStates(program);
     this.#heads = new HeadTable(program, this.#states);
+  }
+
+  /** How often all positions were dropped. Equal positions and rests are different objects after that. */
+  get numResets(): number {
+    return this.#numResets;
   }
 
   /** The position before the first byte. */
@@ -197,6 +203,7 @@ export class Recognizer {
     this.#heads.clear();
     this.#states.clear();
     this.#numReadings = 0;
+    this.#numResets++;
   }
 }
 

@@ -9,14 +9,26 @@ export interface TokenMask {
   readonly exits: Int32Array | null;
 }
 
+/**
+ * Stands for a position or a part of one. Refers to nothing of its grammar, because a cached key would otherwise keep
+ * positions, and all positions that can be reached from them, after the grammar is unloaded.
+ */
+export interface MaskKey {
+  /** The cached keys of the same grammar. */
+  readonly group: MaskKeyGroup;
+}
+
+/** Belongs to one grammar, and is emptied with `removeAll`. For the cache only. */
+export type MaskKeyGroup = Set<MaskKey>;
+
 /** Size of an entry in addition to its content. */
-const ENTRY_BYTES = 256;
+const ENTRY_BYTES = 320;
 
 /** Mutable. Shared by all grammars in use, so that their total memory is bounded. */
 export class TokenMaskCache {
   readonly #maxBytes: number;
   /** In the order of last use. */
-  readonly #entries = new Map<object, TokenMask>();
+  readonly #entries = new Map<MaskKey, TokenMask>();
   #numBytes = 0;
 
   constructor(maxBytes: number) {
@@ -27,7 +39,7 @@ export class TokenMaskCache {
     return this.#numBytes;
   }
 
-  get(key: object): TokenMask | undefined {
+  get(key: MaskKey): TokenMask | undefined {
     const mask = this.#entries.get(key);
     if (mask === undefined) return undefined;
     this.#entries.delete(key);
@@ -35,19 +47,30 @@ export class TokenMaskCache {
     return mask;
   }
 
-  has(key: object): boolean {
+  has(key: MaskKey): boolean {
     return this.#entries.has(key);
   }
 
   /** The key must not be present. */
-  add(key: object, mask: TokenMask): void {
+  add(key: MaskKey, mask: TokenMask): void {
     this.#entries.set(key, mask);
+    key.group.add(key);
     this.#numBytes += bytesOf(mask);
-    for (const [oldKey, old] of this.#entries) {
+    for (const oldKey of this.#entries.keys()) {
       if (this.#numBytes <= this.#maxBytes) break;
-      this.#entries.delete(oldKey);
-      this.#numBytes -= bytesOf(old);
+      this.#remove(oldKey);
     }
+  }
+
+  /** For a grammar whose masks cannot be found again. */
+  removeAll(group: MaskKeyGroup): void {
+    for (const key of group) this.#remove(key);
+  }
+
+  #remove(key: MaskKey): void {
+    this.#numBytes -= bytesOf(this.#entries.get(key)!);
+    this.#entries.delete(key);
+    key.group.delete(key);
   }
 }
 

@@ -3,7 +3,7 @@ import type { Call, Position, Rest } from "./reading.ts";
 import type { Recognizer } from "./recognizer.ts";
 import { addTokens, createTokenBitmask, packTokens } from "./token-bitmask.ts";
 import type { TokenBitmask, TokenSet } from "./token-bitmask.ts";
-import type { TokenMask, TokenMaskCache } from "./token-mask-cache.ts";
+import type { MaskKey, MaskKeyGroup, TokenMask, TokenMaskCache } from "./token-mask-cache.ts";
 import type { TokenTrie } from "./token-trie.ts";
 import { MAX_EXITS, walkTrie } from "./trie-walk.ts";
 import type { TrieWalk } from "./trie-walk.ts";
@@ -40,8 +40,13 @@ export class TokenMasks {
   readonly #tries: readonly TokenTrie[];
   readonly #meter: WorkMeter;
   readonly #cache: TokenMaskCache;
-  /** By trie and rest: the cache's key for the two. */
-  readonly #keys: readonly WeakMap<Rest, object>[];
+  /** Of this grammar's cached masks. */
+  readonly #keyGroup: MaskKeyGroup = new Set();
+  /** The keys of positions; and by trie, those of rests. */
+  readonly #positionKeys = new WeakMap<Position, MaskKey>();
+  readonly #restKeys: readonly WeakMap<Rest, MaskKey>[];
+  /** As the recognizer counts them. */
+  #numResets = 0;
   /** The position where a text continues after a call. */
   readonly #returned = new WeakMap<Call, Position>();
   readonly #bitmask: TokenBitmask;
@@ -53,7 +58,7 @@ export class TokenMasks {
     this.#tries = tries;
     this.#meter = meter;
     this.#cache = cache;
-    this.#keys = tries.map(() => new WeakMap());
+    this.#restKeys = tries.map(() => new WeakMap());
     this.#bitmask = createTokenBitmask(vocabSize);
     this.#localBitmask = createTokenBitmask(vocabSize);
     this.#walk = { recognizer, meter };
@@ -61,14 +66,24 @@ export class TokenMasks {
 
   /** End tokens are not included. Do not change the result. */
   at(position: Position): TokenSet {
-    const known = this.#cache.get(position);
+    if (this.#numResets !== this.#recognizer.numResets) {
+      this.#numResets = this.#recognizer.numResets;
+      this.clear();
+    }
+    const key = keyFor(this.#positionKeys, position, this.#keyGroup);
+    const known = this.#cache.get(key);
     if (known !== undefined) return known.tokens;
     this.#bitmask.fill(0);
     for (const trieIndex of this.#tries.keys()) this.#addTrie(trieIndex, position);
     this.#meter.spend(ADD_UNITS);
     const tokens = packTokens(this.#bitmask);
-    this.#cache.add(position, { tokens, exits: noExits });
+    this.#cache.add(key, { tokens, exits: noExits });
     return tokens;
+  }
+
+  /** Removes the masks from the cache. */
+  clear(): void {
+    this.#cache.removeAll(this.#keyGroup);
   }
 
   #addTrie(trieIndex: number, position: Position): void {
@@ -127,11 +142,8 @@ export class TokenMasks {
     return mask;
   }
 
-  #keyOf(trieIndex: number, rest: Rest): object {
-    const keys = this.#keys[trieIndex]!;
-    let key = keys.get(rest);
-    if (key === undefined) keys.set(rest, (key = {}));
-    return key;
+  #keyOf(trieIndex: number, rest: Rest): MaskKey {
+    return keyFor(this.#restKeys[trieIndex]!, rest, this.#keyGroup);
   }
 
   #positionBehind(call: Call): Position {
@@ -142,4 +154,10 @@ export class TokenMasks {
     }
     return position;
   }
+}
+
+function keyFor<T extends object>(keys: WeakMap<T, MaskKey>, subject: T, group: MaskKeyGroup): MaskKey {
+  let key = keys.get(subject);
+  if (key === undefined) keys.set(subject, (key = { group }));
+  return key;
 }

@@ -1,5 +1,5 @@
 /**
- * `npm run bench -- [NAME ...] [--rounds N] [--json FILE]`: measures the claims of the README and prints them as
+ * `npm run bench -- [NAME ...] [--rounds N] [--minutes N] [--json FILE]`: measures the claims of the README and prints them as
  * tables. Figures of speed are ratios of two sides measured alternately in one run. No test depends on them.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -28,7 +28,9 @@ import { benchQuantised } from "./quantised.ts";
 import { benchSampling } from "./sampling.ts";
 import { benchScale } from "./scale.ts";
 import { benchFolder, engineOptions, numThreads } from "./settings.ts";
-import { benchSoak } from "./soak.ts";
+import { loadNames } from "./soak/loads.ts";
+import type { LoadName } from "./soak/loads.ts";
+import { benchSoak } from "./soak/soak.ts";
 import { benchStartUp } from "./start-up.ts";
 import { benchStructuredOutput } from "./structured-output.ts";
 import { benchWebGpu } from "./webgpu.ts";
@@ -53,7 +55,7 @@ const benches: Readonly<Record<string, Bench>> = {
   "large-1b": { title: "A decoder of 1.1B behind CLIP, int4", run: (rounds) => benchLarge("1b", rounds), isLong: true },
   soak: {
     title: "Memory, handles and connections under a mixed load, last quarter against the second",
-    run: () => benchSoak(minutes),
+    run: () => benchSoak({ minutes, loadNames: soakLoads }),
     isLong: true,
   },
   scale: { title: "10,000 waiting requests and 1,000 open streams", run: benchScale },
@@ -88,9 +90,10 @@ const benches: Readonly<Record<string, Bench>> = {
 const defaultRounds = 3;
 const busyLoadPerCore = 0.3;
 const defaultMinutes = 60;
-const usage = `Usage: npm run bench -- [NAME ...] [--rounds N] [--minutes N] [--json FILE]
+const usage = `Usage: npm run bench -- [NAME ...] [--rounds N] [--minutes N] [--loads NAME,...] [--json FILE]
 Names: ${Object.keys(benches).join(", ")} (all but large, large-1b and soak where none is given)
 --minutes N  lets soak run for N minutes, ${defaultMinutes} where not given
+--loads ...  the kinds of requests that soak sends, all where not given: ${loadNames.join(", ")}
 --rounds N   measures every figure of time N times, ${defaultRounds} where not given
 --json FILE  writes the figures of every round there as well`;
 
@@ -98,6 +101,7 @@ interface CommandLine {
   readonly names: readonly string[];
   readonly rounds: number;
   readonly minutes: number;
+  readonly soakLoads: readonly LoadName[];
   readonly jsonFile: string | undefined;
 }
 
@@ -108,6 +112,7 @@ function parseCommandLine(): CommandLine {
       options: {
         rounds: { type: "string" },
         minutes: { type: "string" },
+        loads: { type: "string" },
         json: { type: "string" },
         help: { type: "boolean", short: "h" },
       },
@@ -122,15 +127,18 @@ function parseCommandLine(): CommandLine {
     if (!Number.isInteger(rounds) || rounds < 1) throw new Error(`--rounds is ${values.rounds}, not a number from 1.`);
     const minutes = Number(values.minutes ?? defaultMinutes);
     if (!(minutes > 0)) throw new Error(`--minutes is ${values.minutes}, not a number above 0.`);
+    const soakLoads = (values.loads?.split(",") ?? loadNames) as readonly LoadName[];
+    const unknownLoads = soakLoads.filter((name) => !loadNames.includes(name));
+    if (unknownLoads.length > 0) throw new Error(`There is no load ${unknownLoads.join(", ")}.`);
     const all = Object.keys(benches).filter((name) => benches[name]?.isLong !== true);
-    return { names: positionals.length > 0 ? positionals : all, rounds, minutes, jsonFile: values.json };
+    return { names: positionals.length > 0 ? positionals : all, rounds, minutes, soakLoads, jsonFile: values.json };
   } catch (error) {
     console.error(`${(error as Error).message}\n${usage}`);
     process.exit(2);
   }
 }
 
-const { names, rounds, minutes, jsonFile } = parseCommandLine();
+const { names, rounds, minutes, soakLoads, jsonFile } = parseCommandLine();
 mkdirSync(benchFolder, { recursive: true });
 const machine = `${cpus()[0]?.model.trim()}, ${cpus().length} cores, Node ${process.version}`;
 console.log(`${machine}; ${numThreads} threads, ${rounds} rounds; ratios are medians over rounds measured in turn.`);

@@ -18,10 +18,14 @@ export interface ServerProcess extends AsyncDisposable {
   readonly startedAt: number;
 }
 
-export async function startServerProcess(environment: Readonly<Record<string, string>>): Promise<ServerProcess> {
+/** @param nodeArguments Options of Node itself. */
+export async function startServerProcess(
+  environment: Readonly<Record<string, string>>,
+  nodeArguments: readonly string[] = [],
+): Promise<ServerProcess> {
   const port = await freePort();
   const startedAt = performance.now();
-  const child = spawn(process.execPath, [entry, "serve"], {
+  const child = spawn(process.execPath, [...nodeArguments, entry, "serve"], {
     env: { ...process.env, LOG_LEVEL: "warn", ...environment, HOST: "127.0.0.1", PORT: String(port) },
     stdio: ["ignore", "ignore", "inherit"],
   });

@@ -108,14 +108,3 @@ test.for(slowSources)("%s are read in a time that depends only on the size of th
     compileProgram(output);
   }).toThrow(expect.objectContaining({ code: "invalid_argument" }));
 });
-
-test("the masks and positions left behind by rows take bounded memory", () => {
-  const grammars = new LoadedGrammars();
-  for (let index = 0; index < 40; index++) {
-    const output: StructuredOutput = { kind: "regex", pattern: `[a-z ]{0,${index + 100}}x` };
-    const { row } = begin(grammars, output);
-    expect(row.failure).toBeNull();
-    grammars.release({ id: JSON.stringify(output), description: "", program: compileProgram(output), vocabulary });
-  }
-  expect(grammars.size).toBe(8);
-});

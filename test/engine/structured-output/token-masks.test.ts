@@ -9,6 +9,7 @@ import { findEndlessRule } from "../../../engine/structured-output/rule-properti
 import type { StructuredOutput } from "../../../engine/structured-output/structured-output.ts";
 import { addTokens, createTokenBitmask } from "../../../engine/structured-output/token-bitmask.ts";
 import { TokenMaskCache } from "../../../engine/structured-output/token-mask-cache.ts";
+import type { MaskKey, TokenMask } from "../../../engine/structured-output/token-mask-cache.ts";
 import { TokenMasks } from "../../../engine/structured-output/token-masks.ts";
 import { buildTokenTries } from "../../../engine/structured-output/token-trie.ts";
 import { WorkMeter } from "../../../engine/structured-output/work-meter.ts";
@@ -221,12 +222,35 @@ function startText(
 }
 
 test("the mask cache keeps the most recently used masks, within its bytes", () => {
-  const cache = new TokenMaskCache(3 * (256 + 4 * 100));
-  const mask = () => ({ tokens: { kind: "ids", ids: new Int32Array(100) }, exits: null }) as const;
-  const keys = Array.from({ length: 5 }, () => ({}));
-  for (const key of keys.slice(0, 3)) cache.add(key, mask());
+  const cache = new TokenMaskCache(3 * MASK_BYTES);
+  const keys = createKeys(5);
+  for (const key of keys.slice(0, 3)) cache.add(key, createMask());
   expect(cache.get(keys[0]!)).toBeDefined();
-  for (const key of keys.slice(3)) cache.add(key, mask());
+  for (const key of keys.slice(3)) cache.add(key, createMask());
   expect(keys.map((key) => cache.has(key))).toEqual([true, false, false, true, true]);
-  expect(cache.numBytes).toBe(3 * 656);
+  expect(cache.numBytes).toBe(3 * MASK_BYTES);
 });
+
+test("the mask cache removes the masks of one grammar and keeps those of another", () => {
+  const cache = new TokenMaskCache(3 * MASK_BYTES);
+  const [removed, kept] = [createKeys(3), createKeys(1)];
+  for (const key of [...removed, ...kept]) cache.add(key, createMask());
+  cache.removeAll(removed[0]!.group);
+  expect([...removed, ...kept].map((key) => cache.has(key))).toEqual([false, false, false, true]);
+  expect(cache.numBytes).toBe(MASK_BYTES);
+  for (const key of removed) cache.add(key, createMask());
+  expect(cache.numBytes).toBe(3 * MASK_BYTES);
+});
+
+/** An entry, and 100 token ids. */
+const MASK_BYTES = 320 + 4 * 100;
+
+function createMask(): TokenMask {
+  return { tokens: { kind: "ids", ids: new Int32Array(100) }, exits: null };
+}
+
+/** Of one grammar. */
+function createKeys(count: number): readonly MaskKey[] {
+  const group = new Set<MaskKey>();
+  return Array.from({ length: count }, () => ({ group }));
+}
