@@ -96,12 +96,12 @@ test.for<[string, string, string]>([
   ],
 ])("the error of a form that %s names its field", ([, schema, problem]) => {
   const form = { kind: "json-schema", schema } as const;
-  expect(() =>
-    checkStructuredOutput({
-      kind: "structural",
-      format: { type: "form", form, field: "tools[2].function.parameters" },
-    }),
-  ).toThrow(
+  const format: StructuralFormat = { type: "form", form, field: "tools[2].function.parameters" };
+  const read = (): void => {
+    checkStructuredOutput({ kind: "structural", format });
+    void new Reader({ kind: "structural", format });
+  };
+  expect(read).toThrow(
     expect.objectContaining({
       parameter: "tools[2].function.parameters",
       message: expect.stringContaining(`tools[2].function.parameters cannot be enforced: ${problem}`),
