@@ -67,13 +67,13 @@ test.for(links)("$page: $target leads to a file and a heading", ({ page, target 
   const [path = "", anchor] = target.split("#");
   const file = path === "" ? page : normalize(join(dirname(page), path));
   expect(globSync(file, { cwd: repository })).not.toHaveLength(0);
-  if (anchor !== undefined) expect(anchorsOf(file)).toContain(anchor);
+  expect(anchor === undefined ? [anchor] : anchorsOf(file)).toContain(anchor);
 });
 
 test.for(blocksOf("json"))("$page:$line is JSON", ({ code }) => {
   // "…" stands for what is left out: a part of a string, members of an object, or a value.
   const whole = code.replaceAll(/,\s*…(?=\s*[}\]])/g, "").replaceAll(/(?<=[[:]\s*)…(?=\s*[\],}])/g, "null");
-  JSON.parse(whole);
+  expect(() => JSON.parse(whole) as unknown).not.toThrow();
 });
 
 test.for(blocksOf("yaml"))("$page:$line is YAML", ({ code }) => {
@@ -87,7 +87,7 @@ test.for(blocksOf("ts", "js").filter(({ code }) => code.startsWith("import ")))(
     // --check with standard input parses a module without running it.
     const checked = promisify(execFile)(process.execPath, ["--input-type=module", "--check"]);
     checked.child.stdin!.end(javaScript);
-    await checked;
+    await expect(checked).resolves.toBeDefined();
   },
 );
 
@@ -95,7 +95,7 @@ test.for(blocksOf("sh"))("$page:$line is shell", async ({ code }) => {
   const checked = promisify(execFile)("bash", ["-n"]);
   // Words in capitals in angle brackets stand for values of the reader.
   checked.child.stdin!.end(code.replaceAll(/<[a-z ]+>/g, "value"));
-  await checked;
+  await expect(checked).resolves.toBeDefined();
 });
 
 const commands = ["serve", "worker", "check", "batch", "render"];
