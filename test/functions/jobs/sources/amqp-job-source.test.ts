@@ -8,8 +8,8 @@ import { Connection } from "rabbitmq-client";
 import type { SyncMessage } from "rabbitmq-client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { createAmqpJobSource } from "../../../../functions/jobs/sources/amqp-job-source.ts";
 import { LeaseLostError } from "../../../../functions/jobs/job-source.ts";
+import { createAmqpJobSource } from "../../../../functions/jobs/sources/amqp-job-source.ts";
 import { createLogger } from "../../../../functions/logger.ts";
 import { testJobSource } from "../../../contracts/job-source.ts";
 import { createRabbitQueue } from "../../../support/queues/job-queues.ts";
