@@ -2,8 +2,8 @@
 import { expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
-import { createTestApp } from "../../support/test-app.ts";
-import { wireSchemas } from "../../support/wire-schemas.ts";
+import { wireSchemas } from "../../support/requests/wire-schemas.ts";
+import { createTestApp } from "../../support/service/test-app.ts";
 
 const path = "/v1/messages";
 const check = wireSchemas("anthropic-messages.json");

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
 import { pythonicFormat } from "../../../functions/generation/parsed-output/formats/pythonic.ts";
-import { createTestApp } from "../../support/test-app.ts";
+import { createTestApp } from "../../support/service/test-app.ts";
 
 const path = "/v1/responses";
 const picture = "data:image/png;base64,AAAA";

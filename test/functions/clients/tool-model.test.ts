@@ -17,8 +17,8 @@ import OpenAI from "openai";
 import type { RunnableToolFunctionWithParse } from "openai/lib/RunnableFunction";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { startService } from "../../support/running-service.ts";
-import type { RunningService } from "../../support/running-service.ts";
+import { startService } from "../../support/service/running-service.ts";
+import type { RunningService } from "../../support/service/running-service.ts";
 
 interface ObjectSchema {
   type: "object";
