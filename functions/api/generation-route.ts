@@ -134,7 +134,7 @@ function withLog(metrics: Metrics, logFields: Record<string, unknown>): Metrics 
 const MAX_HEADER_LENGTH = 1024;
 
 /** One header for all warnings. */
-export function addWarnings(c: Context<AppEnvironment>, warnings: readonly string[]): void {
+function addWarnings(c: Context<AppEnvironment>, warnings: readonly string[]): void {
   if (warnings.length === 0) return;
   const text = warnings.join(" ").replace(/[^\x20-\x7e]/g, "?");
   c.header("X-Fovea-Warning", text.slice(0, MAX_HEADER_LENGTH));
