@@ -5,7 +5,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
-import { npmEnvironment } from "../support/npm-environment.ts";
+import { npmEnvironment } from "../support/programs/npm-environment.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 
 export const repository = fileURLToPath(new URL("../../", import.meta.url));
@@ -63,7 +63,7 @@ export async function createConsumerApp(): Promise<ConsumerApp> {
   };
   const installed = await run(
     "npm",
-    ["install", "--no-audit", "--no-fund", `./${packed.filename}`, ...(await peers())],
+    ["install", "--no-audit", "--no-fund", `.//${packed.filename}`, ...(await peers())],
     {
       ONNXRUNTIME_NODE_INSTALL: "what-no-host-has",
     },
