@@ -63,7 +63,7 @@ export async function createConsumerApp(): Promise<ConsumerApp> {
   };
   const installed = await run(
     "npm",
-    ["install", "--no-audit", "--no-fund", `.//${packed.filename}`, ...(await peers())],
+    ["install", "--no-audit", "--no-fund", `./${packed.filename}`, ...(await peers())],
     {
       ONNXRUNTIME_NODE_INSTALL: "what-no-host-has",
     },
