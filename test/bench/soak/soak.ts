@@ -7,13 +7,12 @@
 import { setTimeout as delay } from "node:timers/promises";
 
 import { createRandom, randomBelow } from "../../gpu/numbers.ts";
-import { startRedisServer } from "../../support/redis-server.ts";
-import type { RedisServer } from "../../support/redis-server.ts";
-import { freePort } from "../../support/server-process.ts";
+import { startRedisServer } from "../../support/servers/redis-server.ts";
+import type { RedisServer } from "../../support/servers/redis-server.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { limitFigure, reportProgress } from "../measure.ts";
 import type { Figure } from "../measure.ts";
-import { startServerProcess, untilReady } from "../server-process.ts";
+import { freePort, startServerProcess, untilReady } from "../server-process.ts";
 import type { ServerProcess } from "../server-process.ts";
 import { InspectedIsolates } from "./inspected-isolates.ts";
 import { loads } from "./loads.ts";
