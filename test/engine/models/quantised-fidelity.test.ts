@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { loadGoldens } from "../../support/goldens.ts";
+import { loadGoldens } from "../../support/checkpoints/goldens.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom } from "./direct-build.ts";
 import { DirectDecoder, encodeGolden } from "./direct-decoder.ts";

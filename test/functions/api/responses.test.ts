@@ -2,12 +2,12 @@ import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
 import { pythonicFormat } from "../../../functions/generation/parsed-output/formats/pythonic.ts";
-import { readEvents } from "../../support/read-events.ts";
-import type { NamedEvent } from "../../support/read-events.ts";
-import { hang } from "../../support/scripted-engine.ts";
-import { createTestApp } from "../../support/test-app.ts";
-import type { TestAppOptions } from "../../support/test-app.ts";
-import { wireSchemas } from "../../support/wire-schemas.ts";
+import { hang } from "../../support/engine/scripted-engine.ts";
+import { readEvents } from "../../support/requests/read-events.ts";
+import type { NamedEvent } from "../../support/requests/read-events.ts";
+import { wireSchemas } from "../../support/requests/wire-schemas.ts";
+import { createTestApp } from "../../support/service/test-app.ts";
+import type { TestAppOptions } from "../../support/service/test-app.ts";
 
 const path = "/v1/responses";
 const check = wireSchemas("openai-responses.json");

@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import type { RunningService } from "../../support/running-service.ts";
+import type { RunningService } from "../../support/service/running-service.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { model, startClientService } from "./client-service.ts";
 import { readExamplePicture, sceneAnswer } from "./example-pictures.ts";

@@ -11,8 +11,8 @@ import {
   azureSignature,
   startAzureServer,
   startTokenServer,
-} from "../../../support/object-stores/azure-server.ts";
-import type { AzureServer } from "../../../support/object-stores/azure-server.ts";
+} from "../../../support/servers/object-stores/azure-server.ts";
+import type { AzureServer } from "../../../support/servers/object-stores/azure-server.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 
 let server: AzureServer;

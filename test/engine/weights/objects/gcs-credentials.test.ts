@@ -6,8 +6,8 @@ import { afterEach, beforeEach, expect, onTestFinished, test, vi } from "vitest"
 
 import { createGcsObjects } from "../../../../engine/weights/objects/gcs-objects.ts";
 import { resolveCheckpoint } from "../../../../engine/weights/resolve-checkpoint.ts";
-import { startGcsServer } from "../../../support/object-stores/gcs-server.ts";
-import type { GcsServer } from "../../../support/object-stores/gcs-server.ts";
+import { startGcsServer } from "../../../support/servers/object-stores/gcs-server.ts";
+import type { GcsServer } from "../../../support/servers/object-stores/gcs-server.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 
 let server: GcsServer;

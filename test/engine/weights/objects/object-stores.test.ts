@@ -7,10 +7,14 @@ import { openCheckpoint } from "../../../../engine/weights/checkpoint.ts";
 import { RANGE_BYTES } from "../../../../engine/weights/parallel-ranges.ts";
 import { resolveCheckpoint } from "../../../../engine/weights/resolve-checkpoint.ts";
 import type { ResolveCheckpointOptions } from "../../../../engine/weights/resolve-checkpoint.ts";
-import { azureAccount, azureKey, startAzureServer } from "../../../support/object-stores/azure-server.ts";
-import { startGcsServer } from "../../../support/object-stores/gcs-server.ts";
-import type { StoreServer } from "../../../support/object-stores/store-server.ts";
-import { floatTensor, writeCheckpoint, writeShardedCheckpoint } from "../../../support/safetensors-writer.ts";
+import {
+  floatTensor,
+  writeCheckpoint,
+  writeShardedCheckpoint,
+} from "../../../support/checkpoints/safetensors-writer.ts";
+import { azureAccount, azureKey, startAzureServer } from "../../../support/servers/object-stores/azure-server.ts";
+import { startGcsServer } from "../../../support/servers/object-stores/gcs-server.ts";
+import type { StoreServer } from "../../../support/servers/object-stores/store-server.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 
 interface Store {

@@ -10,10 +10,10 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createAmqpJobSource } from "../../../../functions/jobs/sources/amqp-job-source.ts";
 import { createLogger } from "../../../../functions/logger.ts";
 import { testJobSource } from "../../../contracts/job-source.ts";
-import { createRabbitQueue } from "../../../support/job-queues.ts";
-import { startRabbitMqServer } from "../../../support/rabbitmq-server.ts";
-import type { RabbitMqServer } from "../../../support/rabbitmq-server.ts";
-import { startService } from "../../../support/running-service.ts";
+import { createRabbitQueue } from "../../../support/queues/job-queues.ts";
+import { startRabbitMqServer } from "../../../support/servers/rabbitmq-server.ts";
+import type { RabbitMqServer } from "../../../support/servers/rabbitmq-server.ts";
+import { startService } from "../../../support/service/running-service.ts";
 
 const lines: string[] = [];
 const logger = createLogger({ level: "warn", write: (line) => void lines.push(line) });
