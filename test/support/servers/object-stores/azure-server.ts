@@ -5,7 +5,7 @@
 import { createHmac, randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { createServer } from "node:http";
-import type { IncomingMessage } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
 import { startStoreServer } from "./store-server.ts";
@@ -84,7 +84,7 @@ const escape = (text: string): string =>
 
 function listAnswer({ objects, next }: Page): Answer {
   const blobs = objects.map(
-    ({ key, bytes, version, md5, contentEncoding }) =>
+    ({ key, object: { bytes, version, md5, contentEncoding } }) =>
       `<Blob><Name>${escape(key)}</Name><Properties><Etag>${version}</Etag><Content-Length>${bytes.length}` +
       `</Content-Length><Content-Encoding>${contentEncoding ?? ""}</Content-Encoding><Content-Language />` +
       `${md5 === null ? "<Content-MD5 />" : `<Content-MD5>${md5}</Content-MD5>`}</Properties><OrMetadata /></Blob>`,
@@ -113,7 +113,7 @@ export interface TokenServer extends AsyncDisposable {
 export async function startTokenServer(accept: Set<string>, seconds: number): Promise<TokenServer> {
   const requests: TokenServer["requests"] = [];
   const failures: Answer[] = [];
-  const server = createServer(async (request, response) => {
+  const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     const chunks: Buffer[] = [];
     for await (const chunk of request) chunks.push(chunk as Buffer);
     requests.push({ path: request.url ?? "", body: Buffer.concat(chunks).toString(), headers: request.headers });
@@ -128,7 +128,8 @@ export async function startTokenServer(accept: Set<string>, seconds: number): Pr
       : { expires_in: request.method === "POST" ? seconds : String(seconds) };
     response.writeHead(200, { "content-type": "application/json" });
     response.end(JSON.stringify({ access_token: token, token_type: "Bearer", ...expiry }));
-  });
+  };
+  const server = createServer((request, response) => void answer(request, response));
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   return {

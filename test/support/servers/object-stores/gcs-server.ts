@@ -46,7 +46,7 @@ export async function startGcsServer(): Promise<GcsServer> {
 }
 
 function listAnswer({ objects, next }: Page, crc32c: ReadonlyMap<string, string>): Answer {
-  const items = objects.map(({ key, bytes, version, md5, contentEncoding }) => ({
+  const items = objects.map(({ key, object: { bytes, version, md5, contentEncoding } }) => ({
     name: key,
     size: String(bytes.length),
     generation: version,

@@ -53,7 +53,7 @@ export interface Listing {
 }
 
 export interface Page {
-  readonly objects: readonly (StoredBytes & { readonly key: string })[];
+  readonly objects: readonly { readonly key: string; readonly object: StoredBytes }[];
   /** Null at the end. */
   readonly next: number | null;
 }
@@ -112,7 +112,7 @@ export async function startStoreServer(
   const pageOf = ({ bucket, prefix, delimiter, start }: Listing): Page => {
     const below = [...objects]
       .filter(([name]) => name.startsWith(`${bucket}/${prefix}`))
-      .map(([name, object]) => ({ ...object, key: name.slice(bucket.length + 1) }))
+      .map(([name, object]) => ({ key: name.slice(bucket.length + 1), object }))
       .filter(({ key }) => delimiter === "" || !key.slice(prefix.length).includes(delimiter))
       .sort((first, second) => (first.key < second.key ? -1 : 1));
     const end = start + store.pageSize;
