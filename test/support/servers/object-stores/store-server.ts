@@ -70,7 +70,7 @@ export interface Dialect {
   readonly fail: (status: number, code: string) => Answer;
 }
 
-export const md5Of = (bytes: Buffer): string => createHash("md5").update(bytes).digest("base64");
+const md5Of = (bytes: Buffer): string => createHash("md5").update(bytes).digest("base64");
 
 export async function startStoreServer(
   createDialect: (objects: ReadonlyMap<string, StoredBytes>) => Dialect,
