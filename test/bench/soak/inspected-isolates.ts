@@ -118,7 +118,7 @@ export class InspectedIsolates implements Disposable {
    */
   async measure(): Promise<IsolateMemory[]> {
     const results = [await measure(this.#main, "main")];
-    for (const { name, session } of [...this.#workers.values()]) {
+    for (const { name, session } of this.#workers.values()) {
       results.push(await Promise.race([measure(session, name), delay(ANSWER_MS, null)]));
     }
     return results.filter((memory) => memory !== null);
