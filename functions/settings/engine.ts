@@ -12,7 +12,7 @@ import {
 import { defaultEngineLimits } from "../../engine/contract/default-limits.ts";
 import { cacheSettings } from "./caches.ts";
 import { imageLimitSettings } from "./images.ts";
-import { jsonObject, logitsProcessors } from "./json-values.ts";
+import { jsonObject, logitsProcessors, speculativeConfig } from "./json-values.ts";
 import { pipelineSettings } from "./pipelines.ts";
 import { setting } from "./setting.ts";
 import {
@@ -162,6 +162,11 @@ export const engineSettings = {
     { default: true },
   ),
 
+  speculativeConfig: setting(
+    "SPECULATIVE_CONFIG",
+    speculativeConfig(),
+    'Speculative decoding by prompt look-up, such as {"method": "ngram", "num_speculative_tokens": 4}; default: only for requests that ask for it.',
+  ),
   logitsProcessors: setting(
     "LOGITS_PROCESSORS",
     logitsProcessors(),
