@@ -1,7 +1,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 
-import { IncrementalDetokenizer } from "../../../engine/text/incremental-detokenizer.ts";
+import { IncrementalDetokenizer } from "../../../engine/text/token-bytes.ts";
 import type { Tokenizer } from "../../../engine/text/tokenizer.ts";
 import { fixtureFamilies, loadFixtureTokenizer, readCases } from "./fixture-tokenizer.ts";
 
