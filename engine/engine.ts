@@ -43,6 +43,7 @@ const noStats: EngineCoreStats = {
   numPrefixCacheHits: 0,
   numPreemptions: 0,
   numSteps: 0,
+  drafts: { numDrafts: 0, numDraftTokens: 0, numAcceptedTokens: 0, numAcceptedPerPosition: [] },
 };
 
 /** One of the sequences of a request. */
