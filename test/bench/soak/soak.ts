@@ -19,10 +19,10 @@ import { loads } from "./loads.ts";
 import type { LoadName } from "./loads.ts";
 import { countConnections, countOpenFiles, readProcessMemory } from "./process-resources.ts";
 
-const NUM_SAMPLES = 24;
+const NUM_SAMPLES = 12;
 const NUM_CLIENTS = 12;
-/** Longer than the service's delays before it gives memory back, and than clients keep their connections open. */
-const REST_MS = 6000;
+/** Longer than idle threads of pools stay, so that every sample has the same threads. */
+const REST_MS = 35_000;
 const MIN_PHASE_MS = 1000;
 const MAX_GROWTH = 1.01;
 const MEBIBYTE = 2 ** 20;
