@@ -62,6 +62,9 @@ export async function createEngineCore(
       encoderCache,
       keepsImagesWhole: graph.keepsImagesWhole,
       widensPrompts: graph.widensPrompts,
+      // As `requireRoomForImage` counts them.
+      fewestStepTokens:
+        graph.keepsImagesWhole === true ? options.maxEmbeddingsPerImage + config.maxNumSequences - 1 : 1,
       enoughPromptTokens: decoder.runsPromptsApart ? PROMPT_TOKENS_OF_STEP : undefined,
     });
     const runner = new ModelRunner({

@@ -1,9 +1,11 @@
 /** Decides what each sequence computes in the next step, and applies the step's tokens to the sequences. */
+import process from "node:process";
+
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { FinishReason } from "../contract/request-output.ts";
 import { epochMs } from "../contract/request-stage.ts";
 import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
-import type { StepResults } from "../core/step-results.ts";
+import type { StepResult, StepResults } from "../core/step-results.ts";
 import type { KvManager, KvPlacement } from "../kv/kv-manager.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import type { EngineCoreOutput, EngineCoreStats } from "../thread/messages.ts";
@@ -11,6 +13,8 @@ import type { EncoderCache } from "../vision/encoder-cache.ts";
 import { embeddedSpan, endTokenOf, numEmbeddingsOf } from "../vision/image-span.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
 import { Sequence } from "./sequence.ts";
+import { StepLimit } from "./step-limit.ts";
+import type { FailedRun } from "./step-limit.ts";
 import { checkStop } from "./stop-conditions.ts";
 import type { StopLimits } from "./stop-conditions.ts";
 import { TokenBudget } from "./token-budget.ts";
@@ -27,6 +31,8 @@ export interface SchedulerOptions extends StopLimits {
   readonly keepsImagesWhole?: boolean | undefined;
   /** See `DecoderShape.widensPrompts`. Default false. */
   readonly widensPrompts?: boolean | undefined;
+  /** A step of this many tokens cannot be made smaller: 1, or what an image takes that is kept whole. Default 1. */
+  readonly fewestStepTokens?: number | undefined;
 }
 
 /** Mutable. By priority; first come, first served among equal ones. */
@@ -34,6 +40,7 @@ export class Scheduler {
   readonly #options: SchedulerOptions;
   readonly #kvManager: KvManager;
   readonly #encoderCache: EncoderCache;
+  readonly #stepLimit: StepLimit;
   readonly #waiting = new WaitingQueue();
   /** By urgency, the most urgent first; each holds memory of the KV cache. */
   #running: Sequence[] = [];
@@ -51,6 +58,7 @@ export class Scheduler {
     this.#options = options;
     this.#kvManager = options.kvManager;
     this.#encoderCache = options.encoderCache;
+    this.#stepLimit = new StepLimit(options.fewestStepTokens ?? 1);
   }
 
   get hasUnfinished(): boolean {
@@ -109,18 +117,26 @@ export class Scheduler {
    * If a sequence has no room for its next token, the least urgent running sequence is preempted: of those with the
    * highest priority value, the youngest. It gives up its memory and waits, before all that came later, until it can be
    * computed again. The most urgent sequence therefore always advances.
+   *
+   * If the device had no memory for a step, its sequences are preempted as well, and steps have fewer tokens and
+   * sequences for a while; see `StepLimit`.
    */
   schedule(): SchedulerOutput {
     const numPreemptionsBefore = this.#numPreemptions;
     const budget = this.#createBudget();
     const transfers: SlotTransfer[] = [];
-    const decodes = this.#scheduleDecodes(this.#options.maxNumBatchedTokens, transfers);
+    const { maxTokens, maxSequences } = this.#stepLimit;
+    const decodes = this.#scheduleDecodes(
+      Math.min(this.#options.maxNumBatchedTokens, maxTokens, maxSequences),
+      transfers,
+    );
     budget.takeDecodes(decodes.length);
     const prefills: PrefillChunk[] = [];
     // The list gets shorter at its end when a sequence is preempted.
     for (let index = 0; index < this.#running.length; index++) {
       const sequence = this.#running[index]!;
       if (!sequence.isPrefilling || budget.promptTokensLeft === 0) continue;
+      if (decodes.length + prefills.length >= maxSequences) break;
       if (this.#makeRoom(sequence)) transfers.push(...this.#schedulePrefill(sequence, budget, prefills));
     }
     this.#hasPreempted = this.#numPreemptions > numPreemptionsBefore;
@@ -151,25 +167,43 @@ export class Scheduler {
   update(scheduled: SchedulerOutput, results: StepResults): EngineCoreOutput[] {
     const outputs: EngineCoreOutput[] = [];
     this.#numSteps++;
+    const failed = this.#failedRun(results);
     for (const { sequence, numTokens } of scheduled.prefills) this.#advance(sequence, numTokens, results, outputs);
     for (const sequence of scheduled.decodes) this.#advance(sequence, 1, results, outputs);
     this.#dropFinished();
+    if (failed !== null) this.#stepLimit.shrink(failed.run, failed.error.message);
+    else this.#stepLimit.noteSuccess(this.#options.maxNumBatchedTokens, this.#running.length + this.#waiting.length);
     return outputs;
+  }
+
+  /** The largest run that found no memory; null if all did. */
+  #failedRun(results: StepResults): { readonly run: FailedRun; readonly error: EngineError } | null {
+    let largest: Extract<StepResult, { kind: "out_of_memory" }> | null = null;
+    for (const result of results.values()) {
+      if (result.kind !== "out_of_memory") continue;
+      if (largest === null || result.run.numTokens > largest.run.numTokens) largest = result;
+    }
+    return largest;
   }
 
   #advance(sequence: Sequence, numTokens: number, results: StepResults, outputs: EngineCoreOutput[]): void {
     if (sequence.finishReason !== null) return;
+    const result = results.get(sequence);
+    if (result?.kind === "out_of_memory" && this.#stepLimit.canShrink(result.run)) {
+      this.#running.splice(this.#running.indexOf(sequence), 1);
+      return this.#preempt(sequence, result.keepsTokens);
+    }
     sequence.numComputedTokens += numTokens;
     this.#countPromptTokens(sequence);
     this.#releaseImages(sequence, (image) => endTokenOf(image) <= sequence.numComputedTokens);
-    const result = results.get(sequence);
-    if (result?.kind !== "failed") this.#kvManager.keepComputed(sequence);
+    if (result === undefined || result.kind === "sampled") this.#kvManager.keepComputed(sequence);
     switch (result?.kind) {
       case undefined:
         return;
-      case "failed": {
+      case "failed":
+      case "out_of_memory": {
         this.#finish(sequence, "error");
-        const { code, message } = result.error;
+        const { code, message } = result.error.code === "out_of_memory" ? aloneError(sequence, result) : result.error;
         outputs.push({ ...createOutput(sequence), error: { code, message } });
         return;
       }
@@ -195,7 +229,7 @@ export class Scheduler {
 
   #createBudget(): TokenBudget {
     const { maxNumBatchedTokens, enoughPromptTokens = Infinity } = this.#options;
-    return new TokenBudget(maxNumBatchedTokens, enoughPromptTokens);
+    return new TokenBudget(Math.min(maxNumBatchedTokens, this.#stepLimit.maxTokens), enoughPromptTokens);
   }
 
   /** Decodes come in order of urgency, so that a sequence is never preempted after it was scheduled here. */
@@ -225,9 +259,10 @@ export class Scheduler {
     return true;
   }
 
-  #preempt(sequence: Sequence): void {
+  /** @param keepsTokens See `KvManager.release`. */
+  #preempt(sequence: Sequence, keepsTokens = true): void {
     this.#numPreemptions++;
-    this.#kvManager.release(sequence, true);
+    this.#kvManager.release(sequence, keepsTokens);
     this.#releaseImages(sequence, () => true);
     sequence.preempt();
     this.#waiting.add(sequence);
@@ -239,7 +274,12 @@ export class Scheduler {
    */
   #admitWaiting(budget: TokenBudget, prefills: PrefillChunk[], numReserved = 0): SlotTransfer[] {
     const transfers: SlotTransfer[] = [];
-    while (budget.promptTokensLeft > 0 && this.#kvManager.numFreeSequences > numReserved) {
+    const { maxSequences } = this.#stepLimit;
+    while (
+      budget.promptTokensLeft > 0 &&
+      this.#kvManager.numFreeSequences > numReserved &&
+      this.#running.length < maxSequences
+    ) {
       const sequence = this.#waiting.next;
       if (sequence === null) break;
       const placement = this.#kvManager.tryPlace(sequence);
@@ -349,6 +389,17 @@ export class Scheduler {
   #dropFinished(): void {
     this.#running = this.#running.filter(({ finishReason }) => finishReason === null);
   }
+}
+
+/** The error of a sequence whose smallest run found no memory. ONNX Runtime's text names the host, so only the log has it. */
+function aloneError({ requestId, numTokens }: Sequence, { error }: { readonly error: EngineError }): EngineError {
+  process.emitWarning(`The device has too little memory for request ${requestId} alone. ${error.message}`);
+  return new EngineError(
+    error.code,
+    `The device has too little memory for this request, which has ${numTokens} tokens, even if it is computed alone. ` +
+      "Send a shorter prompt or smaller images.",
+    { cause: error },
+  );
 }
 
 function createOutput(sequence: Sequence): EngineCoreOutput {

@@ -10,6 +10,7 @@ import {
   promptDtypeNames,
 } from "../../engine/contract/config.ts";
 import { defaultEngineLimits } from "../../engine/contract/default-limits.ts";
+import { objectAddressForms } from "../../engine/contract/model-reference.ts";
 import { cacheSettings } from "./caches.ts";
 import { imageLimitSettings } from "./images.ts";
 import { jsonObject, logitsProcessors } from "./json-values.ts";
@@ -41,7 +42,7 @@ export const engineSettings = {
   model: setting(
     "MODEL",
     checkpointReference(),
-    "Checkpoint: a folder, org/name or hf://org/name@revision of the Hugging Face Hub, or s3://bucket/prefix.",
+    `Checkpoint: a folder, org/name or hf://org/name@revision of the Hugging Face Hub, or ${objectAddressForms}.`,
     { default: shippedCheckpoint },
   ),
   dtype: setting(
@@ -98,8 +99,8 @@ export const engineSettings = {
   promptDtype: setting(
     "PROMPT_DTYPE",
     oneOf(promptDtypeNames),
-    "Weights with which prompts are computed: model (those of DTYPE), int8 (beside int4 on cpu: faster prompts, three " +
-      "times the memory of the weights), or auto, which is int8 if they take at most an eighth of the memory.",
+    "Weights of prompts and of batches of 12 and more sequences: model (those of DTYPE), int8 (beside int4 on cpu: " +
+      "faster, three times the memory of the weights), or auto, which is int8 if they take at most an eighth of it.",
     { default: "auto" },
   ),
   kvCacheDtype: setting(

@@ -13,7 +13,13 @@ export interface RabbitMqServer extends AsyncDisposable {
   restart(): Promise<void>;
 }
 
-export async function startRabbitMqServer(): Promise<RabbitMqServer> {
+/** Between two looks of a channel for messages that took too long. */
+const CHANNEL_TICK_MS = 100;
+
+/** @param consumerTimeoutMs How long a worker may have a message. Default: RabbitMQ's. */
+export async function startRabbitMqServer({
+  consumerTimeoutMs,
+}: { readonly consumerTimeoutMs?: number } = {}): Promise<RabbitMqServer> {
   const program = await ensureRabbitMqServer();
   const erlang = await erlangOf(program);
   const folder = await createTemporaryFolder();
@@ -36,7 +42,12 @@ export async function startRabbitMqServer(): Promise<RabbitMqServer> {
     RABBITMQ_ENABLED_PLUGINS_FILE: join(folder.path, "plugins"),
     RABBITMQ_CONF_ENV_FILE: join(folder.path, "environment"),
     RABBITMQ_PID_FILE: join(folder.path, "pid"),
+    RABBITMQ_ADVANCED_CONFIG_FILE: join(folder.path, "advanced.config"),
   };
+  if (consumerTimeoutMs !== undefined) {
+    const settings = `{consumer_timeout, ${consumerTimeoutMs}}, {channel_tick_interval, ${CHANNEL_TICK_MS}}`;
+    await writeFile(environment.RABBITMQ_ADVANCED_CONFIG_FILE, `[{rabbit, [${settings}]}].`);
+  }
   const programs = await programsOf(erlang);
   await writeLauncher(join(folder.path, "erl"), erlang, programs);
   // Erlang would start it as a daemon, which outlives the test.
