@@ -53,7 +53,10 @@ export function describeLoadFailure(error: unknown, { engine }: Config): LoadFai
   // Without its class: importing the engine's modules would delay opening the port.
   if (!(error instanceof Error) || !("code" in error)) return null;
   const code = error.code as EngineErrorCode;
-  const advice = settingAdvice(error, engine) ?? bucketAdvice(code, engine) ?? adviceOf[code];
+  const advice =
+    settingAdvice(error, engine) ??
+    (code === "invalid_configuration" ? bucketAdvice(error, engine) : null) ??
+    adviceOf[code];
   return advice === undefined ? null : { code, reason: error.message.replaceAll(/\s+/g, " "), advice };
 }
 
@@ -72,7 +75,9 @@ function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): st
   }
 }
 
-function bucketAdvice(code: EngineErrorCode, { model }: Config["engine"]): string | null {
-  if (code !== "invalid_configuration" || !model.startsWith("s3://")) return null;
-  return "Check the bucket and prefix of MODEL, AWS_REGION, the credentials and their rights, and the connection to S3.";
+/** For a reason that names the bucket: other wrong settings have the same code. */
+function bucketAdvice({ message }: Error, { model }: Config["engine"]): string | null {
+  if (!/^(s3|gs|az):/.test(model) || !message.includes(model)) return null;
+  const region = model.startsWith("s3:") ? "AWS_REGION, " : "";
+  return `Check the bucket and prefix of MODEL, ${region}the credentials and their rights, and the connection to the store.`;
 }
