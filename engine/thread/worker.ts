@@ -1,5 +1,6 @@
 /** Entry of the engine thread. Owns the model, steps while there is work, and sleeps otherwise. */
 import process from "node:process";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
 
@@ -43,6 +44,8 @@ async function serve(port: MessagePort, { optionsPort, progress, cudaDeviceId }:
     } catch (error) {
       // Before the model is freed, which may crash the process if the device is lost.
       post({ kind: "failed", ...describeFailure(error) });
+    } finally {
+      await core.settleCopies();
     }
   } catch (error) {
     post({ kind: "failed", ...describeFailure(error) });
@@ -61,6 +64,11 @@ async function stepUntilClosed(
     core.drainMessages();
     if (core.isClosing) return;
     if (!core.hasWork) {
+      if (core.isCopying) {
+        await nextTurn();
+        postEmbeddings(core, post);
+        continue;
+      }
       if (!(await inbox.nextMessage(REST_AFTER_MS))) {
         releaseIdleMemory();
         await inbox.nextMessage();
@@ -69,10 +77,16 @@ async function stepUntilClosed(
     }
     post({ kind: "outputs", outputs: core.step(), stats: core.stats });
     if (!wantsEmbeddings) continue;
-    // After the outputs, so that no token waits for embeddings to be copied from a GPU.
-    const images = core.takeEncoderOutputs();
-    if (images.length > 0) post({ kind: "encoded", images });
+    core.copyEncoderOutputs();
+    // A copy is reported by the event loop.
+    if (core.isCopying) await nextTurn();
+    postEmbeddings(core, post);
   }
+}
+
+function postEmbeddings(core: EngineCore, post: (message: FromEngineThread) => void): void {
+  const images = core.takeEncoderOutputs();
+  if (images.length > 0) post({ kind: "encoded", images });
 }
 
 /** Null if the port is closed before the options arrive. */

@@ -131,11 +131,17 @@ test("embeddings for caches are read from the pool after the step", async () => 
   using core = await createEngineCore(createWorkerOptions(model), () => messages.splice(0));
   core.drainMessages();
   core.step();
+  core.copyEncoderOutputs();
+  expect(core.isCopying).toBe(true);
+  // No copy is waited for.
+  core.step();
+  await expect.poll(() => core.isCopying).toBe(false);
   const outputs = core.takeEncoderOutputs();
   const [output] = outputs;
   const expected = golden.imageFeatures!.subarray(0, output!.embeddings.data.length);
   expect(outputs).toHaveLength(golden.imageFeatures!.length / expected.length);
   expect(output!.embeddings.data.every((value, index) => Math.abs(value - expected[index]!) < 1e-3)).toBe(true);
   core.step();
+  core.copyEncoderOutputs();
   expect(core.takeEncoderOutputs()).toEqual([]);
 });

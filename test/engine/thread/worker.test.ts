@@ -6,7 +6,12 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { EngineConfig } from "../../../engine/contract/config.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import { decodeModel, encodeModel } from "../../../engine/graph/onnx-schema.ts";
-import type { EngineCoreOutput, FromEngineThread, ToEngineThread } from "../../../engine/thread/messages.ts";
+import type {
+  EncoderOutput,
+  EngineCoreOutput,
+  FromEngineThread,
+  ToEngineThread,
+} from "../../../engine/thread/messages.ts";
 import { StepProgress } from "../../../engine/thread/step-progress.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
@@ -22,6 +27,8 @@ class EngineThread implements AsyncDisposable {
   /** The first message but those about phases of the start. */
   first: Promise<FromEngineThread>;
   failure: FromEngineThread | null = null;
+  /** Of all images so far. */
+  readonly encoded: EncoderOutput[] = [];
   /** All output so far. */
   stderr = "";
 
@@ -46,6 +53,7 @@ class EngineThread implements AsyncDisposable {
     });
     this.#worker.on("message", (message: FromEngineThread) => {
       if (message.kind === "failed") this.failure = message;
+      if (message.kind === "encoded") this.encoded.push(...message.images);
       if (message.kind !== "outputs") return;
       this.#outputs.push(...message.outputs);
       this.#waiting = this.#waiting.filter((isDone) => !isDone());
@@ -290,6 +298,20 @@ describe("the engine thread", () => {
     });
     thread.post({ kind: "add", request: beyond("failing") });
     await expect.poll(() => thread.failure).toMatchObject({ kind: "failed", code: "device_lost" });
+    expect(await thread.close()).toBe(0);
+  });
+
+  test("sends embeddings that were copied out of the pool beside later steps, and ends while some are copied", async () => {
+    const paged = await buildGoldenModel("llava-default", folder.path, "float32", { kind: "paged", blockSize: 16 });
+    const withImages = paged.cases.filter(({ imageFeatures }) => imageFeatures !== null);
+    const recorded = withImages[0]!;
+    await using thread = new EngineThread(paged);
+    const outputs = await thread.generate(goldenRequest("first", recorded, paged.model));
+    expect(tokensOf(outputs)).toEqual(recorded.greedyTokenIds);
+    await expect.poll(() => thread.encoded.length).toBeGreaterThan(0);
+    const { data } = thread.encoded[0]!.embeddings;
+    expect(data.every((value, index) => Math.abs(value - recorded.imageFeatures![index]!) < 1e-3)).toBe(true);
+    for (const one of withImages) thread.post({ kind: "add", request: goldenRequest(one.name, one, paged.model) });
     expect(await thread.close()).toBe(0);
   });
 
