@@ -73,6 +73,11 @@ export async function startService({
         ...(progress && { onProgress: progress.show }),
       });
       composing.resolve(composition);
+      // Imported while the model loads.
+      if (servesRequests && config.engine.warmUp) {
+        const { warmUpSchemas } = await import("./generation/warm-up-schemas.ts");
+        warmUpSchemas();
+      }
       await composition.engine.ready.catch((error: unknown) => {
         composition.service.fail();
         throw error;
