@@ -38,6 +38,7 @@ import { benchFolder, engineOptions, numThreads } from "./settings.ts";
 import { loadNames } from "./soak/loads.ts";
 import type { LoadName } from "./soak/loads.ts";
 import { benchSoak } from "./soak/soak.ts";
+import { benchSpeculation } from "./speculation.ts";
 import { benchStartUp } from "./start-up.ts";
 import { benchStructuredOutput } from "./structured-output.ts";
 import { benchWebGpu } from "./webgpu.ts";
@@ -75,6 +76,7 @@ const benches: Readonly<Record<string, Bench>> = {
   engine: { title: "Engine against a bare loop over the same session", run: benchAgainstBareLoop },
   sampling: { title: "Sampling of 32 sequences", run: benchSampling },
   no_repeat_ngram: { title: "A step of 32 sequences whose n-grams must not repeat", run: benchNoRepeatNgram },
+  speculation: { title: "Drafts by prompt look-up, int8, answers written by a processor", run: benchSpeculation },
   "host-step": { title: "The host's share of a step of 64 sequences", run: benchHostStep },
   "structured-output": { title: "Structured output of 32 sequences", run: benchStructuredOutput },
   "output-parsing": { title: "Parsing of 32 streams of calls and thinking", run: benchOutputParsing },
