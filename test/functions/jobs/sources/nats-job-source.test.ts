@@ -1,13 +1,17 @@
 /** Jobs from NATS JetStream. */
 import { randomUUID } from "node:crypto";
-import { jetstream, jetstreamManager } from "@nats-io/jetstream";
+import { AckPolicy, jetstream, jetstreamManager } from "@nats-io/jetstream";
 import { connect, headers } from "@nats-io/transport-node";
-import { afterAll, beforeAll } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createNatsJobSource } from "../../../../functions/jobs/sources/nats-job-source.ts";
+import { createLogger } from "../../../../functions/logger.ts";
 import { testJobSource } from "../../../contracts/job-source.ts";
 import { startNatsServer } from "../../../support/servers/nats-server.ts";
 import type { NatsServer } from "../../../support/servers/nats-server.ts";
+
+const lines: string[] = [];
+const logger = createLogger({ level: "warn", write: (line) => void lines.push(line) });
 
 let nats: NatsServer;
 const connections: (() => Promise<void>)[] = [];
@@ -21,6 +25,20 @@ afterAll(async () => {
   await nats[Symbol.asyncDispose]();
 });
 
+const open = (stream: string, deadLetterSubject: string | null, leaseMs: number) =>
+  createNatsJobSource({
+    server: nats.address,
+    user: null,
+    tls: false,
+    stream,
+    consumer: "workers",
+    deadLetterSubject,
+    leaseMs,
+    maxNumDeliveries: 5,
+    logger,
+    waitMs: 1000,
+  });
+
 testJobSource("NATS JetStream", async () => {
   const stream = `jobs-${randomUUID()}`;
   const dead = `${stream}-dead`;
@@ -31,17 +49,7 @@ testJobSource("NATS JetStream", async () => {
   await manager.streams.add({ name: dead, subjects: [dead] });
   const client = jetstream(connection);
   return {
-    open: (leaseMs) =>
-      createNatsJobSource({
-        server: nats.address,
-        user: null,
-        tls: false,
-        stream,
-        consumer: "workers",
-        deadLetterSubject: dead,
-        leaseMs,
-        waitMs: 1000,
-      }),
+    open: (leaseMs) => open(stream, dead, leaseMs),
     async send(body, trace = { traceparent: "" }) {
       const given = headers();
       for (const [name, value] of Object.entries(trace)) given.set(name, value);
@@ -53,4 +61,24 @@ testJobSource("NATS JetStream", async () => {
       return Promise.all(numbers.map(async (seq) => (await manager.streams.getMessage(dead, { seq }))?.string() ?? ""));
     },
   };
+});
+
+test.for([
+  [AckPolicy.Explicit, -1, ""],
+  [AckPolicy.Explicit, 6, ""],
+  [AckPolicy.Explicit, 5, "Set max_deliver to more than JOB_MAX_DELIVERIES, which is 5."],
+  [AckPolicy.None, -1, "has ack_policy none; create it with explicit"],
+] as const)("a consumer with ack_policy %s and max_deliver %i: %s", async ([ackPolicy, maxDeliver, problem]) => {
+  lines.length = 0;
+  const stream = `jobs-${randomUUID()}`;
+  const connection = await connect({ servers: nats.address });
+  connections.push(() => connection.close());
+  const manager = await jetstreamManager(connection);
+  await manager.streams.add({ name: stream, subjects: [stream] });
+  await manager.consumers.add(stream, { durable_name: "workers", ack_policy: ackPolicy, max_deliver: maxDeliver });
+  const opening = open(stream, null, 60_000);
+  if (ackPolicy === AckPolicy.None) return expect(opening).rejects.toThrow(problem);
+  await (await opening).close();
+  expect(lines.join("")).toContain(problem);
+  expect(lines).toHaveLength(problem === "" ? 0 : 1);
 });
