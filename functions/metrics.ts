@@ -13,7 +13,7 @@ import type { JobOutcome } from "./jobs/job-runner.ts";
 import type { Service } from "./service.ts";
 import { StartTimes } from "./start-times.ts";
 
-/** What a finished or abandoned sequence adds to the counters. */
+/** The amounts that a finished or abandoned sequence adds to the counters. */
 interface SequenceFigures {
   /** Index of the choice; a shared prompt counts with the first choice. */
   readonly index: number;
