@@ -63,22 +63,28 @@ testJobSource("NATS JetStream", async () => {
   };
 });
 
-test.for([
-  [AckPolicy.Explicit, -1, ""],
-  [AckPolicy.Explicit, 6, ""],
-  [AckPolicy.Explicit, 5, "Set max_deliver to more than JOB_MAX_DELIVERIES, which is 5."],
-  [AckPolicy.None, -1, "has ack_policy none; create it with explicit"],
-] as const)("a consumer with ack_policy %s and max_deliver %i: %s", async ([ackPolicy, maxDeliver, problem]) => {
-  lines.length = 0;
+async function createConsumer(ackPolicy: AckPolicy, maxDeliver: number): Promise<string> {
   const stream = `jobs-${randomUUID()}`;
   const connection = await connect({ servers: nats.address });
   connections.push(() => connection.close());
   const manager = await jetstreamManager(connection);
   await manager.streams.add({ name: stream, subjects: [stream] });
   await manager.consumers.add(stream, { durable_name: "workers", ack_policy: ackPolicy, max_deliver: maxDeliver });
-  const opening = open(stream, null, 60_000);
-  if (ackPolicy === AckPolicy.None) return expect(opening).rejects.toThrow(problem);
-  await (await opening).close();
-  expect(lines.join("")).toContain(problem);
-  expect(lines).toHaveLength(problem === "" ? 0 : 1);
+  return stream;
+}
+
+test.for([
+  [-1, /^$/],
+  [6, /^$/],
+  [5, /Set max_deliver to more than JOB_MAX_DELIVERIES, which is 5\./],
+] as const)("a consumer with max_deliver %i gets the warning %s", async ([maxDeliver, warning]) => {
+  lines.length = 0;
+  const stream = await createConsumer(AckPolicy.Explicit, maxDeliver);
+  await (await open(stream, null, 60_000)).close();
+  expect(lines.join("")).toMatch(warning);
+});
+
+test("a consumer without acknowledgement is rejected", async () => {
+  const stream = await createConsumer(AckPolicy.None, -1);
+  await expect(open(stream, null, 60_000)).rejects.toThrow(/has ack_policy none; create it with explicit/);
 });
