@@ -84,7 +84,7 @@ export interface OrtApi {
   readonly AddSessionConfigEntry: (options: Pointer, key: string, value: string) => Status;
   readonly CreateAllocator: (session: Pointer, memoryInfo: Pointer, allocator: OutPointer) => Status;
   readonly ReleaseAllocator: (allocator: Pointer) => void;
-  readonly RunWithBinding: (session: Pointer, runOptions: Pointer | null, binding: Pointer) => Status;
+  readonly RunWithBinding: RunWithBinding;
   readonly AddRunConfigEntry: (runOptions: Pointer, key: string, value: string) => Status;
   readonly CreateIoBinding: (session: Pointer, binding: OutPointer) => Status;
   readonly ReleaseIoBinding: (binding: Pointer) => void;
@@ -123,6 +123,17 @@ export interface OrtApi {
     stream: null,
     count: number,
   ) => Status;
+}
+
+interface RunWithBinding {
+  (session: Pointer, runOptions: Pointer | null, binding: Pointer): Status;
+  /** Runs on a thread of libuv's pool; `onEnd` is called by the event loop of this thread. */
+  async(
+    session: Pointer,
+    runOptions: Pointer | null,
+    binding: Pointer,
+    onEnd: (error: Error | null, status: Status) => void,
+  ): void;
 }
 
 type Signature = readonly [index: number, result: "void *" | "void" | "str", parameters: readonly string[]];

@@ -6,6 +6,7 @@ import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { StepResults } from "../core/step-results.ts";
 import type { KvManager, KvPlacement } from "../kv/kv-manager.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
+import { embeddingsField } from "../multimodal/processed-item.ts";
 import type { EngineCoreOutput, EngineCoreStats } from "../thread/messages.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
 import { embeddedSpan, endTokenOf, numEmbeddingsOf } from "../vision/image-span.ts";
@@ -23,6 +24,8 @@ export interface SchedulerOptions extends StopLimits {
   readonly maxNumWaiting: number;
   readonly kvManager: KvManager;
   readonly encoderCache: EncoderCache;
+  /** Whether images are encoded beside the steps, and a sequence waits for them. Default false: within the step. */
+  readonly encodesInBackground?: boolean | undefined;
   /** See `DecoderShape.keepsImagesWhole`. Default false. */
   readonly keepsImagesWhole?: boolean | undefined;
   /** See `DecoderShape.widensPrompts`. Default false. */
@@ -104,7 +107,8 @@ export class Scheduler {
    * rest of the budget in chunks. Waiting requests are then admitted in order of `WaitingQueue` while tokens and room
    * last. A request whose prefix another sequence is about to compute waits for it, and so do the requests behind it. A chunk
    * may end inside an image, unless the model keeps images whole; the image is encoded whole, in the step of the first
-   * chunk that needs it.
+   * chunk that needs it. If images are encoded in the background, a chunk ends before an image that is not encoded yet,
+   * and the sequence keeps its memory until it is.
    *
    * If a sequence has no room for its next token, the least urgent running sequence is preempted: of those with the
    * highest priority value, the youngest. It gives up its memory and waits, before all that came later, until it can be
@@ -126,10 +130,11 @@ export class Scheduler {
     this.#hasPreempted = this.#numPreemptions > numPreemptionsBefore;
     if (this.#hasPreempted) {
       const running = new Set(this.#running);
-      return { transfers, decodes: decodes.filter((sequence) => running.has(sequence)), prefills };
+      const remaining = decodes.filter((sequence) => running.has(sequence));
+      return { transfers, decodes: remaining, prefills, awaitedImage: this.#awaitedImage };
     }
     transfers.push(...this.#admitWaiting(budget, prefills));
-    return { transfers, decodes, prefills };
+    return { transfers, decodes, prefills, awaitedImage: this.#awaitedImage };
   }
 
   /**
@@ -141,10 +146,10 @@ export class Scheduler {
     budget.takeDecodes(decodes.length);
     for (const { numTokens } of prefills) budget.takePrompt(numTokens);
     const unfinished = prefills.filter(({ sequence }) => sequence.finishReason === null);
-    if (this.#hasPreempted) return { transfers: [], decodes, prefills: unfinished };
     // A sequence that was aborted after its decode has freed its room but keeps its row until the end of the step.
     const numAborted = decodes.filter(({ finishReason }) => finishReason !== null).length;
-    return { transfers: this.#admitWaiting(budget, unfinished, numAborted), decodes, prefills: unfinished };
+    const transfers = this.#hasPreempted ? [] : this.#admitWaiting(budget, unfinished, numAborted);
+    return { transfers, decodes, prefills: unfinished, awaitedImage: this.#awaitedImage };
   }
 
   /** Applies the results of the step. Sequences aborted in the meantime are skipped. */
@@ -155,6 +160,20 @@ export class Scheduler {
     for (const sequence of scheduled.decodes) this.#advance(sequence, 1, results, outputs);
     this.#dropFinished();
     return outputs;
+  }
+
+  /** Ends the sequences that wait for an image that cannot be encoded. */
+  failImage(mmHash: string, error: EngineError): EngineCoreOutput[] {
+    const failed = this.#running.filter((sequence) => this.#imageAwaitedBy(sequence)?.mmHash === mmHash);
+    const outputs = failed.map((sequence) => this.#fail(sequence, error));
+    this.#dropFinished();
+    return outputs;
+  }
+
+  /** Whether an unfinished sequence has the image. */
+  usesImage(mmHash: string): boolean {
+    const uses = ({ images }: Sequence): boolean => images.some((image) => image.mmHash === mmHash);
+    return this.#running.some(uses) || [...this.#waiting].some(uses);
   }
 
   #advance(sequence: Sequence, numTokens: number, results: StepResults, outputs: EngineCoreOutput[]): void {
@@ -168,9 +187,7 @@ export class Scheduler {
       case undefined:
         return;
       case "failed": {
-        this.#finish(sequence, "error");
-        const { code, message } = result.error;
-        outputs.push({ ...createOutput(sequence), error: { code, message } });
+        outputs.push(this.#fail(sequence, result.error));
         return;
       }
       case "sampled": {
@@ -247,13 +264,16 @@ export class Scheduler {
       sequence.skipCachedTokens(placement.numCachedTokens);
       sequence.chunkEnds = placement.chunkEnds ?? [];
       const chunk = this.#planChunk(sequence, budget.promptTokensLeft);
-      if (chunk === null) {
+      if (chunk === null && this.#imageAwaitedBy(sequence) === null) {
         sequence.skipCachedTokens(0);
         break;
       }
-      budget.takePrompt(chunk.numTokens);
       this.#waiting.take();
-      transfers.push(...this.#admit(sequence, placement), ...this.#reserve(chunk));
+      transfers.push(...this.#admit(sequence, placement));
+      // A prompt that begins with an image runs, so that its image is encoded and later requests are admitted.
+      if (chunk === null) continue;
+      budget.takePrompt(chunk.numTokens);
+      transfers.push(...this.#reserve(chunk));
       prefills.push(chunk);
     }
     return transfers;
@@ -291,7 +311,10 @@ export class Scheduler {
     return this.#kvManager.reserve(sequence, firstToken + numTokens);
   }
 
-  /** The sequence's next chunk of at most `maxNumTokens`; null if its next image has no room in the encoder cache. */
+  /**
+   * The sequence's next chunk of at most `maxNumTokens`; null if its next image has no room in the encoder cache or is not
+   * encoded yet.
+   */
   #planChunk(sequence: Sequence, maxNumTokens: number): PrefillChunk | null {
     const firstToken = sequence.numComputedTokens;
     const nextEnd = sequence.chunkEnds.find((end) => end > firstToken) ?? Infinity;
@@ -319,24 +342,55 @@ export class Scheduler {
   }
 
   /**
-   * References the images before `wantedEnd`. The chunk ends before the first image for which the cache has no room.
+   * References the images before `wantedEnd`. The chunk ends before the first image for which the cache has no room, and
+   * before one that it waits for. Images behind that one are not referenced yet, so it is the last one that is held.
    */
   #holdImages(sequence: Sequence, wantedEnd: number): { endToken: number; imagesToEncode: ImageFeature[] } {
     const imagesToEncode: ImageFeature[] = [];
-    for (; sequence.endHeldImage < sequence.images.length; sequence.endHeldImage++) {
+    const awaited = this.#imageAwaitedBy(sequence);
+    if (awaited !== null) return { endToken: Math.min(wantedEnd, awaited.placeholder.offset), imagesToEncode };
+    while (sequence.endHeldImage < sequence.images.length) {
       const image = sequence.images[sequence.endHeldImage]!;
-      if (image.placeholder.offset >= wantedEnd) break;
+      const { offset } = image.placeholder;
+      if (offset >= wantedEnd) break;
       const hold = this.#encoderCache.tryAcquire(image.mmHash, numEmbeddingsOf(image));
-      if (hold === null) return { endToken: image.placeholder.offset, imagesToEncode };
+      if (hold === null) return { endToken: offset, imagesToEncode };
+      sequence.endHeldImage++;
+      if (this.#isAwaited(image)) return { endToken: offset, imagesToEncode };
       if (hold === "to-encode") imagesToEncode.push(image);
     }
     return { endToken: wantedEnd, imagesToEncode };
+  }
+
+  /** The image that the sequence waits for; null if there is none. */
+  #imageAwaitedBy({ images, firstHeldImage, endHeldImage }: Sequence): ImageFeature | null {
+    const image = firstHeldImage < endHeldImage ? images[endHeldImage - 1] : undefined;
+    return image !== undefined && this.#isAwaited(image) ? image : null;
+  }
+
+  /** Whether a held image is encoded in the background, and is not yet. */
+  #isAwaited({ mmHash, tensors }: ImageFeature): boolean {
+    if (this.#options.encodesInBackground !== true || this.#encoderCache.has(mmHash)) return false;
+    return !tensors.has(embeddingsField);
+  }
+
+  get #awaitedImage(): ImageFeature | null {
+    for (const sequence of this.#running) {
+      const image = this.#imageAwaitedBy(sequence);
+      if (image !== null) return image;
+    }
+    return null;
   }
 
   #releaseImages(sequence: Sequence, isDone: (image: ImageFeature) => boolean): void {
     while (sequence.firstHeldImage < sequence.endHeldImage && isDone(sequence.images[sequence.firstHeldImage]!)) {
       this.#encoderCache.release(sequence.images[sequence.firstHeldImage++]!.mmHash);
     }
+  }
+
+  #fail(sequence: Sequence, { code, message }: EngineError): EngineCoreOutput {
+    this.#finish(sequence, "error");
+    return { ...createOutput(sequence), error: { code, message } };
   }
 
   #finish(sequence: Sequence, finishReason: FinishReason): void {

@@ -1,5 +1,6 @@
 /** Entry of the engine thread. Owns the model, steps while there is work, and sleeps otherwise. */
 import process from "node:process";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
 
@@ -68,10 +69,13 @@ async function stepUntilClosed(
       continue;
     }
     post({ kind: "outputs", outputs: core.step(), stats: core.stats });
-    if (!wantsEmbeddings) continue;
-    // After the outputs, so that no token waits for embeddings to be copied from a GPU.
-    const images = core.takeEncoderOutputs();
-    if (images.length > 0) post({ kind: "encoded", images });
+    if (wantsEmbeddings) {
+      // After the outputs, so that no token waits for embeddings to be copied from a GPU.
+      const images = core.takeEncoderOutputs();
+      if (images.length > 0) post({ kind: "encoded", images });
+    }
+    if (core.isWaiting) await Promise.race([core.encodingEnded, inbox.nextMessage()]);
+    else if (core.isEncoding) await nextTurn();
   }
 }
 

@@ -62,7 +62,7 @@ describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (n
     using scarce = await createEngine({ numBlocks: fewestBlocks, maxNumBatchedTokens: budget });
     for (const engine of [ample, scarce]) {
       for (let index = 0; index < 15; index++) engine.add(requestOf(index));
-      engine.runToEnd();
+      await engine.runToEnd();
     }
     expect(ample.stats.numPreemptions).toBe(0);
     expect(scarce.stats.numPreemptions).toBeGreaterThan(0);
@@ -79,7 +79,7 @@ describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (n
     const prompt = goldenRequest("", golden.cases[0]!, golden.model, { maxTokens: 4 });
     const promptTokenIds = [...prompt.promptTokenIds, ...Array.from({ length: 20 }, (_, index) => 5 + index)];
     for (let index = 0; index < 6; index++) engine.add({ ...prompt, requestId: `${index}`, promptTokenIds });
-    engine.runToEnd();
+    await engine.runToEnd();
     const numShared = Math.floor((promptTokenIds.length - 1) / blockSize) * blockSize;
     for (let index = 1; index < 6; index++) {
       expect(engine.tokensOf(`${index}`)).toEqual(engine.tokensOf("0"));
@@ -109,7 +109,7 @@ describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (n
         using reference = await createEngine({ enablePrefixCaching: false });
         using engine = await createEngine(overrides);
         const requests: EngineRequest[] = [];
-        turns.forEach(({ base, numKept, added, maxTokens, salt, numSteps, isAborted }, index) => {
+        for (const [index, { base, numKept, added, maxTokens, salt, numSteps, isAborted }] of turns.entries()) {
           const requestId = `${index}`;
           const fresh = goldenRequest(requestId, golden.cases[base % golden.cases.length]!, golden.model, {
             maxTokens,
@@ -123,12 +123,12 @@ describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (n
           const request = { ...fresh, images, promptTokenIds: [...kept, ...added], cacheSalt: salt };
           requests.push(request);
           reference.add(request);
-          reference.runToEnd();
+          await reference.runToEnd();
           engine.add(request);
           for (let step = 0; step < numSteps; step++) engine.step();
           if (isAborted) engine.abort(requestId);
-        });
-        engine.runToEnd();
+        }
+        await engine.runToEnd();
         for (const [index, { isAborted }] of turns.entries()) {
           const tokenIds = engine.tokensOf(`${index}`);
           const expected = reference.tokensOf(`${index}`);

@@ -32,7 +32,7 @@ test.for([true, false])("eager steps (%s) give the reference's tokens, alone and
     engine.add(goldenRequest(`${index}`, cases[index % cases.length]!, model));
     engine.step();
   }
-  engine.runToEnd();
+  await engine.runToEnd();
   for (let index = 0; index < 7; index++) {
     expect(engine.tokensOf(`${index}`)).toEqual(cases[index % cases.length]!.greedyTokenIds);
   }

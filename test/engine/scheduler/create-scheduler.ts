@@ -19,6 +19,7 @@ export interface SchedulerOverrides {
   readonly enoughPromptTokens?: number;
   readonly maxNumWaiting?: number;
   readonly maxNumEmbeddings?: number;
+  readonly encodesInBackground?: boolean;
   readonly keepsImagesWhole?: boolean;
   readonly widensPrompts?: boolean;
   /** Blocks that the slots share; left out if each has memory for the longest sequence. Each has 8 tokens. */
@@ -45,6 +46,7 @@ export function createScheduler(overrides: SchedulerOverrides = {}): SchedulerPa
     encoderCache,
     eosTokenIds: new Set([eosTokenId]),
     maxModelLen,
+    encodesInBackground: overrides.encodesInBackground,
     keepsImagesWhole: overrides.keepsImagesWhole,
     widensPrompts: overrides.widensPrompts,
   });

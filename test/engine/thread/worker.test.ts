@@ -10,6 +10,7 @@ import type { EngineCoreOutput, FromEngineThread, ToEngineThread } from "../../.
 import { StepProgress } from "../../../engine/thread/step-progress.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+import { endless, withEndlessEncoder } from "../core/endless-encoder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest } from "../core/golden-engine.ts";
 import type { GoldenModel } from "../core/golden-engine.ts";
 
@@ -193,6 +194,25 @@ describe("the engine thread", () => {
     expect((await thread.lastOutputOf("endless")).at(-1)).toMatchObject({ finishReason: "abort", tokenIds: [] });
     const outputs = await thread.generate(goldenRequest("next", recorded, golden.model));
     expect(tokensOf(outputs)).toEqual(recorded.greedyTokenIds);
+  });
+
+  test("answers text while an image is being encoded, and ends although the encoding would not", async () => {
+    await using thread = new EngineThread(await withEndlessEncoder(golden, folder.path));
+    const recorded = golden.cases.find(({ pictures }) => pictures.length > 0)!;
+    const request = goldenRequest("image", recorded, golden.model);
+    thread.post({ kind: "add", request: endless(request) });
+    const text = { ...request, promptTokenIds: [5, 6, 7, 8], images: [] };
+    for (const requestId of ["together", "later"]) {
+      const outputs = await thread.generate({ ...text, requestId });
+      expect(outputs.at(-1)).toMatchObject({ finishReason: "length" });
+    }
+    thread.post({ kind: "abort", requestIds: ["image"] });
+    expect((await thread.lastOutputOf("image")).at(-1)).toMatchObject({ finishReason: "abort", tokenIds: [] });
+    // Waits for the end of the aborted encoding.
+    expect(tokensOf(await thread.generate({ ...request, requestId: "next" }))).toEqual(recorded.greedyTokenIds);
+    thread.post({ kind: "add", request: endless({ ...request, requestId: "last" }) });
+    await thread.generate({ ...text, requestId: "beside the last" });
+    expect(await thread.close()).toBe(0);
   });
 
   test("rejects requests beyond the queue, with both numbers", async () => {
