@@ -17,7 +17,7 @@ import { EncoderCache } from "../vision/encoder-cache.ts";
 import { EngineCore } from "./engine-core.ts";
 import { loadDecoder, loadVisionEncoder } from "./load-graphs.ts";
 import { ModelRunner } from "./model-runner.ts";
-import { encodesInBackground } from "./session-options.ts";
+import { encodesOnHost } from "./session-options.ts";
 import { warmUp } from "./warm-up.ts";
 
 /**
@@ -54,7 +54,7 @@ export async function createEngineCore(
   });
   const visionEncoder = loaded.use(loadVisionEncoder(config, options.model));
   const backgroundEncoder =
-    visionEncoder !== null && encodesInBackground(config, options.model)
+    visionEncoder !== null && (options.encodesInBackground ?? encodesOnHost(config, options.model))
       ? new BackgroundEncoder(visionEncoder, progress)
       : null;
   const logits = new StepLogits(config.maxNumSequences, graph.vocabSize);

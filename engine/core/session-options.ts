@@ -22,10 +22,10 @@ export function pagedSessionOptions(config: EngineConfig, model: BuiltModel): Se
 }
 
 /**
- * Whether images are encoded beside the steps. On the CPU an image takes hundreds of steps, and the run uses memory of the
- * host only. Sessions of a GPU share one queue of work, where nothing would be gained.
+ * Whether images are encoded on the CPU. They are then encoded beside the steps: an image takes as long as hundreds of
+ * steps, and the run uses memory of the host only. A GPU computes one run after the other anyway.
  */
-export function encodesInBackground(config: EngineConfig, model: BuiltModel): boolean {
+export function encodesOnHost(config: EngineConfig, model: BuiltModel): boolean {
   return visionEncoderSessionOptions(config, model).device === "cpu";
 }
 

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import type { EngineRequest } from "../../../engine/core/engine-request.ts";
+import type { EngineRequest, ImageFeature } from "../../../engine/core/engine-request.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 import { endless, withEndlessEncoder } from "./endless-encoder.ts";
@@ -86,12 +86,13 @@ describe.for([{ kind: "slots" }, { kind: "paged", blockSize: 16 }] as const)("ll
 
   test("an image that cannot be encoded ends the requests that have it, and no others", async () => {
     using engine = await createEngine();
+    const tensors: ImageFeature["tensors"] = new Map([
+      ["pixel_values", { elementType: "float32", shape: [2, 2], data: new Float32Array(4) }],
+    ]);
     const broken = (requestId: string): EngineRequest => {
       const request = withImage(requestId);
-      const tensors = new Map([
-        ["pixel_values", { elementType: "float32", shape: [2, 2], data: new Float32Array(4) }],
-      ] as const);
-      return { ...request, images: request.images.map((image) => ({ ...image, mmHash: "broken", tensors })) };
+      const images = request.images.map(({ placeholder }) => ({ placeholder, mmHash: "broken", tensors }));
+      return { ...request, images };
     };
     engine.add(broken("first"));
     engine.add({ ...broken("second"), cacheSalt: "another" });

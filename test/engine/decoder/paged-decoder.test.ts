@@ -122,16 +122,26 @@ test("image features give the same predictions from the pool and from the host",
   expect(predict(() => ({ embeddings: features.map((value) => -value), positions }))).not.toEqual(expected);
 });
 
-test("embeddings for caches are read from the pool after the step", async () => {
+test.for([
+  [false, "are read from the pool after a step that encodes"],
+  [true, "are those of an image that was encoded beside the steps"],
+] as const)("embeddings for caches $1", async ([encodesInBackground]) => {
   await using cache = await createTemporaryFolder();
   const kvLayout = { kind: "paged", blockSize: 16 } as const;
   const { model, cases } = await buildGoldenModel("llava-default", cache.path, "float32", kvLayout);
   const golden = cases.find(({ imageFeatures }) => imageFeatures !== null)!;
   const messages: ToEngineThread[] = [{ kind: "add", request: goldenRequest("0", golden, model) }];
-  using core = await createEngineCore(createWorkerOptions(model), () => messages.splice(0));
+  const options = { ...createWorkerOptions(model), encodesInBackground };
+  using core = await createEngineCore(options, () => messages.splice(0));
   core.drainMessages();
   core.step();
+  expect(core.isEncoding).toBe(encodesInBackground);
   const outputs = core.takeEncoderOutputs();
+  while (outputs.length < golden.pictures.length) {
+    await core.encodingEnded;
+    core.step();
+    outputs.push(...core.takeEncoderOutputs());
+  }
   const [output] = outputs;
   const expected = golden.imageFeatures!.subarray(0, output!.embeddings.data.length);
   expect(outputs).toHaveLength(golden.imageFeatures!.length / expected.length);
