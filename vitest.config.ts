@@ -27,7 +27,7 @@ export default defineConfig({
     globalSetup: [
       "test/support/programs/provide-programs.ts",
       "test/support/devices/provide-devices.ts",
-      "test/support/compile-cache.ts",
+      "test/support/programs/compile-cache.ts",
     ],
     testTimeout: 60_000,
     hookTimeout: 120_000,

@@ -95,8 +95,8 @@ export interface EngineConfig {
   /** Default `auto`. */
   readonly kvLayout?: KvLayoutName;
   /**
-   * Weights with which prompts are computed: `model` are those of newest tokens; `int8` stand beside 4-bit weights on the
-   * CPU. Default `auto`.
+   * Weights with which prompts and large batches of newest tokens are computed: `model` are those of all other tokens;
+   * `int8` stand beside 4-bit weights on the CPU. Default `auto`.
    */
   readonly promptDtype?: PromptDtypeName;
   /**

@@ -119,7 +119,7 @@ export interface Engine {
    *
    * @throws EngineError before the first output for a request that the engine rejects: `invalid_argument`,
    *   `prompt_too_long`, the codes of images, `queue_full`, `not_ready`, `closed` or `engine_stalled`. Later `aborted`,
-   *   `logits_processor_failed`, `runtime_failed`, or `engine_stalled` if a stall lasts.
+   *   `logits_processor_failed`, `runtime_failed`, `out_of_memory`, or `engine_stalled` if a stall lasts.
    */
   generate(request: GenerationRequest, options?: GenerateOptions): AsyncIterable<RequestOutput>;
   /**

@@ -26,6 +26,8 @@ export type EngineErrorCode =
   | "invalid_logits_processor"
   | "logits_processor_failed"
   | "runtime_failed"
+  /** The device has too little memory: for the model, or for a request that is computed alone. */
+  | "out_of_memory"
   /** The GPU computes nothing any more until the process has ended: a fault of a kernel, of its memory, or of its bus. */
   | "device_lost"
   /** ONNX Runtime's native library is not installed. */

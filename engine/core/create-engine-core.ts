@@ -69,6 +69,9 @@ export async function createEngineCore(
       encodesInBackground: backgroundEncoder !== null,
       keepsImagesWhole: graph.keepsImagesWhole,
       widensPrompts: graph.widensPrompts,
+      // As `requireRoomForImage` counts them.
+      fewestStepTokens:
+        graph.keepsImagesWhole === true ? options.maxEmbeddingsPerImage + config.maxNumSequences - 1 : 1,
       enoughPromptTokens: decoder.runsPromptsApart ? PROMPT_TOKENS_OF_STEP : undefined,
     });
     const runner = new ModelRunner({

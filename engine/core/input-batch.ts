@@ -5,7 +5,8 @@ import type { MovedRequest } from "../sampling/contract/logits-processor.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 
 /**
- * Mutable. A step changes it in this order: `remove`, `add`, `condense`, `swap`, `takeBatchUpdate`. The bookkeeping is
+ * Mutable. A step changes it in this order: `remove`, `add`, `condense`, `swap`, `takeBatchUpdate`. `remove` may also be
+ * called after a step. The bookkeeping is
  * that of vLLM's persistent batch: an added sequence takes the lowest hole, the highest rows move down into the
  * remaining holes, and only holes behind the last row are reported as removed.
  */
@@ -40,7 +41,11 @@ export class InputBatch {
   /** The rows as they would be after `replace` and `groupBy`, without any change. */
   plan(sequences: readonly Sequence[], groupOf: (sequence: Sequence) => number): readonly Sequence[] {
     const planned = new InputBatch();
-    this.sequences.forEach((sequence, rowIndex) => planned.#place(sequence, rowIndex));
+    this.#rows.forEach((sequence, rowIndex) => {
+      if (sequence === null) planned.#rows[rowIndex] = null;
+      else planned.#place(sequence, rowIndex);
+    });
+    planned.#holes = [...this.#holes];
     planned.replace(sequences);
     planned.groupBy(groupOf);
     return planned.sequences;

@@ -8,6 +8,7 @@ import { InPlaceDecoder } from "../decoder/in-place-decoder.ts";
 import { createFeaturePool, PagedDecoder, runOnScratchBlock } from "../decoder/paged-decoder.ts";
 import { requireSoundPrompts } from "../decoder/require-sound-prompts.ts";
 import { BlockKvManager } from "../kv/block-kv-manager.ts";
+import { BlockSnapshots } from "../kv/block-snapshots.ts";
 import type { KvManager } from "../kv/kv-manager.ts";
 import { KvSlots } from "../kv/kv-slots.ts";
 import { kvRoomBytes, requireRoomForWeights } from "../kv/memory-plan.ts";
@@ -15,6 +16,7 @@ import { planBlocks } from "../kv/plan-blocks.ts";
 import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
 import { SlotBlocks } from "../kv/slot-blocks.ts";
 import { SlotKvManager } from "../kv/slot-kv-manager.ts";
+import { firstSnapshotRow, SNAPSHOTS_PER_SEQUENCE } from "../kv/state-rows.ts";
 import { StateSnapshots } from "../kv/state-snapshots.ts";
 import type { BuiltModel, DecoderGraph } from "../models/built-model.ts";
 import { cudaMemoryBytes } from "../runtime/cuda-memory.ts";
@@ -102,8 +104,10 @@ function loadPagedDecoder(options: DecoderOptions, graph: DecoderGraph, blockSiz
   warming.use(decoder);
   if (config.device === "cuda" && !limits.isEager) decoder.warmUp();
   warming.move();
-  const enablePrefixCaching = config.enablePrefixCaching !== false && graph.recurrent === undefined;
-  return { decoder, kvManager: new BlockKvManager({ ...config, capacity, enablePrefixCaching }) };
+  const numSnapshots = SNAPSHOTS_PER_SEQUENCE * maxNumSequences;
+  const snapshots =
+    graph.recurrent === undefined ? null : new BlockSnapshots(firstSnapshotRow(maxNumSequences), numSnapshots);
+  return { decoder, kvManager: new BlockKvManager({ ...config, capacity, snapshots }) };
 }
 
 /** Infinity if the device cannot be asked. Loading the session then says why. */

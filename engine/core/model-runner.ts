@@ -9,6 +9,7 @@ import type { StepLogits } from "../sampling/step-logits.ts";
 import { isLastChunk } from "../scheduler/scheduler-output.ts";
 import type { PrefillChunk, SchedulerOutput } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
+import type { FailedRun } from "../scheduler/step-limit.ts";
 import type { EncoderOutput } from "../thread/messages.ts";
 import type { StepProgress } from "../thread/step-progress.ts";
 import type { BackgroundEncoder } from "../vision/background-encoder.ts";
@@ -85,7 +86,8 @@ export class ModelRunner implements Disposable {
 
   /**
    * Runs one step. A failure stays with the sequences it affects: a failed image or run with the sequences it serves, a
-   * failed logits processor with its rows. Only bugs in Fovea and `device_lost` are thrown.
+   * failed logits processor with its rows. A run without memory for it is reported with its size. Only bugs in Fovea and
+   * `device_lost` are thrown.
    *
    * @param admitLate Returns the step with the prompts that have arrived since it began. Called once between decodes and
    *   prompts, if they run apart.
@@ -111,6 +113,10 @@ export class ModelRunner implements Disposable {
     }
     progress.enter("sampling");
     this.#sample(results);
+    // Grammars and processors have seen a row without logits. They begin again when the sequence comes back.
+    for (const [sequence, { kind }] of results) {
+      if (kind === "out_of_memory" && this.#batch.has(sequence)) this.#batch.remove(sequence);
+    }
     return results;
   }
 
@@ -200,7 +206,8 @@ export class ModelRunner implements Disposable {
   #compute(run: DecoderRun, rows: readonly Sequence[], firstRow: number, results: Map<Sequence, StepResult>): void {
     const [chunk] = run.chunks;
     if (chunk !== undefined && !isPlain(chunk)) {
-      return attempt(results, [chunk.sequence], () => this.#computeWithPromptLogprobs(chunk));
+      const run = { numTokens: chunk.numTokens, numSequences: 1 };
+      return this.#attemptRun(results, [chunk.sequence], run, () => this.#computeWithPromptLogprobs(chunk));
     }
     const chunks = new Map(run.chunks.map((each) => [each.sequence, each]));
     const spans = rows.map((sequence) => {
@@ -215,25 +222,55 @@ export class ModelRunner implements Disposable {
   /**
    * A run that fails is repeated for each sequence alone, so that only those fail that cannot be computed. A run that
    * cannot be repeated has no images and only tokens of our own, so its failure is no sequence's fault: all of it fails.
+   * A run without memory is not repeated, because the next step would fail in the same way.
    */
   #computeSpans(spans: readonly TokenSpan[], firstRow: number, results: Map<Sequence, StepResult>): void {
     const { decoder } = this.#parts;
     const numRows = spans.reduce((sum, { numLogits }) => sum + numLogits, 0);
     const target = { rows: this.#logits.rowsFrom(firstRow, numRows), step: { logits: this.#logits, firstRow } };
+    const sequences = spans.map(({ sequence }) => sequence);
+    const numTokens = spans.reduce((sum, { firstToken, endToken }) => sum + endToken - firstToken, 0);
+    const size = { numTokens, numSequences: spans.length };
     if (spans.length === 1 || !decoder.canRepeat) {
-      const sequences = spans.map(({ sequence }) => sequence);
-      return attempt(results, sequences, () => decoder.compute(spans, target));
+      return this.#attemptRun(results, sequences, size, () => decoder.compute(spans, target));
     }
     try {
       decoder.compute(spans, target);
     } catch (error) {
       if (!isRuntimeError(error)) throw error;
+      if (error.code === "out_of_memory") return this.#reportNoMemory(results, sequences, size, error);
       let row = firstRow;
       for (const span of spans) {
         this.#computeSpans([span], row, results);
         row += span.numLogits;
       }
     }
+  }
+
+  #attemptRun(
+    results: Map<Sequence, StepResult>,
+    sequences: readonly Sequence[],
+    run: FailedRun,
+    action: () => void,
+  ): void {
+    attempt(results, sequences, () => {
+      try {
+        action();
+      } catch (error) {
+        if (!isRuntimeError(error) || error.code !== "out_of_memory") throw error;
+        this.#reportNoMemory(results, sequences, run, error);
+      }
+    });
+  }
+
+  #reportNoMemory(
+    results: Map<Sequence, StepResult>,
+    sequences: readonly Sequence[],
+    run: FailedRun,
+    error: EngineError,
+  ): void {
+    const keepsTokens = this.#parts.decoder.canRepeat;
+    for (const sequence of sequences) results.set(sequence, { kind: "out_of_memory", error, run, keepsTokens });
   }
 
   #computeWithPromptLogprobs(chunk: PrefillChunk): void {

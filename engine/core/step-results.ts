@@ -1,7 +1,9 @@
 /** The result of one step for each sequence that sampled or failed. */
+import type { EngineError } from "../contract/errors.ts";
 import type { SampledLogprobs } from "../contract/request-output.ts";
 import type { SampledRow } from "../sampling/sampler.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
+import type { FailedRun } from "../scheduler/step-limit.ts";
 
 export type StepResult =
   | (Extract<SampledRow, { kind: "sampled" }> & {
@@ -10,7 +12,15 @@ export type StepResult =
        */
       readonly promptLogprobs: readonly SampledLogprobs[] | null;
     })
-  | Extract<SampledRow, { kind: "failed" }>;
+  | Extract<SampledRow, { kind: "failed" }>
+  /** Its run found no memory. Nothing of it was computed. */
+  | {
+      readonly kind: "out_of_memory";
+      readonly error: EngineError;
+      readonly run: FailedRun;
+      /** Whether the tokens before the run are as they were. False if recurrent states may have been replaced. */
+      readonly keepsTokens: boolean;
+    };
 
 /** A sequence without an entry computed a part of its prompt. */
 export type StepResults = ReadonlyMap<Sequence, StepResult>;

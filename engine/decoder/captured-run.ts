@@ -25,7 +25,7 @@ export class CapturedRun {
    * one captures the graph, and all others replay it. If the capture fails, for example because the device has no memory
    * for the graph, this run and all later ones are eager.
    *
-   * @throws EngineError `runtime_failed` of an eager run or a replay; `device_lost`.
+   * @throws EngineError `runtime_failed` or `out_of_memory` of an eager run or a replay; `device_lost`.
    */
   run(): void {
     const graph = ++this.#numRuns > 1 ? this.#graph : null;
@@ -34,7 +34,7 @@ export class CapturedRun {
       this.#run(graph);
       this.#isCaptured = true;
     } catch (error) {
-      if (this.#isCaptured || !(error instanceof EngineError) || error.code !== "runtime_failed") throw error;
+      if (this.#isCaptured || !(error instanceof EngineError) || !isFailedCapture(error)) throw error;
       this.#graph = null;
       process.emitWarning(
         `A step could not be captured as a CUDA graph, so steps of its shape run without one: ${error.message}`,
@@ -42,4 +42,8 @@ export class CapturedRun {
       this.#run(null);
     }
   }
+}
+
+function isFailedCapture({ code }: EngineError): boolean {
+  return code === "runtime_failed" || code === "out_of_memory";
 }

@@ -9,6 +9,7 @@ import { invariant } from "../contract/errors.ts";
 import { allocateBlocks } from "../kv/block-cache.ts";
 import type { KvCapacity } from "../kv/kv-manager.ts";
 import { planEncoderCache } from "../kv/memory-plan.ts";
+import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import { StateCache } from "../kv/state-cache.ts";
 import { NewestRows, numStateRows } from "../kv/state-rows.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
@@ -103,8 +104,11 @@ export class PagedDecoder implements Decoder {
     });
   }
 
-  transfer(): void {
-    invariant(false, "KV is moved between slots in a paged cache");
+  /** Restores the states of a sequence. */
+  transfer(transfer: SlotTransfer): void {
+    invariant(transfer.kind === "state" && this.#states !== null, "KV is moved between slots in a paged cache");
+    this.#states.cache.copy(transfer.fromRow, transfer.toRow);
+    this.#states.newestRows.restore(transfer.toRow);
   }
 
   planRuns(decodes: readonly Sequence[], chunks: readonly PrefillChunk[]): readonly DecoderRun[] {
@@ -114,7 +118,7 @@ export class PagedDecoder implements Decoder {
   compute(spans: readonly TokenSpan[], { rows, step }: LogitsTarget): void {
     if (!this.#isEager && step?.firstRow === 0 && spans.every(isDecode)) this.#decode(spans);
     else this.#computeEagerly(spans, step?.firstRow ?? this.#logits.spareRow);
-    for (const { sequence } of spans) this.#states?.newestRows.advance(sequence.statePair!);
+    this.#keepStates(spans);
     if (step === null) this.#logits.read(this.#logits.spareRow, rows);
     else step.logits.defer(step.firstRow, rows.length / this.#graph.vocabSize, this.#logits.deferred(step.firstRow));
   }
@@ -154,6 +158,17 @@ export class PagedDecoder implements Decoder {
       if (firstToken === 0) cache.clear(newestRows.read(sequence.statePair!));
     }
     fillStateRows(inputs, shape, spans, newestRows);
+  }
+
+  /** After a run that succeeded. */
+  #keepStates(spans: readonly TokenSpan[]): void {
+    if (this.#states === null) return;
+    const { cache, newestRows } = this.#states;
+    for (const { sequence, endToken } of spans) {
+      newestRows.advance(sequence.statePair!);
+      const row = sequence.snapshotRows.get(endToken);
+      if (row !== undefined) cache.copy(newestRows.read(sequence.statePair!), row);
+    }
   }
 
   #decodeRunOf(shape: PackedShape): DecodeRun {

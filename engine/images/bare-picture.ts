@@ -2,9 +2,10 @@
  * Cuts files down to their first picture: no later frames or pages, no text chunks. Libraries count, list or inflate
  * all of these before they decode a pixel, and cannot be interrupted: 200,000 frames in a WebP of 10 MB take minutes,
  * the text chunks of a PNG of 20 MB take seconds.
+ *
+ * The first bytes alone tell the format: names, types and suffixes can be wrong.
  */
 import { EngineError } from "../contract/errors.ts";
-import type { ImageFormat } from "./image-format.ts";
 
 /**
  * Returns the bytes of the first frame or page, possibly those given. Does not change `bytes`. Throws EngineError
@@ -96,4 +97,20 @@ function nameAt(bytes: Uint8Array, at: number): string {
 
 function viewOf(bytes: Uint8Array): DataView {
   return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+}
+
+export type ImageFormat = "png" | "jpeg" | "webp" | "gif" | "avif" | "tiff";
+
+export const imageFormats: readonly ImageFormat[] = ["png", "jpeg", "webp", "gif", "avif", "tiff"];
+
+/** Null for unsupported formats, including SVG, PDF and others that can contain scripts or references. */
+export function detectImageFormat(bytes: Uint8Array): ImageFormat | null {
+  const head = Buffer.from(bytes.buffer, bytes.byteOffset, Math.min(bytes.byteLength, 32)).toString("latin1");
+  if (head.startsWith("\x89PNG\r\n\x1a\n")) return "png";
+  if (head.startsWith("\xff\xd8\xff")) return "jpeg";
+  if (head.startsWith("RIFF") && head.startsWith("WEBP", 8)) return "webp";
+  if (head.startsWith("GIF87a") || head.startsWith("GIF89a")) return "gif";
+  if (/^[^]{4}ftyp(avif|avis)/.test(head)) return "avif";
+  if (head.startsWith("II*\0") || head.startsWith("MM\0*")) return "tiff";
+  return null;
 }

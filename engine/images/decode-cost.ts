@@ -1,5 +1,5 @@
 /** Estimates from the header how much work decoding a picture takes, and sets the limits. */
-import type { ImageFormat } from "./image-format.ts";
+import type { ImageFormat } from "./bare-picture.ts";
 import type { PictureHeader } from "./picture-header.ts";
 
 interface FormatCost {

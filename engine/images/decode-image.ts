@@ -2,9 +2,8 @@
 import sharp from "sharp";
 
 import { EngineError, invariant } from "../contract/errors.ts";
-import { barePicture } from "./bare-picture.ts";
+import { barePicture, detectImageFormat, imageFormats, type ImageFormat } from "./bare-picture.ts";
 import { decodeCostOf } from "./decode-cost.ts";
-import { detectImageFormat, imageFormats, type ImageFormat } from "./image-format.ts";
 import { countJpegScans } from "./jpeg-scans.ts";
 import type { PictureHeader } from "./picture-header.ts";
 import { toRgb, type ColourModel } from "./to-rgb.ts";

@@ -1,5 +1,5 @@
 /** The properties of a picture that its header contains, known before any pixel is decoded. */
-import type { ImageFormat } from "./image-format.ts";
+import type { ImageFormat } from "./bare-picture.ts";
 
 export interface PictureHeader {
   readonly format: ImageFormat;

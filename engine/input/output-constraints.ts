@@ -7,7 +7,7 @@ import type { ReasoningParams, SamplingParams } from "../contract/sampling-param
 import type { EngineRequest, ThinkingBudget } from "../core/engine-request.ts";
 import { GrammarCompiler } from "../structured-output/grammar-compiler.ts";
 import { createGrammarVocabulary } from "../structured-output/grammar-vocabulary.ts";
-import { withTextTokens } from "../text/text-tokens.ts";
+import { withTextTokens } from "../text/added-tokens.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { withThinking } from "./reasoning.ts";
 

@@ -6,15 +6,19 @@ import { invariant } from "../contract/errors.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import { BlockHashes } from "./block-hashes.ts";
 import { BlockPool } from "./block-pool.ts";
+import type { BlockSnapshots } from "./block-snapshots.ts";
 import type { KvCapacity, KvManager, KvPlacement } from "./kv-manager.ts";
 import type { SlotTransfer } from "./slot-transfer.ts";
-import { StatePairs } from "./state-rows.ts";
+import { restoredRow, StatePairs } from "./state-rows.ts";
+import { planSnapshots } from "./state-snapshots.ts";
 
 export interface BlockKvOptions {
   readonly capacity: KvCapacity;
   readonly maxNumSequences: number;
   /** Default true; false reuses nothing. */
   readonly enablePrefixCaching?: boolean;
+  /** Those of a decoder with recurrent layers; default null. */
+  readonly snapshots?: BlockSnapshots | null;
 }
 
 /** State of a running sequence in addition to its block table. */
@@ -24,6 +28,15 @@ interface Holding {
   numCompleteBlocks: number;
   /** Hashes of prompt blocks that this sequence is going to compute. */
   awaited: readonly string[];
+  /** Rows of snapshots to come, by the number of tokens after which they are taken. Emptied as they are. */
+  readonly snapshotRows: Map<number, number>;
+}
+
+/** Blocks that a prompt starts with, and how many of them it can reuse. */
+interface Prefix {
+  readonly blockIds: readonly number[];
+  /** More than the blocks only if recurrent states are missing. */
+  readonly numShared: number;
 }
 
 /** Mutable. Only it changes block tables. */
@@ -33,13 +46,15 @@ export class BlockKvManager implements KvManager {
   readonly #statePairs: StatePairs;
   readonly #maxNumSequences: number;
   readonly #isEnabled: boolean;
+  readonly #snapshots: BlockSnapshots | null;
   readonly #holdings = new Map<Sequence, Holding>();
   /** Blocks that running sequences are about to complete, with the number of these sequences. */
   readonly #awaited = new Map<string, number>();
 
-  constructor({ capacity, maxNumSequences, enablePrefixCaching = true }: BlockKvOptions) {
+  constructor({ capacity, maxNumSequences, enablePrefixCaching = true, snapshots = null }: BlockKvOptions) {
     this.capacity = capacity;
-    this.#pool = new BlockPool(capacity.numBlocks);
+    this.#snapshots = snapshots;
+    this.#pool = new BlockPool(capacity.numBlocks, (hash) => snapshots?.drop(hash));
     this.#statePairs = new StatePairs(maxNumSequences);
     this.#maxNumSequences = maxNumSequences;
     this.#isEnabled = enablePrefixCaching;
@@ -62,22 +77,29 @@ export class BlockKvManager implements KvManager {
    * Finds the longest run of complete blocks that the sequence starts with, never all of its tokens. Returns null if
    * the rest of its prompt has no room, or if a running sequence is about to compute the block that comes next: waiting
    * for it costs less than computing it twice.
+   *
+   * With recurrent layers, the sequence goes on from the last of these blocks that has a snapshot, and waits only for
+   * snapshots.
    */
   tryPlace(sequence: Sequence): KvPlacement | null {
     const { blockSize } = this.capacity;
     const hashes = new BlockHashes(sequence.tokens, blockSize);
-    const cached = this.looksUpPrefix(sequence) ? this.#findPrefix(sequence, hashes) : [];
-    if (cached === null) return null;
+    const prefix = this.looksUpPrefix(sequence) ? this.#findPrefix(sequence, hashes) : { blockIds: [], numShared: 0 };
+    if (prefix === null) return null;
+    const cached = prefix.blockIds;
     const numRevived = cached.filter((blockId) => this.#pool.numReferences(blockId) === 0).length;
     const numFree = this.#pool.numFree - numRevived;
     const numTokens = sequence.numTokensToPrefill - cached.length * blockSize;
     if (numTokens > numFree * blockSize) return null;
+    const numCachedTokens = cached.length * blockSize;
+    const chunkEnds =
+      this.#snapshots === null || !this.#isEnabled
+        ? []
+        : planSnapshots(numCachedTokens, prefix.numShared * blockSize, sequence.numTokensToPrefill, blockSize);
     return {
-      numCachedTokens: cached.length * blockSize,
-      take: () => {
-        this.#take(sequence, hashes, cached);
-        return [];
-      },
+      numCachedTokens,
+      chunkEnds,
+      take: () => this.#take(sequence, hashes, cached, chunkEnds),
     };
   }
 
@@ -101,6 +123,11 @@ export class BlockKvManager implements KvManager {
       const blockId = sequence.blockTable[holding.numCompleteBlocks]!;
       this.#pool.setHash(blockId, holding.hashes.at(holding.numCompleteBlocks));
     }
+    for (const [endToken, row] of holding.snapshotRows) {
+      if (endToken > sequence.numComputedTokens) break;
+      this.#snapshots?.keep(holding.hashes.at(endToken / this.capacity.blockSize - 1), row);
+      holding.snapshotRows.delete(endToken);
+    }
     if (holding.awaited.length > 0 && !sequence.isPrefilling) this.#stopAwaiting(holding);
   }
 
@@ -109,39 +136,73 @@ export class BlockKvManager implements KvManager {
     const holding = this.#holdings.get(sequence);
     if (holding === undefined) return;
     this.#stopAwaiting(holding);
+    for (const row of holding.snapshotRows.values()) this.#snapshots?.release(row);
+    sequence.snapshotRows = new Map();
     this.#holdings.delete(sequence);
     for (const blockId of sequence.blockTable.splice(0).reverse()) this.#pool.release(blockId);
     if (sequence.statePair !== null) this.#statePairs.release(sequence.statePair);
     sequence.statePair = null;
   }
 
-  /** The blocks of the prefix; null if the sequence should wait for a running one. */
-  #findPrefix(sequence: Sequence, hashes: BlockHashes): number[] | null {
+  /** Null if the sequence should wait for a running one. */
+  #findPrefix(sequence: Sequence, hashes: BlockHashes): Prefix | null {
     const { blockSize } = this.capacity;
     const maxBlocks = Math.floor((sequence.numTokensToPrefill - 1) / blockSize);
-    const cached: number[] = [];
-    while (cached.length < maxBlocks) {
-      const hash = hashes.at(cached.length);
+    const shared: number[] = [];
+    while (shared.length < maxBlocks) {
+      const hash = hashes.at(shared.length);
       const blockId = this.#pool.find(hash);
-      if (blockId === null) return this.#awaited.has(hash) ? null : cached;
-      cached.push(blockId);
+      if (blockId === null) {
+        if (this.#snapshots === null && this.#awaited.has(hash)) return null;
+        break;
+      }
+      shared.push(blockId);
     }
-    return cached;
+    const snapshots = this.#snapshots;
+    if (snapshots === null) return { blockIds: shared, numShared: shared.length };
+    const numReusable = 1 + shared.findLastIndex((_, index) => snapshots.has(hashes.at(index)));
+    for (let index = numReusable; index < maxBlocks; index++) if (this.#awaited.has(hashes.at(index))) return null;
+    return { blockIds: shared.slice(0, numReusable), numShared: shared.length };
   }
 
-  #take(sequence: Sequence, hashes: BlockHashes, cached: readonly number[]): void {
+  /** Returns the transfers to perform before its first chunk. */
+  #take(
+    sequence: Sequence,
+    hashes: BlockHashes,
+    cached: readonly number[],
+    chunkEnds: readonly number[],
+  ): readonly SlotTransfer[] {
     invariant(!this.#holdings.has(sequence), `request ${sequence.requestId} is placed twice`);
     for (const blockId of cached) this.#pool.hold(blockId);
     sequence.blockTable.push(...cached);
-    sequence.statePair = this.#statePairs.take();
-    const holding = { hashes, numCompleteBlocks: cached.length, awaited: this.#hashesToCome(sequence, hashes, cached) };
-    for (const hash of holding.awaited) this.#awaited.set(hash, (this.#awaited.get(hash) ?? 0) + 1);
-    this.#holdings.set(sequence, holding);
+    const pair = this.#statePairs.take();
+    sequence.statePair = pair;
+    const snapshots = this.#snapshots;
+    // Before the row can be taken for another state.
+    const fromRow = snapshots === null || cached.length === 0 ? null : snapshots.rowOf(hashes.at(cached.length - 1));
+    const snapshotRows = new Map<number, number>();
+    for (const endToken of chunkEnds) {
+      const row = snapshots?.take() ?? null;
+      if (row !== null) snapshotRows.set(endToken, row);
+    }
+    sequence.snapshotRows = new Map(snapshotRows);
+    const awaited = this.#hashesToCome(sequence, hashes, cached, snapshotRows);
+    for (const hash of awaited) this.#awaited.set(hash, (this.#awaited.get(hash) ?? 0) + 1);
+    this.#holdings.set(sequence, { hashes, numCompleteBlocks: cached.length, awaited, snapshotRows });
+    return fromRow === null ? [] : [{ kind: "state", fromRow, toRow: restoredRow(pair) }];
   }
 
-  #hashesToCome(sequence: Sequence, hashes: BlockHashes, cached: readonly number[]): readonly string[] {
+  /** Of blocks, or of those with a snapshot if the layers are recurrent: others cannot be reused. */
+  #hashesToCome(
+    sequence: Sequence,
+    hashes: BlockHashes,
+    cached: readonly number[],
+    snapshotRows: ReadonlyMap<number, number>,
+  ): readonly string[] {
     if (!this.#isEnabled) return [];
-    const numFull = Math.floor(sequence.numTokensToPrefill / this.capacity.blockSize);
+    const { blockSize } = this.capacity;
+    if (this.#snapshots !== null) return [...snapshotRows.keys()].map((end) => hashes.at(end / blockSize - 1));
+    const numFull = Math.floor(sequence.numTokensToPrefill / blockSize);
     return Array.from({ length: numFull - cached.length }, (_, index) => hashes.at(cached.length + index));
   }
 

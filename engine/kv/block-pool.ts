@@ -22,10 +22,16 @@ export class BlockPool {
   /** Free blocks with a hash, least recently released first. */
   readonly #reusable = new Set<number>();
 
-  /** @param numBlocks Includes the scratch block. */
-  constructor(numBlocks: number) {
+  readonly #onEvict: (hash: string) => void;
+
+  /**
+   * @param numBlocks Includes the scratch block.
+   * @param onEvict Receives the hash of tokens that no block keeps any more.
+   */
+  constructor(numBlocks: number, onEvict: (hash: string) => void = () => {}) {
     invariant(numBlocks >= 2, `a block pool of ${numBlocks} blocks has no block for sequences`);
     this.numBlocks = numBlocks;
+    this.#onEvict = onEvict;
     this.#numReferences = new Int32Array(numBlocks);
     this.#hashes = Array.from({ length: numBlocks }, () => null);
     this.#unhashed = Array.from({ length: numBlocks - 1 }, (_, index) => numBlocks - 1 - index);
@@ -75,12 +81,18 @@ export class BlockPool {
 
   /**
    * Makes the tokens of a held block reusable. The block must not be written to any more. If another block keeps the
-   * same tokens, `find` continues to return that one.
+   * same tokens, `find` continues to return that one while it is held. If nobody holds it, it gives up its tokens: the
+   * held block is going to be evicted later.
    */
   setHash(blockId: number, hash: string): void {
     invariant(this.#numReferences[blockId]! > 0, `block ${blockId} gets a hash but is not held`);
     invariant(this.#hashes[blockId] === null, `block ${blockId} gets a second hash`);
-    if (this.#blockIdsByHash.has(hash)) return;
+    const other = this.#blockIdsByHash.get(hash);
+    if (other !== undefined) {
+      if (!this.#reusable.delete(other)) return;
+      this.#hashes[other] = null;
+      this.#unhashed.push(other);
+    }
     this.#hashes[blockId] = hash;
     this.#blockIdsByHash.set(hash, blockId);
   }
@@ -89,8 +101,11 @@ export class BlockPool {
     for (const blockId of this.#reusable) {
       this.#reusable.delete(blockId);
       const hash = this.#hashes[blockId] ?? null;
-      if (hash !== null) this.#blockIdsByHash.delete(hash);
       this.#hashes[blockId] = null;
+      if (hash !== null) {
+        this.#blockIdsByHash.delete(hash);
+        this.#onEvict(hash);
+      }
       return blockId;
     }
     invariant(false, "a block is taken from a pool without free blocks");

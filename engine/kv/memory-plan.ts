@@ -10,7 +10,7 @@ import type { ModelCosts, WeightBytes } from "../models/model-costs.ts";
 import type { KvCapacity } from "./kv-manager.ts";
 import { exportedStateBytes } from "./past-numbers.ts";
 import { stateBytes } from "./state-cache.ts";
-import { numStateRows } from "./state-rows.ts";
+import { numStateRows, SNAPSHOTS_PER_SEQUENCE } from "./state-rows.ts";
 import { SNAPSHOTS_PER_SLOT } from "./state-snapshots.ts";
 
 export type KvShape = Pick<
@@ -57,7 +57,7 @@ export function planKvCache(
   const bytesPerToken = numbersPerToken * kvElementBytes[kvElementType];
   const ownRowBytes = recurrent === undefined ? 0 : stateBytes(recurrent);
   const rowBytes = states === undefined ? ownRowBytes : exportedStateBytes(states);
-  const stateBytesPerSequence = (blocks === null ? 1 + SNAPSHOTS_PER_SLOT : 2) * rowBytes;
+  const stateBytesPerSequence = (blocks === null ? 1 + SNAPSHOTS_PER_SLOT : 2 + SNAPSHOTS_PER_SEQUENCE) * rowBytes;
   const bytesPerSequence = bytesPerToken * maxLen + stateBytesPerSequence;
   const numSpareSlots = form === "export" ? 1 : 0;
   const reservedBytes =

@@ -6,19 +6,11 @@ import type { Sequence } from "../scheduler/sequence.ts";
 import type { KvSlots } from "./kv-slots.ts";
 import { MAX_GAP } from "./slot-ranges.ts";
 import type { SlotTransfer } from "./slot-transfer.ts";
+import { planSnapshots } from "./state-snapshots.ts";
 import type { StateSnapshots } from "./state-snapshots.ts";
 
 /** Computing a shorter prefix takes about as long as copying it or waiting for it. */
 const MIN_SHARED_TOKENS = 16;
-
-/** A snapshot that saves fewer tokens costs more than them: it cuts the prompt into one more run. */
-const MIN_SNAPSHOT_TOKENS = 32;
-
-/**
- * The next turn of a conversation usually repeats a prompt without its last tokens, which open the answer and its
- * thinking.
- */
-const SNAPSHOT_MARGIN = 16;
 
 export interface SlotPlacement {
   /** A free slot. */
@@ -112,7 +104,7 @@ export class PrefixCache {
     if (best === null) return null;
     const { slot, numTokens } = best;
     const chunkEndsAfter = (numCached: number): readonly number[] =>
-      this.#plannedSnapshots(numCached, best.numShared, sequence.numTokensToPrefill);
+      this.#snapshots === null ? [] : planSnapshots(numCached, best.numShared, sequence.numTokensToPrefill);
     if (numTokens >= MIN_SHARED_TOKENS && slot !== free) {
       const inPlace = { kvSlot: slot, numCachedTokens: numTokens, prefixSlot: null };
       const copied = { kvSlot: free, numCachedTokens: numTokens, prefixSlot: slot };
@@ -127,15 +119,6 @@ export class PrefixCache {
     }
     const numCachedTokens = this.#matchOf(free, tokens).numTokens;
     return placeNear({ kvSlot: free, numCachedTokens, prefixSlot: null }, chunkEndsAfter(numCachedTokens));
-  }
-
-  #plannedSnapshots(numCached: number, numShared: number, numTokens: number): readonly number[] {
-    if (this.#snapshots === null) return [];
-    const planned: number[] = [];
-    for (const end of [numShared, numTokens - SNAPSHOT_MARGIN]) {
-      if (end - (planned.at(-1) ?? numCached) >= MIN_SNAPSHOT_TOKENS) planned.push(end);
-    }
-    return planned;
   }
 
   #placeNear(placement: ChosenSlot): Omit<SlotPlacement, "chunkEnds"> {

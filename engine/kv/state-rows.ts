@@ -1,15 +1,28 @@
 /**
  * Rows of the recurrent states in the paged layout. A running sequence has a pair of rows: a run reads one and writes the
- * other, so that a run that fails can be repeated.
+ * other, so that a run that fails can be repeated. The other rows keep snapshots; see `BlockSnapshots`.
  */
 import { invariant } from "../contract/errors.ts";
 
 /** The pair of sequences that pad a run. */
 export const SCRATCH_STATE_PAIR = 0;
 
-/** Rows of running sequences, and the scratch pair. */
-export function numStateRows(maxNumSequences: number): number {
+/** As many as a KV slot has. */
+export const SNAPSHOTS_PER_SEQUENCE = 2;
+
+/** The first row after the pairs: those of running sequences, and the scratch pair. Snapshots follow. */
+export function firstSnapshotRow(maxNumSequences: number): number {
   return 2 * (maxNumSequences + 1);
+}
+
+/** Rows of pairs and snapshots. */
+export function numStateRows(maxNumSequences: number): number {
+  return firstSnapshotRow(maxNumSequences) + SNAPSHOTS_PER_SEQUENCE * maxNumSequences;
+}
+
+/** The row of a pair that receives the state from which a sequence goes on. */
+export function restoredRow(pair: number): number {
+  return 2 * pair;
 }
 
 /** Mutable: which pairs are in use. */
@@ -37,7 +50,7 @@ export class NewestRows {
   readonly #newest: Uint8Array;
 
   constructor(maxNumSequences: number) {
-    this.#newest = new Uint8Array(numStateRows(maxNumSequences) / 2);
+    this.#newest = new Uint8Array(firstSnapshotRow(maxNumSequences) / 2);
   }
 
   /** The row that the next run reads. */
@@ -48,6 +61,11 @@ export class NewestRows {
   /** The row that the next run writes. */
   written(pair: number): number {
     return 2 * pair + 1 - this.#newest[pair]!;
+  }
+
+  /** The next run of the row's pair reads it. */
+  restore(row: number): void {
+    this.#newest[row >> 1] = row & 1;
   }
 
   /** Call it for each sequence of a run that succeeded. */

@@ -7,6 +7,31 @@ import { invariant } from "../contract/errors.ts";
 /** One where a prompt branched off from another, and one near the end of the prompt, for the next turn. */
 export const SNAPSHOTS_PER_SLOT = 2;
 
+/** A snapshot that saves fewer tokens costs more than them: it cuts the prompt into one more run. */
+const MIN_SNAPSHOT_TOKENS = 32;
+
+/**
+ * The next turn of a conversation usually repeats a prompt without its last tokens, which open the answer and its
+ * thinking.
+ */
+const SNAPSHOT_MARGIN = 16;
+
+/**
+ * Tokens after which the states of a prompt are to be kept: where it branches off from others, and near its end.
+ *
+ * @param numCached Tokens that are not computed.
+ * @param numShared Tokens that it shares with others. More than `numCached` where states were missing.
+ * @param alignment The states are kept after multiples of this number only.
+ */
+export function planSnapshots(numCached: number, numShared: number, numTokens: number, alignment = 1): number[] {
+  const planned: number[] = [];
+  for (const wanted of [numShared, numTokens - SNAPSHOT_MARGIN]) {
+    const end = Math.floor(wanted / alignment) * alignment;
+    if (end - (planned.at(-1) ?? numCached) >= MIN_SNAPSHOT_TOKENS) planned.push(end);
+  }
+  return planned;
+}
+
 interface Snapshot {
   slot: number;
   /** Number of tokens after which the state was copied. */

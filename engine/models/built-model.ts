@@ -55,8 +55,9 @@ export interface DecoderShape {
   /** Whether a run must have all tokens of an image that it begins, because they see each other. Default false. */
   readonly keepsImagesWhole?: boolean;
   /**
-   * Whether chunks of prompts are computed with other weights than single tokens. The output of a sequence that was
-   * preempted is then computed again token by token, so that its keys and values are the same. Default false.
+   * Whether chunks of prompts are computed with other weights than the newest tokens of a few sequences. The output of a
+   * sequence that was preempted is then computed again token by token, so that it has the weights of newest tokens
+   * again. Default false.
    */
   readonly widensPrompts?: boolean;
   /** Left out if every layer has keys and values. */

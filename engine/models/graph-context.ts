@@ -13,8 +13,8 @@ export interface Precision {
   /** Format of the decoder's linear layers. */
   readonly linear: WeightFormat;
   /**
-   * Format of the same layers where prompts are computed, another object than all other formats. Default: they are
-   * computed like newest tokens.
+   * Format of the same layers in chunks of prompts and large batches of newest tokens, another object than all other
+   * formats. Default: they are computed like any run.
    */
   readonly prompts?: WeightFormat;
   /** Format of the projection onto the vocabulary. */
@@ -36,7 +36,7 @@ export type KvPrecision =
 /** Number of rows whose logits are computed, in graphs with logits. */
 export const logitRows = "R";
 
-export type RunKind = "any" | "chunk" | "newest";
+export type RunKind = "any" | "newest";
 
 export interface GraphContext {
   readonly graph: GraphBuilder;
@@ -50,8 +50,8 @@ export interface GraphContext {
   readonly kvLayout: KvLayout;
   readonly kvPrecision: KvPrecision;
   /**
-   * Which runs the graph computes: chunks of prompts, the newest token of each sequence, or any. A graph for any run may
-   * have branches for the two.
+   * Which runs the graph computes: any, or only the newest token of each sequence. A graph for any run may have branches
+   * for chunks of prompts and newest tokens.
    */
   readonly runKind: RunKind;
   /** Filled by `linear.ts`: zero points of quantised activations, shared by all layers over the same tokens. */

@@ -4,7 +4,7 @@ import { EngineError } from "../contract/errors.ts";
 import { chooseGraph } from "../graph/control-flow-ops.ts";
 import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import type { KvElementType, KvLayout } from "./built-model.ts";
-import { isChunk } from "./decoder-graph/run-kinds.ts";
+import { isWide } from "./decoder-graph/run-kinds.ts";
 import { createGraphContext, type GraphContext, type KvPrecision, type Precision } from "./graph-context.ts";
 import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
 import { keepsIntegers, precisionOf, resolveDtype, type ResolvedDtype } from "./precision.ts";
@@ -81,12 +81,8 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
       if (prompts === undefined) model.buildDecoder(context, length);
       else {
         chooseGraph(context.graph, "runs", {
-          condition: isChunk(context),
-          chosen: () =>
-            model.buildDecoder(
-              ofRuns(context, { runKind: "chunk", precision: { ...precision, linear: prompts } }),
-              length,
-            ),
+          condition: isWide(context),
+          chosen: () => model.buildDecoder(ofRuns(context, { precision: { ...precision, linear: prompts } }), length),
           other: () => model.buildDecoder(ofRuns(context, { runKind: "newest" }), length),
         });
       }

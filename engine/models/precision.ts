@@ -71,7 +71,7 @@ export interface PromptSettings {
 const SHARE_FOR_PROMPTS = 1 / 8;
 
 /**
- * Whether prompts are computed with 8-bit weights beside the 4-bit ones of newest tokens.
+ * Whether prompts and large batches are computed with 8-bit weights beside the 4-bit ones of other tokens.
  *
  * @throws EngineError `invalid_configuration` if they are asked for where there are no 4-bit weights of Fovea's on the cpu.
  */
@@ -121,8 +121,8 @@ const bfloat16 = { kind: "plain", elementType: "bfloat16" } as const;
  * (llama.cpp's Q4_0, of the same size in bytes: 8.6 %), for a prefill that is 14 % faster. On cuda, the fused kernels
  * support only blocks of 32 and float16 activations.
  *
- * @param widensPrompts Whether prompts are computed with 8 bits where newest tokens are with 4: three to ten times as fast
- *   on the CPU, for three times the memory of the weights.
+ * @param widensPrompts Whether prompts and large batches of newest tokens are computed with 8 bits where others are with 4:
+ *   prompts are three to ten times as fast on the CPU, for three times the memory of the weights.
  */
 export function precisionOf(dtype: ResolvedDtype, device: DeviceName, widensPrompts = false): Precision {
   const isCpu = device === "cpu";

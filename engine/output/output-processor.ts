@@ -8,8 +8,8 @@ import type {
   RequestOutput,
 } from "../contract/request-output.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
-import { IncrementalDetokenizer } from "../text/incremental-detokenizer.ts";
 import { StopStrings } from "../text/stop-strings.ts";
+import { IncrementalDetokenizer } from "../text/token-bytes.ts";
 import type { Vocabulary } from "../text/tokenizer.ts";
 import type { EngineCoreOutput } from "../thread/messages.ts";
 import { decodeLogprobs } from "./decode-logprobs.ts";

@@ -8,7 +8,7 @@ import type { LoadedModel } from "../loading/load-model.ts";
 import type { PromptTokens } from "../output/decode-logprobs.ts";
 import { RequestOutputs } from "../output/request-outputs.ts";
 import { randomSeed } from "../random-ids.ts";
-import { withTextTokens } from "../text/text-tokens.ts";
+import { withTextTokens } from "../text/added-tokens.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { ToEngineThread } from "../thread/messages.ts";
 import { numEmbeddingsOf } from "../vision/image-span.ts";

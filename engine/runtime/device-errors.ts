@@ -27,6 +27,18 @@ const cudaFailure = /\bCUDA (?:failure|error) (\d+)\b/i;
 const lostDevice =
   /device (?:was |is )?lost|lost device|unspecified launch failure|illegal memory access|uncorrectable ECC error|fallen off the bus/i;
 
+/**
+ * Texts of CUDA (error 2), its libraries, ONNX Runtime's arenas, the host's allocator and Dawn for memory that is not
+ * there.
+ */
+const exhaustedMemory =
+  /out[ _]of[ _]memory|CUDA (?:failure|error) 2\b|failed to allocate memory|is smaller than requested bytes|bad_alloc|ALLOC(?:ATION)?_FAILED/i;
+
+/** Whether a native error says that memory ran out. A smaller run may succeed. */
+export function isOutOfMemory(message: string): boolean {
+  return exhaustedMemory.test(message);
+}
+
 /** Whether a native error says that the device is unusable until the process ends. */
 export function isDeviceLost(message: string): boolean {
   const failure = cudaFailure.exec(message);

@@ -1,6 +1,6 @@
 /** Shared by all sessions and tensors of a thread: the API, the environment, the host's memory. */
 import { EngineError } from "../contract/errors.ts";
-import { isDeviceLost } from "./device-errors.ts";
+import { isDeviceLost, isOutOfMemory } from "./device-errors.ts";
 import { loadOrtApi } from "./ort-api.ts";
 import type { OrtApi, OutPointer, Pointer, Status } from "./ort-api.ts";
 
@@ -69,11 +69,17 @@ export function createMemoryInfo(name: string, deviceId: number): Pointer {
 /**
  * Releases a failed call's status.
  *
- * @throws EngineError with ONNX Runtime's message: `device_lost` if it says so, else `runtime_failed`.
+ * @throws EngineError with ONNX Runtime's message: `device_lost` or `out_of_memory` if it says so, else
+ *   `runtime_failed`.
  */
 export function checkStatus(api: OrtApi, status: Status): void {
   if (status === null) return;
   const message = api.GetErrorMessage(status);
   api.ReleaseStatus(status);
-  throw new EngineError(isDeviceLost(message) ? "device_lost" : "runtime_failed", message);
+  throw new EngineError(codeOf(message), message);
+}
+
+function codeOf(message: string): "device_lost" | "out_of_memory" | "runtime_failed" {
+  if (isDeviceLost(message)) return "device_lost";
+  return isOutOfMemory(message) ? "out_of_memory" : "runtime_failed";
 }

@@ -1,17 +1,21 @@
 /** Decides what each sequence computes in the next step, and applies the step's tokens to the sequences. */
+import process from "node:process";
+
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { FinishReason } from "../contract/request-output.ts";
 import { epochMs } from "../contract/request-stage.ts";
 import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
-import type { StepResults } from "../core/step-results.ts";
+import type { StepResult, StepResults } from "../core/step-results.ts";
 import type { KvManager, KvPlacement } from "../kv/kv-manager.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
-import { embeddingsField } from "../multimodal/processed-item.ts";
 import type { EngineCoreOutput, EngineCoreStats } from "../thread/messages.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
-import { embeddedSpan, endTokenOf, numEmbeddingsOf } from "../vision/image-span.ts";
+import { embeddedSpan, endTokenOf } from "../vision/image-span.ts";
+import { ImageHolds } from "./image-holds.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
 import { Sequence } from "./sequence.ts";
+import { StepLimit } from "./step-limit.ts";
+import type { FailedRun } from "./step-limit.ts";
 import { checkStop } from "./stop-conditions.ts";
 import type { StopLimits } from "./stop-conditions.ts";
 import { TokenBudget } from "./token-budget.ts";
@@ -30,13 +34,16 @@ export interface SchedulerOptions extends StopLimits {
   readonly keepsImagesWhole?: boolean | undefined;
   /** See `DecoderShape.widensPrompts`. Default false. */
   readonly widensPrompts?: boolean | undefined;
+  /** A step of this many tokens cannot be made smaller: 1, or what an image takes that is kept whole. Default 1. */
+  readonly fewestStepTokens?: number | undefined;
 }
 
 /** Mutable. By priority; first come, first served among equal ones. */
 export class Scheduler {
   readonly #options: SchedulerOptions;
   readonly #kvManager: KvManager;
-  readonly #encoderCache: EncoderCache;
+  readonly #imageHolds: ImageHolds;
+  readonly #stepLimit: StepLimit;
   readonly #waiting = new WaitingQueue();
   /** By urgency, the most urgent first; each holds memory of the KV cache. */
   #running: Sequence[] = [];
@@ -53,7 +60,8 @@ export class Scheduler {
   constructor(options: SchedulerOptions) {
     this.#options = options;
     this.#kvManager = options.kvManager;
-    this.#encoderCache = options.encoderCache;
+    this.#imageHolds = new ImageHolds(options.encoderCache, options.encodesInBackground === true);
+    this.#stepLimit = new StepLimit(options.fewestStepTokens ?? 1);
   }
 
   get hasUnfinished(): boolean {
@@ -113,18 +121,26 @@ export class Scheduler {
    * If a sequence has no room for its next token, the least urgent running sequence is preempted: of those with the
    * highest priority value, the youngest. It gives up its memory and waits, before all that came later, until it can be
    * computed again. The most urgent sequence therefore always advances.
+   *
+   * If the device had no memory for a step, its sequences are preempted as well, and steps have fewer tokens and
+   * sequences for a while; see `StepLimit`.
    */
   schedule(): SchedulerOutput {
     const numPreemptionsBefore = this.#numPreemptions;
     const budget = this.#createBudget();
     const transfers: SlotTransfer[] = [];
-    const decodes = this.#scheduleDecodes(this.#options.maxNumBatchedTokens, transfers);
+    const { maxTokens, maxSequences } = this.#stepLimit;
+    const decodes = this.#scheduleDecodes(
+      Math.min(this.#options.maxNumBatchedTokens, maxTokens, maxSequences),
+      transfers,
+    );
     budget.takeDecodes(decodes.length);
     const prefills: PrefillChunk[] = [];
     // The list gets shorter at its end when a sequence is preempted.
     for (let index = 0; index < this.#running.length; index++) {
       const sequence = this.#running[index]!;
       if (!sequence.isPrefilling || budget.promptTokensLeft === 0) continue;
+      if (decodes.length + prefills.length >= maxSequences) break;
       if (this.#makeRoom(sequence)) transfers.push(...this.#schedulePrefill(sequence, budget, prefills));
     }
     this.#hasPreempted = this.#numPreemptions > numPreemptionsBefore;
@@ -156,15 +172,18 @@ export class Scheduler {
   update(scheduled: SchedulerOutput, results: StepResults): EngineCoreOutput[] {
     const outputs: EngineCoreOutput[] = [];
     this.#numSteps++;
+    const failed = this.#failedRun(results);
     for (const { sequence, numTokens } of scheduled.prefills) this.#advance(sequence, numTokens, results, outputs);
     for (const sequence of scheduled.decodes) this.#advance(sequence, 1, results, outputs);
     this.#dropFinished();
+    if (failed !== null) this.#stepLimit.shrink(failed.run, failed.error.message);
+    else this.#stepLimit.noteSuccess(this.#options.maxNumBatchedTokens, this.#running.length + this.#waiting.length);
     return outputs;
   }
 
   /** Ends the sequences that wait for an image that cannot be encoded. */
   failImage(mmHash: string, error: EngineError): EngineCoreOutput[] {
-    const failed = this.#running.filter((sequence) => this.#imageAwaitedBy(sequence)?.mmHash === mmHash);
+    const failed = this.#running.filter((sequence) => this.#imageHolds.awaitedBy(sequence)?.mmHash === mmHash);
     const outputs = failed.map((sequence) => this.#fail(sequence, error));
     this.#dropFinished();
     return outputs;
@@ -176,18 +195,34 @@ export class Scheduler {
     return this.#running.some(uses) || [...this.#waiting].some(uses);
   }
 
+  /** The largest run that found no memory; null if all did. */
+  #failedRun(results: StepResults): { readonly run: FailedRun; readonly error: EngineError } | null {
+    let largest: Extract<StepResult, { kind: "out_of_memory" }> | null = null;
+    for (const result of results.values()) {
+      if (result.kind !== "out_of_memory") continue;
+      if (largest === null || result.run.numTokens > largest.run.numTokens) largest = result;
+    }
+    return largest;
+  }
+
   #advance(sequence: Sequence, numTokens: number, results: StepResults, outputs: EngineCoreOutput[]): void {
     if (sequence.finishReason !== null) return;
+    const result = results.get(sequence);
+    if (result?.kind === "out_of_memory" && this.#stepLimit.canShrink(result.run)) {
+      this.#running.splice(this.#running.indexOf(sequence), 1);
+      return this.#preempt(sequence, result.keepsTokens);
+    }
     sequence.numComputedTokens += numTokens;
     this.#countPromptTokens(sequence);
-    this.#releaseImages(sequence, (image) => endTokenOf(image) <= sequence.numComputedTokens);
-    const result = results.get(sequence);
-    if (result?.kind !== "failed") this.#kvManager.keepComputed(sequence);
+    this.#imageHolds.release(sequence, (image) => endTokenOf(image) <= sequence.numComputedTokens);
+    if (result === undefined || result.kind === "sampled") this.#kvManager.keepComputed(sequence);
     switch (result?.kind) {
       case undefined:
         return;
-      case "failed": {
-        outputs.push(this.#fail(sequence, result.error));
+      case "failed":
+      case "out_of_memory": {
+        const error = result.error.code === "out_of_memory" ? aloneError(sequence, result) : result.error;
+        outputs.push(this.#fail(sequence, error));
         return;
       }
       case "sampled": {
@@ -212,7 +247,7 @@ export class Scheduler {
 
   #createBudget(): TokenBudget {
     const { maxNumBatchedTokens, enoughPromptTokens = Infinity } = this.#options;
-    return new TokenBudget(maxNumBatchedTokens, enoughPromptTokens);
+    return new TokenBudget(Math.min(maxNumBatchedTokens, this.#stepLimit.maxTokens), enoughPromptTokens);
   }
 
   /** Decodes come in order of urgency, so that a sequence is never preempted after it was scheduled here. */
@@ -242,10 +277,11 @@ export class Scheduler {
     return true;
   }
 
-  #preempt(sequence: Sequence): void {
+  /** @param keepsTokens See `KvManager.release`. */
+  #preempt(sequence: Sequence, keepsTokens = true): void {
     this.#numPreemptions++;
-    this.#kvManager.release(sequence, true);
-    this.#releaseImages(sequence, () => true);
+    this.#kvManager.release(sequence, keepsTokens);
+    this.#imageHolds.release(sequence, () => true);
     sequence.preempt();
     this.#waiting.add(sequence);
   }
@@ -256,7 +292,12 @@ export class Scheduler {
    */
   #admitWaiting(budget: TokenBudget, prefills: PrefillChunk[], numReserved = 0): SlotTransfer[] {
     const transfers: SlotTransfer[] = [];
-    while (budget.promptTokensLeft > 0 && this.#kvManager.numFreeSequences > numReserved) {
+    const { maxSequences } = this.#stepLimit;
+    while (
+      budget.promptTokensLeft > 0 &&
+      this.#kvManager.numFreeSequences > numReserved &&
+      this.#running.length < maxSequences
+    ) {
       const sequence = this.#waiting.next;
       if (sequence === null) break;
       const placement = this.#kvManager.tryPlace(sequence);
@@ -264,7 +305,7 @@ export class Scheduler {
       sequence.skipCachedTokens(placement.numCachedTokens);
       sequence.chunkEnds = placement.chunkEnds ?? [];
       const chunk = this.#planChunk(sequence, budget.promptTokensLeft);
-      if (chunk === null && this.#imageAwaitedBy(sequence) === null) {
+      if (chunk === null && this.#imageHolds.awaitedBy(sequence) === null) {
         sequence.skipCachedTokens(0);
         break;
       }
@@ -321,7 +362,7 @@ export class Scheduler {
     const replayEnd =
       this.#options.widensPrompts === true ? Math.max(sequence.numPromptTokens, firstToken + 1) : Infinity;
     const wantedEnd = Math.min(sequence.numTokensToPrefill, nextEnd, replayEnd, firstToken + maxNumTokens);
-    const { endToken, imagesToEncode } = this.#holdImages(sequence, this.#endOfWholeImages(sequence, wantedEnd));
+    const { endToken, imagesToEncode } = this.#imageHolds.hold(sequence, this.#endOfWholeImages(sequence, wantedEnd));
     const numTokens = endToken - firstToken;
     return numTokens > 0 ? { sequence, firstToken, numTokens, imagesToEncode } : null;
   }
@@ -341,51 +382,12 @@ export class Scheduler {
     return cut === undefined ? wantedEnd : Math.max(cut.start, numComputedTokens);
   }
 
-  /**
-   * References the images before `wantedEnd`. The chunk ends before the first image for which the cache has no room, and
-   * before one that it waits for. Images behind that one are not referenced yet, so it is the last one that is held.
-   */
-  #holdImages(sequence: Sequence, wantedEnd: number): { endToken: number; imagesToEncode: ImageFeature[] } {
-    const imagesToEncode: ImageFeature[] = [];
-    const awaited = this.#imageAwaitedBy(sequence);
-    if (awaited !== null) return { endToken: Math.min(wantedEnd, awaited.placeholder.offset), imagesToEncode };
-    while (sequence.endHeldImage < sequence.images.length) {
-      const image = sequence.images[sequence.endHeldImage]!;
-      const { offset } = image.placeholder;
-      if (offset >= wantedEnd) break;
-      const hold = this.#encoderCache.tryAcquire(image.mmHash, numEmbeddingsOf(image));
-      if (hold === null) return { endToken: offset, imagesToEncode };
-      sequence.endHeldImage++;
-      if (this.#isAwaited(image)) return { endToken: offset, imagesToEncode };
-      if (hold === "to-encode") imagesToEncode.push(image);
-    }
-    return { endToken: wantedEnd, imagesToEncode };
-  }
-
-  /** The image that the sequence waits for; null if there is none. */
-  #imageAwaitedBy({ images, firstHeldImage, endHeldImage }: Sequence): ImageFeature | null {
-    const image = firstHeldImage < endHeldImage ? images[endHeldImage - 1] : undefined;
-    return image !== undefined && this.#isAwaited(image) ? image : null;
-  }
-
-  /** Whether a held image is encoded in the background, and is not yet. */
-  #isAwaited({ mmHash, tensors }: ImageFeature): boolean {
-    if (this.#options.encodesInBackground !== true || this.#encoderCache.has(mmHash)) return false;
-    return !tensors.has(embeddingsField);
-  }
-
   get #awaitedImage(): ImageFeature | null {
     for (const sequence of this.#running) {
-      const image = this.#imageAwaitedBy(sequence);
+      const image = this.#imageHolds.awaitedBy(sequence);
       if (image !== null) return image;
     }
     return null;
-  }
-
-  #releaseImages(sequence: Sequence, isDone: (image: ImageFeature) => boolean): void {
-    while (sequence.firstHeldImage < sequence.endHeldImage && isDone(sequence.images[sequence.firstHeldImage]!)) {
-      this.#encoderCache.release(sequence.images[sequence.firstHeldImage++]!.mmHash);
-    }
   }
 
   #fail(sequence: Sequence, { code, message }: EngineError): EngineCoreOutput {
@@ -395,7 +397,7 @@ export class Scheduler {
 
   #finish(sequence: Sequence, finishReason: FinishReason): void {
     sequence.finishReason = finishReason;
-    this.#releaseImages(sequence, () => true);
+    this.#imageHolds.release(sequence, () => true);
     // The KV of a failed run is not reused.
     this.#kvManager.release(sequence, finishReason !== "error");
   }
@@ -403,6 +405,17 @@ export class Scheduler {
   #dropFinished(): void {
     this.#running = this.#running.filter(({ finishReason }) => finishReason === null);
   }
+}
+
+/** The error of a sequence whose smallest run found no memory. ONNX Runtime's text names the host, so only the log has it. */
+function aloneError({ requestId, numTokens }: Sequence, { error }: { readonly error: EngineError }): EngineError {
+  process.emitWarning(`The device has too little memory for request ${requestId} alone. ${error.message}`);
+  return new EngineError(
+    error.code,
+    `The device has too little memory for this request, which has ${numTokens} tokens, even if it is computed alone. ` +
+      "Send a shorter prompt or smaller images.",
+    { cause: error },
+  );
 }
 
 function createOutput(sequence: Sequence): EngineCoreOutput {

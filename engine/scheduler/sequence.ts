@@ -58,6 +58,8 @@ export class Sequence {
   readonly blockTable: number[] = [];
   /** In the paged layout: its pair of rows of recurrent states; null while waiting and after the end. */
   statePair: number | null = null;
+  /** In the paged layout: rows that receive its recurrent states, by the `chunkEnds` after which they are copied. */
+  snapshotRows: ReadonlyMap<number, number> = new Map();
   finishReason: FinishReason | null = null;
   /**
    * The encoder cache holds references for `images[firstHeldImage]` up to, but not including, `images[endHeldImage]`.

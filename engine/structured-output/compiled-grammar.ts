@@ -5,7 +5,7 @@ import { readLanguage } from "./language.ts";
 import type { Program } from "./program.ts";
 import { Recognizer } from "./recognizer.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
-import { findEndlessRule } from "./rule-properties.ts";
+import { refuseEndlessRules } from "./rule-properties.ts";
 import { describeStructuredOutput } from "./structured-output.ts";
 import type { StructuredOutput } from "./structured-output.ts";
 import { MAX_STEP_UNITS } from "./work-limits.ts";
@@ -28,8 +28,7 @@ export interface CompiledGrammar {
 export function* compileInSlices(structuredOutput: StructuredOutput): Generator<void, Program> {
   const language = readLanguage(structuredOutput);
   yield;
-  const endless = findEndlessRule(language);
-  if (endless !== null) refuseStructuredOutput(`No text can have this form: its rule ${endless} never ends`);
+  refuseEndlessRules(language);
   const program = yield* toProgramInSlices(language);
   yield;
   const meter = new WorkMeter();

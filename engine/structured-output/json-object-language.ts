@@ -92,7 +92,7 @@ export class JsonObjectWriter {
     if (isObject(patternProperties)) {
       const pairs = Object.entries(patternProperties).map(([pattern, inner]) =>
         this.#pair(
-          quoted(escapeForString(readPattern(pattern))),
+          quoted(escapeForString(readPattern(pattern, `${path}.patternProperties.${pattern}`))),
           valueOf(inner, `${path}.patternProperties.${pattern}`),
         ),
       );

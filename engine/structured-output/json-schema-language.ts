@@ -149,13 +149,14 @@ class SchemaReader {
     const { pattern, format } = schema;
     if (format !== undefined) {
       const known = typeof format === "string" ? patternsByFormat.get(format) : undefined;
-      return known === undefined ? this.#stringOfLength(schema, path) : this.#stringOfPattern(known);
+      return known === undefined ? this.#stringOfLength(schema, path) : this.#stringOfPattern(known, `${path}.format`);
     }
-    return typeof pattern === "string" ? this.#stringOfPattern(pattern) : this.#stringOfLength(schema, path);
+    if (typeof pattern !== "string") return this.#stringOfLength(schema, path);
+    return this.#stringOfPattern(pattern, `${path}.pattern`);
   }
 
-  #stringOfPattern(pattern: string): Expression {
-    return this.#shared(`string ${pattern}`, () => quoted(escapeForString(readPattern(pattern))));
+  #stringOfPattern(pattern: string, place: string): Expression {
+    return this.#shared(`string ${pattern}`, () => quoted(escapeForString(readPattern(pattern, place))));
   }
 
   #stringOfLength(schema: JsonObject, path: string): Expression {

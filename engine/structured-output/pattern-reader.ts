@@ -4,9 +4,13 @@ import { alternativesOf, literalOf, MAX_GROUP_NESTING, readQuantifier, sequenceO
 import type { Expression } from "./expression.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
-/** Throws EngineError `invalid_argument` for unsupported syntax. */
-export function readPattern(pattern: string): Expression {
-  const reader = new PatternReader(pattern);
+/**
+ * Throws EngineError `invalid_argument` for unsupported syntax.
+ *
+ * @param place Where the pattern is, for errors.
+ */
+export function readPattern(pattern: string, place = "The pattern"): Expression {
+  const reader = new PatternReader(pattern, place);
   const { expression } = reader.readAlternatives();
   if (!reader.isAtEnd) reader.refuse(")");
   return expression;
@@ -25,11 +29,13 @@ const specialPattern = new Set("*+?{}()[]|\\^$");
 
 class PatternReader {
   readonly #pattern: string;
+  readonly #place: string;
   #index = 0;
   #depth = 0;
 
-  constructor(pattern: string) {
+  constructor(pattern: string, place: string) {
     this.#pattern = pattern;
+    this.#place = place;
   }
 
   get isAtEnd(): boolean {
@@ -37,7 +43,7 @@ class PatternReader {
   }
 
   refuse(what: string): never {
-    return refuseStructuredOutput(`The pattern has ${what} at position ${this.#index}, which is not supported`);
+    return refuseStructuredOutput(`${this.#place} has ${what} at position ${this.#index}, which is not supported`);
   }
 
   readAlternatives(): Read {
@@ -119,7 +125,7 @@ class PatternReader {
     }
     this.#index = groupStartPattern.lastIndex;
     if (++this.#depth > MAX_GROUP_NESTING) {
-      return refuseStructuredOutput(`The pattern may nest at most ${MAX_GROUP_NESTING} groups`);
+      return refuseStructuredOutput(`${this.#place} may nest at most ${MAX_GROUP_NESTING} groups`);
     }
     const read = this.readAlternatives();
     if (this.#pattern[this.#index] !== ")") this.refuse("a group that is not closed");

@@ -1,5 +1,12 @@
 /** Properties of rules that are known before generation. */
 import type { Expression, Language } from "./expression.ts";
+import { refuseStructuredOutput } from "./refusal.ts";
+
+/** Throws EngineError `invalid_argument` for a language with a rule that never ends. */
+export function refuseEndlessRules(language: Language): void {
+  const endless = findEndlessRule(language);
+  if (endless !== null) refuseStructuredOutput(`No text can have this form: its rule ${endless} never ends`);
+}
 
 /**
  * Returns the name of a rule that no complete text matches, because every way through it leads into such a rule again

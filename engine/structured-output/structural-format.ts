@@ -4,6 +4,7 @@ import { complement, unite } from "./code-point-set.ts";
 import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
 import type { Expression, Language } from "./expression.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
+import { refuseEndlessRules } from "./rule-properties.ts";
 import type { StructuredOutput } from "./structured-output.ts";
 
 export type StructuralFormat =
@@ -77,13 +78,19 @@ export function readStructuralFormat(
 ): Language {
   const rules = new Map<string, Expression>();
   let numForms = 0;
+  const readWholeForm = (form: StructuredOutput): Language => {
+    const language = readForm(form);
+    // Beside the check of the whole format, which does not know the field.
+    refuseEndlessRules(language);
+    return language;
+  };
   const read = (part: StructuralFormat): Expression => {
     switch (part.type) {
       case "text":
         return literalOf(part.text);
       case "form":
         return adoptLanguage(
-          namingField(part.field, () => readForm(part.form)),
+          namingField(part.field, () => readWholeForm(part.form)),
           `${numForms++}:`,
           rules,
         );

@@ -1,4 +1,5 @@
-/** Finds a tokenizer's added tokens (including special tokens) in text, before normalisation and BPE. */
+/** Finds a tokenizer's added tokens (including special tokens) in text, before normalisation and BPE; special tokens can be text for a request. */
+import type { Vocabulary } from "./tokenizer.ts";
 
 export interface AddedToken {
   readonly id: number;
@@ -120,4 +121,13 @@ function trimmedStart(text: string, from: number): number {
   let start = from;
   while (start < text.length && whiteSpacePattern.test(text[start]!)) start += 1;
   return start;
+}
+
+/** A vocabulary in which these tokens are not special. */
+export function withTextTokens(vocabulary: Vocabulary, textTokenIds: readonly number[]): Vocabulary {
+  if (textTokenIds.length === 0) return vocabulary;
+  return {
+    tokenBytes: (tokenId) => vocabulary.tokenBytes(tokenId),
+    isSpecial: (tokenId) => !textTokenIds.includes(tokenId) && vocabulary.isSpecial(tokenId),
+  };
 }

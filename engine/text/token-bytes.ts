@@ -1,6 +1,10 @@
-/** The UTF-8 bytes that a single token adds to the text: a tokenizer.json decoder applied to one token. */
+/**
+ * The UTF-8 bytes that a single token adds to the text (a tokenizer.json decoder applied to one token), and the text of
+ * an output from the bytes of its tokens as they arrive.
+ */
 import { EngineError } from "../contract/errors.ts";
 import type { TokenizerComponent } from "./tokenizer-json.ts";
+import type { Vocabulary } from "./tokenizer.ts";
 
 /** One rule of a decoder. Receives the token's text so far and returns text or bytes. */
 type Rule = (token: string) => string | Uint8Array;
@@ -87,3 +91,31 @@ const BYTE_OF_CHARACTER: ReadonlyMap<number, number> = (() => {
   }
   return byteOf;
 })();
+
+/**
+ * Decodes each token once. Tokens are a stream of UTF-8 bytes, of which only whole characters are emitted. The texts of
+ * all calls together equal the text of all tokens, however they are divided. Invalid UTF-8 becomes U+FFFD, and so does
+ * an incomplete character at the end.
+ */
+export class IncrementalDetokenizer {
+  readonly #vocabulary: Vocabulary;
+  readonly #skipsSpecialTokens: boolean;
+  // A byte order mark from the model is ordinary text.
+  readonly #decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+
+  constructor(vocabulary: Vocabulary, options: { readonly skipSpecialTokens: boolean }) {
+    this.#vocabulary = vocabulary;
+    this.#skipsSpecialTokens = options.skipSpecialTokens;
+  }
+
+  /** Returns the characters that `tokenId` completes; "" while a character is incomplete. */
+  append(tokenId: number): string {
+    if (this.#skipsSpecialTokens && this.#vocabulary.isSpecial(tokenId)) return "";
+    return this.#decoder.decode(this.#vocabulary.tokenBytes(tokenId), { stream: true });
+  }
+
+  /** Returns U+FFFD for an incomplete character, and resets the detokenizer. */
+  finish(): string {
+    return this.#decoder.decode();
+  }
+}

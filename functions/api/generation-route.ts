@@ -12,7 +12,6 @@ import { readJsonObject } from "../http/json-body.ts";
 import { adoptRequestId } from "../http/request-trace.ts";
 import type { AppEnvironment } from "../http/request-trace.ts";
 import { chunkFormat, createEventStream, eventStreamHeaders } from "../http/sse.ts";
-import { addWarnings } from "../http/warnings.ts";
 import type { Metrics } from "../metrics.ts";
 import { clientGone } from "../service.ts";
 import type { Admission } from "../service.ts";
@@ -129,4 +128,15 @@ function withLog(metrics: Metrics, logFields: Record<string, unknown>): Metrics 
       metrics.observeSequence(figures, seconds);
     },
   };
+}
+
+/** Proxies reject long headers. */
+const MAX_HEADER_LENGTH = 1024;
+
+/** One header for all warnings. */
+function addWarnings(c: Context<AppEnvironment>, warnings: readonly string[]): void {
+  if (warnings.length === 0) return;
+  const text = warnings.join(" ").replace(/[^\x20-\x7e]/g, "?");
+  c.header("X-Fovea-Warning", text.slice(0, MAX_HEADER_LENGTH));
+  Object.assign(c.get("logFields"), { warnings: text.slice(0, MAX_HEADER_LENGTH) });
 }

@@ -14,6 +14,8 @@ const adviceOf: Partial<Record<EngineErrorCode, string>> = {
   invalid_configuration: "Correct the setting that the reason names; fovea --help lists all settings.",
   runtime_failed:
     "ONNX Runtime rejected this. Download the checkpoint again if the reason is about a file or tensor, otherwise check DEVICE.",
+  out_of_memory:
+    "Choose a smaller model or DTYPE, or a lower MAX_MODEL_LEN, MAX_NUM_SEQS or MAX_NUM_BATCHED_TOKENS; end other programs that use the device.",
   device_lost: "Restart. If that does not help, check the GPU: nvidia-smi and the kernel's log name its faults.",
   runtime_missing: "docs/embedding.md says which variable to set for the installation.",
   invalid_logits_processor: "docs/logits-processors.md lists the fix for each reason.",

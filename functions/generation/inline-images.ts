@@ -67,7 +67,7 @@ function readTag(text: string, start: number, path: string): Tag {
   if (isAccepted && isClosed) {
     return { reference: text.slice(start + '<img src="'.length, dataEnd), end: dataEnd + closing.length };
   }
-  if (dataEnd - dataStart >= MIN_DATA_CHARACTERS) {
+  if (isPicture(text, dataStart)) {
     throw new HttpError(400, "invalid_image_reference", describeRefusal(isAccepted ? null : type, dataEnd), {
       parameter: path,
     });
@@ -79,6 +79,22 @@ function describeRefusal(type: string | null, end: number): string {
   const form = `<img src="data:image/jpeg;base64,…">, or png or webp instead of jpeg`;
   if (type !== null) return `A picture in the text has the type image/${type}; expected ${form}.`;
   return `The base64 data of a picture in the text ends at character ${end} without ${closing}; expected ${form}.`;
+}
+
+/** Base64 that is wrapped into lines, as `base64 FILE` and mail do it. */
+const lineEnd = /\s*/y;
+
+/** Whether so many characters of base64 start here, also with line ends between them, which are not accepted. */
+function isPicture(text: string, start: number): boolean {
+  let numCharacters = 0;
+  for (let at = start; numCharacters < MIN_DATA_CHARACTERS; at = lineEnd.lastIndex) {
+    const end = endOfBase64(text, at);
+    if (end === at) return false;
+    numCharacters += end - at;
+    lineEnd.lastIndex = end;
+    lineEnd.test(text);
+  }
+  return true;
 }
 
 /** Found by a search for the first other character, which reads a gigabyte in a second. */

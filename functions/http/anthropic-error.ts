@@ -25,6 +25,7 @@ const typesOfCodes: Readonly<Record<string, string>> = {
   shutting_down: "overloaded_error",
   engine_stalled: "overloaded_error",
   device_lost: "overloaded_error",
+  out_of_memory: "overloaded_error",
   too_many_bodies: "overloaded_error",
   request_timeout: "timeout_error",
 };

@@ -1,9 +1,8 @@
 /** Receives request bodies: bounds their number and their memory, and evicts the slowest when there is no room. */
 import type { ParsedJson } from "./bounded-json.ts";
-import { decodeContent } from "./content-encoding.ts";
 import { HttpError } from "./errors.ts";
 import { JsonParser } from "./json-parser.ts";
-import { receiveBody } from "./received-body.ts";
+import { decodeContent, receiveBody } from "./received-body.ts";
 
 /** An ordinary body arrives within milliseconds, so this many at once come from slow senders. */
 export const MAX_NUM_BODIES = 1024;

@@ -55,6 +55,7 @@ const statusOfCode = {
   invalid_logits_processor: 500,
   logits_processor_failed: 500,
   runtime_failed: 500,
+  out_of_memory: 503,
   device_lost: 503,
   runtime_missing: 500,
   internal: 500,

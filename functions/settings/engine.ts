@@ -98,8 +98,8 @@ export const engineSettings = {
   promptDtype: setting(
     "PROMPT_DTYPE",
     oneOf(promptDtypeNames),
-    "Weights with which prompts are computed: model (those of DTYPE), int8 (beside int4 on cpu: faster prompts, three " +
-      "times the memory of the weights), or auto, which is int8 if they take at most an eighth of the memory.",
+    "Weights of prompts and of batches of 12 and more sequences: model (those of DTYPE), int8 (beside int4 on cpu: " +
+      "faster, three times the memory of the weights), or auto, which is int8 if they take at most an eighth of it.",
     { default: "auto" },
   ),
   kvCacheDtype: setting(

@@ -3,7 +3,7 @@ import { get } from "node:http";
 import type { IncomingMessage } from "node:http";
 import { text } from "node:stream/consumers";
 
-import { startCli } from "../support/cli-process.ts";
+import { startCli } from "../support/service/cli-process.ts";
 import { Inspector } from "./inspector.ts";
 
 /** Longer than any machine needs for an answer. Only decides when to stop waiting. */

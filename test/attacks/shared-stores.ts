@@ -1,8 +1,8 @@
 /** A service with API keys, batches on S3, and queue and caches in Redis; both are real servers. */
 import { CreateBucketCommand } from "@aws-sdk/client-s3";
 
-import { startRedisServer } from "../support/redis-server.ts";
-import { startS3Server } from "../support/s3-server.ts";
+import { startRedisServer } from "../support/servers/redis-server.ts";
+import { startS3Server } from "../support/servers/s3-server.ts";
 import type { Surroundings } from "./attack.ts";
 import { sceneUrl } from "./generators/bodies.ts";
 import { createSecret, openSurroundings } from "./surroundings.ts";

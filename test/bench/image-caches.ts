@@ -15,7 +15,7 @@ import { createDataUrlImageSource, createEngine, createSamplingParams } from "..
 import type { CacheConfig, DtypeName, Engine, Prompt } from "../../engine/index.ts";
 import { createLogger } from "../../functions/logger.ts";
 import { createRedisStore } from "../../functions/redis-store.ts";
-import { startRedisServer } from "../support/redis-server.ts";
+import { startRedisServer } from "../support/servers/redis-server.ts";
 import { limitFigure, median, plainFigure, ratioFigure, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { benchFolder, numThreads } from "./settings.ts";

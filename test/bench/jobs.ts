@@ -14,23 +14,23 @@ import { createLogger } from "../../functions/logger.ts";
 import { createMetrics } from "../../functions/metrics.ts";
 import { loadConfig } from "../../functions/settings/config.ts";
 import type { Config } from "../../functions/settings/config.ts";
+import { hang } from "../support/engine/scripted-engine.ts";
+import type { Script } from "../support/engine/scripted-engine.ts";
 import {
   createBullQueue,
   createNatsQueue,
   createPubSubJobs,
   createRabbitQueue,
   createSqsJobs,
-} from "../support/job-queues.ts";
-import type { FilledQueue } from "../support/job-queues.ts";
-import { startNatsServer } from "../support/nats-server.ts";
-import { startPubSubServer } from "../support/pubsub-server.ts";
-import { startRabbitMqServer } from "../support/rabbitmq-server.ts";
-import { startRedisServer } from "../support/redis-server.ts";
-import { startRunpodServer } from "../support/runpod-server.ts";
-import { startS3Server } from "../support/s3-server.ts";
-import { hang } from "../support/scripted-engine.ts";
-import type { Script } from "../support/scripted-engine.ts";
-import { createTestApp, serveApp } from "../support/test-app.ts";
+} from "../support/queues/job-queues.ts";
+import type { FilledQueue } from "../support/queues/job-queues.ts";
+import { startNatsServer } from "../support/servers/nats-server.ts";
+import { startPubSubServer } from "../support/servers/pubsub-server.ts";
+import { startRabbitMqServer } from "../support/servers/rabbitmq-server.ts";
+import { startRedisServer } from "../support/servers/redis-server.ts";
+import { startRunpodServer } from "../support/servers/runpod-server.ts";
+import { startS3Server } from "../support/servers/s3-server.ts";
+import { createTestApp, serveApp } from "../support/service/test-app.ts";
 import { median, plainFigure, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 

@@ -17,7 +17,13 @@ import { benchImageCaches } from "./image-caches.ts";
 import { benchImageProcessor } from "./image-processor.ts";
 import { benchJobs } from "./jobs.ts";
 import { benchLarge } from "./large.ts";
-import { benchLoad, benchLoadOfPictures, benchLoadOverHttp } from "./load/load.ts";
+import {
+  benchLoad,
+  benchLoadAgainstLlamaCpp,
+  benchLoadAgainstVllm,
+  benchLoadOfPictures,
+  benchLoadOverHttp,
+} from "./load/load.ts";
 import { printTable, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { benchMemory } from "./memory.ts";
@@ -43,6 +49,8 @@ interface Bench {
 
 const benches: Readonly<Record<string, Bench>> = {
   load: { title: "Serving loads against OpenVINO GenAI", run: benchLoad },
+  "load-llama-cpp": { title: "A serving load against node-llama-cpp", run: benchLoadAgainstLlamaCpp },
+  "load-vllm": { title: "A serving load over HTTP against vLLM", run: benchLoadAgainstVllm },
   "load-http": { title: "A serving load over HTTP against in process", run: benchLoadOverHttp },
   "load-pictures": { title: "A serving load of questions about pictures", run: benchLoadOfPictures },
   large: {

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { fileURLToPath } from "node:url";
 
+import type { Load, LoadFigures } from "./load/run-load.ts";
 import type { TransformersJsDtype } from "./write-transformers-js-model.ts";
 
 const peersFolder = fileURLToPath(new URL("./peers/", import.meta.url));
@@ -46,6 +47,13 @@ export function requirePeer(packageName: "node-llama-cpp" | "@huggingface/transf
 
 export async function measureLlamaCpp(gguf: string, options: LlamaCppOptions): Promise<SpeedFigures> {
   return (await runPeer("llama-cpp.ts", [gguf, JSON.stringify(options)])) as SpeedFigures;
+}
+
+export async function measureLlamaCppLoad(
+  gguf: string,
+  load: Load & { readonly threads: number; readonly vocabSize: number },
+): Promise<LoadFigures> {
+  return (await runPeer("llama-cpp-load.ts", [gguf, JSON.stringify(load)])) as LoadFigures;
 }
 
 /** @param folder Absolute path of a model in the hub's layout. */

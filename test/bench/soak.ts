@@ -8,7 +8,7 @@ import sharp from "sharp";
 
 import { collectGarbage } from "../../engine/runtime/collect-garbage.ts";
 import { serve } from "../../functions/serve.ts";
-import { startRedisServer } from "../support/redis-server.ts";
+import { startRedisServer } from "../support/servers/redis-server.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import { limitFigure, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";

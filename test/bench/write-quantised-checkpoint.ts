@@ -12,9 +12,12 @@ const w4 = { num_bits: 4, type: "int", symmetric: true, strategy: "group", group
 const w8 = { num_bits: 8, type: "int", symmetric: true, strategy: "channel" };
 const token = { num_bits: 8, type: "int", symmetric: true, strategy: "token", dynamic: true };
 
-const compressed = (group: object): object => ({
+const compressed = (format: string, group: object): object => ({
   quant_method: "compressed-tensors",
-  config_groups: { group_0: { targets: ["Linear"], ...group } },
+  quantization_status: "compressed",
+  format,
+  ignore: ["lm_head"],
+  config_groups: { group_0: { targets: ["Linear"], format, ...group } },
 });
 
 export const quantisedFormats = {
@@ -22,8 +25,8 @@ export const quantisedFormats = {
   gptq: { quant_method: "gptq", bits: 4, group_size: GROUP_SIZE },
   "gptq-act-order": { quant_method: "gptq", bits: 4, group_size: GROUP_SIZE, desc_act: true },
   "gptq-8bit": { quant_method: "gptq", bits: 8, group_size: GROUP_SIZE },
-  w4a16: compressed({ weights: w4 }),
-  w8a8: compressed({ weights: w8, input_activations: token }),
+  w4a16: compressed("pack-quantized", { weights: w4 }),
+  w8a8: compressed("int-quantized", { weights: w8, input_activations: token }),
 } as const;
 
 export type QuantisedFormat = keyof typeof quantisedFormats;

@@ -7,7 +7,7 @@ import { createInterface } from "node:readline";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { writePipelineExample } from "../support/pipeline-example.ts";
+import { writePipelineExample } from "../support/checkpoints/pipeline-example.ts";
 import { execFormOf, instructionsOf, readStages, repository } from "./container-file.ts";
 import { buildImageFiles, imageUser } from "./image-files.ts";
 import type { ImageFiles } from "./image-files.ts";

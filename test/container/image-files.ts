@@ -8,7 +8,7 @@ import { basename, dirname, join } from "node:path";
 import { promisify } from "node:util";
 import type { Instruction } from "dockerfile-ast";
 
-import { npmEnvironment } from "../support/npm-environment.ts";
+import { npmEnvironment } from "../support/programs/npm-environment.ts";
 import {
   copyOf,
   environmentOf,

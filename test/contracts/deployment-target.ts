@@ -10,7 +10,7 @@ import { healthPaths } from "../../infra/deployment-target.ts";
 import type { DeploymentTarget, RenderedFile } from "../../infra/deployment-target.ts";
 import { parseDeployment } from "../../infra/deployment.ts";
 import { deploymentTargets } from "../../infra/targets.ts";
-import { createTestApp } from "../support/test-app.ts";
+import { createTestApp } from "../support/service/test-app.ts";
 
 /** The platform's behaviour according to its files. */
 export interface RenderedDeployment {

@@ -5,8 +5,8 @@ import { readFile, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { startService } from "../support/running-service.ts";
-import type { RunningService } from "../support/running-service.ts";
+import { startService } from "../support/service/running-service.ts";
+import type { RunningService } from "../support/service/running-service.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 

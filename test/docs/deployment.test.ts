@@ -36,11 +36,8 @@ test("the page's deployment is valid, and its table lists every field", () => {
   for (const field of deploymentFields) expect(told).toContain(field);
 });
 
-test("every file that the pages link exists", async () => {
-  const linksOf = (text: string, folder: string) =>
-    [...text.matchAll(/\]\((?!http|#)([^)#]+)(?:#[^)]*)?\)/g)].map(([, path]) => join(repository, folder, path!));
-  const links = [...linksOf(page, "docs"), ...linksOf(platforms, "infra")];
-  expect(links.length).toBeGreaterThan(3);
-  for (const path of links) await access(path);
-  for (const [, path] of page.matchAll(/-f (container\/\S+)/g)) await access(join(repository, path!));
+test("the page's builds name files that exist", async () => {
+  const files = [...page.matchAll(/-f (container\/\S+)/g)];
+  expect(files).not.toHaveLength(0);
+  for (const [, path] of files) await access(join(repository, path!));
 });

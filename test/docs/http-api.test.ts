@@ -7,7 +7,7 @@ import { MAX_COUNTED_TOKENS } from "../../engine/contract/default-limits.ts";
 import { MAX_OVERTAKES } from "../../engine/scheduler/waiting-queue.ts";
 import { chatCompletionRequest } from "../../functions/generation/schemas/chat-completion-request.ts";
 import { completionRequest } from "../../functions/generation/schemas/completion-request.ts";
-import { createTestApp } from "../support/test-app.ts";
+import { createTestApp } from "../support/service/test-app.ts";
 
 const page = readFileSync(fileURLToPath(new URL("../../docs/http-api.md", import.meta.url)), "utf8");
 

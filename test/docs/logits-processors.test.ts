@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
 
-import { portOfReadyService } from "../support/ready-service.ts";
+import { portOfReadyService } from "../support/service/ready-service.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 
 const repository = fileURLToPath(new URL("../..", import.meta.url));

@@ -7,9 +7,9 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
 
-import { goldensFolder } from "../support/goldens.ts";
-import { writePipelineExample } from "../support/pipeline-example.ts";
-import { portOfReadyService } from "../support/ready-service.ts";
+import { goldensFolder } from "../support/checkpoints/goldens.ts";
+import { writePipelineExample } from "../support/checkpoints/pipeline-example.ts";
+import { portOfReadyService } from "../support/service/ready-service.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 
 const repository = fileURLToPath(new URL("../..", import.meta.url));

@@ -10,8 +10,8 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { beforeEach, afterEach, expect, test } from "vitest";
 
-import { startCli } from "../support/cli-process.ts";
-import { npmEnvironment } from "../support/npm-environment.ts";
+import { npmEnvironment } from "../support/programs/npm-environment.ts";
+import { startCli } from "../support/service/cli-process.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 

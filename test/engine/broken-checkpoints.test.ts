@@ -9,8 +9,8 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { EngineError } from "../../engine/contract/errors.ts";
 import { loadModel } from "../../engine/loading/load-model.ts";
-import { goldenEngineConfig } from "../support/engine-config.ts";
-import { goldensFolder } from "../support/goldens.ts";
+import { goldensFolder } from "../support/checkpoints/goldens.ts";
+import { goldenEngineConfig } from "../support/engine/engine-config.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createEngine, createSamplingParams } from "../../engine/index.ts";
 import type { Engine, EngineStall, GenerationRequest, SamplingParams } from "../../engine/index.ts";
-import { goldenEngineConfig } from "../support/engine-config.ts";
+import { goldenEngineConfig } from "../support/engine/engine-config.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 

@@ -7,7 +7,7 @@ import { createDataUrlImageSource } from "../../engine/images/data-url-image-sou
 import type { ImageSource } from "../../engine/images/image-source.ts";
 import type { ProcessedPrompt } from "../../engine/input/input-processor.ts";
 import { MultiModalCaches } from "../../engine/multimodal/caches/multimodal-caches.ts";
-import { pictureReference } from "../support/goldens.ts";
+import { pictureReference } from "../support/checkpoints/goldens.ts";
 import { createGoldenInputs } from "./input/golden-inputs.ts";
 import type { GoldenInputs } from "./input/golden-inputs.ts";
 import { numpyFile, safetensorsFile } from "./multimodal/embedding-files.ts";

@@ -2,8 +2,8 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
 import type { ChatMessage, Engine, GenerationRequest, ImagePart, RequestOutput } from "../../engine/index.ts";
-import { goldenEngineConfig } from "../support/engine-config.ts";
-import { pictureReference } from "../support/goldens.ts";
+import { pictureReference } from "../support/checkpoints/goldens.ts";
+import { goldenEngineConfig } from "../support/engine/engine-config.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 

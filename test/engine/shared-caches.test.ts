@@ -6,10 +6,10 @@ import { createDataUrlImageSource, createEngine, createSamplingParams } from "..
 import type { CacheReport, Engine, GenerationRequest, RequestOutput } from "../../engine/index.ts";
 import { createLogger } from "../../functions/logger.ts";
 import { createRedisStore } from "../../functions/redis-store.ts";
-import { loadGoldens, pictureReference } from "../support/goldens.ts";
-import type { GoldenCase, Goldens } from "../support/goldens.ts";
-import { startRedisServer } from "../support/redis-server.ts";
-import type { RedisServer } from "../support/redis-server.ts";
+import { loadGoldens, pictureReference } from "../support/checkpoints/goldens.ts";
+import type { GoldenCase, Goldens } from "../support/checkpoints/goldens.ts";
+import { startRedisServer } from "../support/servers/redis-server.ts";
+import type { RedisServer } from "../support/servers/redis-server.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 import { connected } from "./multimodal/caches/redis-caches.ts";

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createEngine, createSamplingParams } from "../../engine/index.ts";
 import type { Engine, SamplingParams, StructuredOutput } from "../../engine/index.ts";
-import { loadGoldens } from "../support/goldens.ts";
+import { loadGoldens } from "../support/checkpoints/goldens.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 import { engineConfig } from "./sampling/create-sampler.ts";

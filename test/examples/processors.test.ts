@@ -10,8 +10,8 @@ import { LanguageAllowList } from "../../examples/processors/language-allow-list
 import { SteerLength } from "../../examples/processors/steer-length.ts";
 import { testLogitsProcessor } from "../contracts/logits-processor.ts";
 import { engineConfig } from "../engine/sampling/create-sampler.ts";
-import { startCli } from "../support/cli-process.ts";
-import type { CliProcess } from "../support/cli-process.ts";
+import { startCli } from "../support/service/cli-process.ts";
+import type { CliProcess } from "../support/service/cli-process.ts";
 
 const examples = fileURLToPath(new URL("../../examples", import.meta.url));
 const shapes = fileURLToPath(new URL("../../models/fovea-shapes", import.meta.url));

@@ -6,8 +6,8 @@ import { TargetToken } from "../../examples/steering/target-token.ts";
 import { WrappedTargetToken } from "../../examples/steering/wrapped-target-token.ts";
 import { testLogitsProcessor } from "../contracts/logits-processor.ts";
 import { engineConfig } from "../engine/sampling/create-sampler.ts";
-import { startCli } from "../support/cli-process.ts";
-import type { CliProcess } from "../support/cli-process.ts";
+import { startCli } from "../support/service/cli-process.ts";
+import type { CliProcess } from "../support/service/cli-process.ts";
 
 const examples = fileURLToPath(new URL("../../examples", import.meta.url));
 

@@ -5,8 +5,8 @@ import sharp from "sharp";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { writePng } from "../engine/images/computed-picture.ts";
-import { startService } from "../support/running-service.ts";
-import type { RunningService } from "../support/running-service.ts";
+import { startService } from "../support/service/running-service.ts";
+import type { RunningService } from "../support/service/running-service.ts";
 
 let service: RunningService;
 let images: Server;

@@ -2,10 +2,10 @@
 import { readFile } from "node:fs/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { startRedisServer } from "../support/redis-server.ts";
-import type { RedisServer } from "../support/redis-server.ts";
-import { startService } from "../support/running-service.ts";
-import type { RunningService } from "../support/running-service.ts";
+import { startRedisServer } from "../support/servers/redis-server.ts";
+import type { RedisServer } from "../support/servers/redis-server.ts";
+import { startService } from "../support/service/running-service.ts";
+import type { RunningService } from "../support/service/running-service.ts";
 
 let redis: RedisServer;
 let picture: string;

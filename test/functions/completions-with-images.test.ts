@@ -3,8 +3,8 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 
-import { goldensFolder, loadGoldens, pictureReference } from "../support/goldens.ts";
-import { startService } from "../support/running-service.ts";
+import { goldensFolder, loadGoldens, pictureReference } from "../support/checkpoints/goldens.ts";
+import { startService } from "../support/service/running-service.ts";
 
 interface Choice {
   readonly token_ids: readonly number[];

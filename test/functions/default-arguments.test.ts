@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { ExtraArguments } from "../../engine/index.ts";
 import { warnOfRefusedDefaults } from "../../functions/default-arguments.ts";
 import { createLogger } from "../../functions/logger.ts";
-import { createScriptedEngine } from "../support/scripted-engine.ts";
+import { createScriptedEngine } from "../support/engine/scripted-engine.ts";
 
 type Arguments = ExtraArguments;
 

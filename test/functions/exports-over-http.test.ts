@@ -3,9 +3,9 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import { loadTokenizer } from "../../engine/text/tokenizer.ts";
-import { startCli } from "../support/cli-process.ts";
-import { goldensFolder, loadGoldens, pictureReference } from "../support/goldens.ts";
-import { startService } from "../support/running-service.ts";
+import { goldensFolder, loadGoldens, pictureReference } from "../support/checkpoints/goldens.ts";
+import { startCli } from "../support/service/cli-process.ts";
+import { startService } from "../support/service/running-service.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 
 const folderOf = (name: "llava" | "smolvlm"): string => join(goldensFolder, "onnx-exports", name);

@@ -6,10 +6,10 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { writePng } from "../engine/images/computed-picture.ts";
 import { numpyFile } from "../engine/multimodal/embedding-files.ts";
-import { goldensFolder, loadGoldens, pictureReference } from "../support/goldens.ts";
-import type { GoldenCase } from "../support/goldens.ts";
-import { startService } from "../support/running-service.ts";
-import type { RunningService } from "../support/running-service.ts";
+import { goldensFolder, loadGoldens, pictureReference } from "../support/checkpoints/goldens.ts";
+import type { GoldenCase } from "../support/checkpoints/goldens.ts";
+import { startService } from "../support/service/running-service.ts";
+import type { RunningService } from "../support/service/running-service.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 

@@ -2,8 +2,8 @@ import { readFile } from "node:fs/promises";
 import OpenAI from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { startService } from "../support/running-service.ts";
-import type { RunningService } from "../support/running-service.ts";
+import { startService } from "../support/service/running-service.ts";
+import type { RunningService } from "../support/service/running-service.ts";
 
 const model = "fovea-shapes";
 const numImageTokens = 64;

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createSamplingParams } from "../../engine/index.ts";
 import { ConfigError, serve } from "../../functions/serve.ts";
 import type { RunningService } from "../../functions/serve.ts";
-import { testDataHome } from "../support/test-data-home.ts";
+import { testDataHome } from "../support/service/test-data-home.ts";
 
 const picture = await readFile(new URL("../../models/fovea-shapes/examples/scene.png", import.meta.url), "base64");
 const settings = { HOST: "127.0.0.1", PORT: 0, BATCH_STORE: testDataHome } as const;

@@ -7,10 +7,10 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { serve } from "../../functions/serve.ts";
 import type { ServeSettings } from "../../functions/serve.ts";
-import { startOtlpReceiver } from "../support/otlp-receiver.ts";
-import { startRedisServer } from "../support/redis-server.ts";
-import type { RedisServer } from "../support/redis-server.ts";
-import { testDataHome } from "../support/test-data-home.ts";
+import { startOtlpReceiver } from "../support/servers/otlp-receiver.ts";
+import { startRedisServer } from "../support/servers/redis-server.ts";
+import type { RedisServer } from "../support/servers/redis-server.ts";
+import { testDataHome } from "../support/service/test-data-home.ts";
 
 let redis: RedisServer;
 let admin: Redis;

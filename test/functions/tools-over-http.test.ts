@@ -4,9 +4,9 @@ import { Ajv2020 } from "ajv/dist/2020.js";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { startService } from "../support/running-service.ts";
-import type { RunningService } from "../support/running-service.ts";
-import { biasAgainstWhiteSpace } from "../support/whitespace-bias.ts";
+import { biasAgainstWhiteSpace } from "../support/engine/whitespace-bias.ts";
+import { startService } from "../support/service/running-service.ts";
+import type { RunningService } from "../support/service/running-service.ts";
 
 const model = "fovea-shapes";
 let service: RunningService;

@@ -2,9 +2,9 @@
 import { readFile } from "node:fs/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { pictureReference } from "../support/goldens.ts";
-import { startService } from "../support/running-service.ts";
-import type { RunningService } from "../support/running-service.ts";
+import { pictureReference } from "../support/checkpoints/goldens.ts";
+import { startService } from "../support/service/running-service.ts";
+import type { RunningService } from "../support/service/running-service.ts";
 
 interface Answer {
   readonly error?: { readonly code: string; readonly message: string; readonly param: string | null };

@@ -3,8 +3,8 @@ import { readFile } from "node:fs/promises";
 import OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { startService } from "../support/running-service.ts";
-import type { RunningService } from "../support/running-service.ts";
+import { startService } from "../support/service/running-service.ts";
+import type { RunningService } from "../support/service/running-service.ts";
 
 const schema = {
   type: "object",

@@ -3,7 +3,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 
 import type { KvLayout } from "../../engine/models/built-model.ts";
-import { goldensFolder } from "../support/goldens.ts";
+import { goldensFolder } from "../support/checkpoints/goldens.ts";
 
 const wide = { hidden_size: 256, intermediate_size: 512, num_attention_heads: 4, vocab_size: 512 } as const;
 const grouped = { ...wide, head_dim: 64, num_key_value_heads: 2 } as const;

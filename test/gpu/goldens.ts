@@ -6,8 +6,8 @@ import { buildModel } from "../../engine/models/build-model.ts";
 import type { KvLayout } from "../../engine/models/built-model.ts";
 import { openCheckpoint } from "../../engine/weights/checkpoint.ts";
 import { createWorkerOptions, goldenRequest, SteppedEngine } from "../engine/core/golden-engine.ts";
-import { loadGoldens } from "../support/goldens.ts";
-import type { goldenCheckpoints } from "../support/goldens.ts";
+import { loadGoldens } from "../support/checkpoints/goldens.ts";
+import type { goldenCheckpoints } from "../support/checkpoints/goldens.ts";
 import type { ExperimentContext } from "./experiment.ts";
 import { compareTokens } from "./near-ties.ts";
 

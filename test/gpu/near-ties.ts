@@ -1,5 +1,5 @@
 /** Whether greedy tokens are those of a recording, up to choices between tokens that are about as likely. */
-import type { GoldenCase } from "../support/goldens.ts";
+import type { GoldenCase } from "../support/checkpoints/goldens.ts";
 
 export interface Comparison {
   readonly isEqual: boolean;

@@ -10,7 +10,7 @@ import { parseDeployment } from "../../infra/deployment.ts";
 import { ecs } from "../../infra/ecs.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
-import { danglingReferences, policyDocument, terraformModule } from "../support/terraform-schema.ts";
+import { danglingReferences, policyDocument, terraformModule } from "../support/deployments/terraform-schema.ts";
 
 const text = z.string();
 const containerDefinition = z.strictObject({

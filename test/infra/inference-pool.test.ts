@@ -17,8 +17,8 @@ import { parseDeployment } from "../../infra/deployment.ts";
 import { inferencePool } from "../../infra/inference-pool.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
-import { objectsOf, variablesOf } from "../support/rendered-pods.ts";
-import { createTestApp } from "../support/test-app.ts";
+import { objectsOf, variablesOf } from "../support/deployments/rendered-pods.ts";
+import { createTestApp } from "../support/service/test-app.ts";
 
 const labels = z.record(z.string(), z.string().max(63));
 const metadata = z.strictObject({ name: z.string().max(63), labels });

@@ -7,7 +7,7 @@ import { parseDeployment } from "../../infra/deployment.ts";
 import { knative } from "../../infra/knative.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
-import { objectsOf, variablesOf } from "../support/rendered-pods.ts";
+import { objectsOf, variablesOf } from "../support/deployments/rendered-pods.ts";
 
 const description = {
   name: "pictures",

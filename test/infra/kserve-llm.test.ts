@@ -13,7 +13,7 @@ import { parseDeployment } from "../../infra/deployment.ts";
 import { kserveLlm } from "../../infra/kserve-llm.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
-import { objectsOf, variablesOf } from "../support/rendered-pods.ts";
+import { objectsOf, variablesOf } from "../support/deployments/rendered-pods.ts";
 
 const managed = z.strictObject({});
 const llmInferenceService = z.strictObject({

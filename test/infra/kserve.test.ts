@@ -12,7 +12,7 @@ import { parseDeployment } from "../../infra/deployment.ts";
 import { kserve } from "../../infra/kserve.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
-import { objectsOf, variablesOf } from "../support/rendered-pods.ts";
+import { objectsOf, variablesOf } from "../support/deployments/rendered-pods.ts";
 
 const scaling = z.object({
   minReplicas: z.int().min(0),

@@ -7,7 +7,7 @@ import { parseDeployment } from "../../infra/deployment.ts";
 import { runPod } from "../../infra/runpod.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
-import { createTestApp } from "../support/test-app.ts";
+import { createTestApp } from "../support/service/test-app.ts";
 
 /** CreateEndpointRequest of api-reference-v2/openapi.json in runpod/docs at a900806, 2026-08-20; others are refused. */
 const createEndpointRequest = z.strictObject({

@@ -5,7 +5,7 @@ import { parseDeployment } from "../../infra/deployment.ts";
 import { sageMaker } from "../../infra/sagemaker.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
-import { danglingReferences, policyDocument, terraformModule } from "../support/terraform-schema.ts";
+import { danglingReferences, policyDocument, terraformModule } from "../support/deployments/terraform-schema.ts";
 
 const description = {
   name: "pictures",

@@ -11,8 +11,8 @@ import { parseDeployment } from "../../infra/deployment.ts";
 import { vertexAi } from "../../infra/vertex-ai.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
-import { variablesOf } from "../support/rendered-pods.ts";
-import { chatBody, createTestApp } from "../support/test-app.ts";
+import { variablesOf } from "../support/deployments/rendered-pods.ts";
+import { chatBody, createTestApp } from "../support/service/test-app.ts";
 
 const probe = z.strictObject({
   httpGet: z.strictObject({ path: z.string(), port: z.int() }),

@@ -4,10 +4,10 @@ import { fileURLToPath } from "node:url";
 import OpenAI from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { loadGoldens, pictureReference } from "../support/goldens.ts";
-import type { GoldenCase, GoldenMessage } from "../support/goldens.ts";
-import { startService } from "../support/running-service.ts";
-import type { RunningService } from "../support/running-service.ts";
+import { loadGoldens, pictureReference } from "../support/checkpoints/goldens.ts";
+import type { GoldenCase, GoldenMessage } from "../support/checkpoints/goldens.ts";
+import { startService } from "../support/service/running-service.ts";
+import type { RunningService } from "../support/service/running-service.ts";
 
 const examplesFolder = fileURLToPath(new URL("../../models/fovea-shapes/examples/", import.meta.url));
 

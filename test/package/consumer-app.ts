@@ -5,7 +5,7 @@ import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
-import { npmEnvironment } from "../support/npm-environment.ts";
+import { npmEnvironment } from "../support/programs/npm-environment.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 
 export const repository = fileURLToPath(new URL("../../", import.meta.url));

@@ -7,8 +7,8 @@ import { createEngine, createSamplingParams } from "../../engine/index.ts";
 import { toFloat32 } from "../../engine/weights/float-conversion.ts";
 import { readSafetensorsHeader } from "../../engine/weights/safetensors.ts";
 import { halveCheckpoint } from "../../package/half-checkpoint.ts";
-import { floatTensor, writeCheckpoint } from "../support/safetensors-writer.ts";
-import type { SafetensorsTensor } from "../support/safetensors-writer.ts";
+import { floatTensor, writeCheckpoint } from "../support/checkpoints/safetensors-writer.ts";
+import type { SafetensorsTensor } from "../support/checkpoints/safetensors-writer.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 
 const shipped = fileURLToPath(new URL("../../models/fovea-shapes/", import.meta.url));

@@ -20,7 +20,7 @@ import { attentionRotates, queryKeyValue, rotaryRows, type SlotValues } from "./
 
 /** What attention takes that is the same in all layers. */
 export interface RunShape {
-  /** bool []: whether the run computes a chunk of a prompt; null if the graph computes one kind of runs. */
+  /** bool []: whether the run computes a chunk of a prompt; null in a graph for newest tokens only. */
   readonly isChunk: Value | null;
   /** int64 [B]: tokens of each sequence before the run. */
   readonly numPastTokens: Value;
@@ -91,9 +91,7 @@ export function attendToInt8Cache(
   ] as const;
   const [output, presentKey, presentValue] =
     condition === null
-      ? context.runKind === "chunk"
-        ? ofChunk()
-        : ofNewest()
+      ? ofNewest()
       : choose(context.graph, `${name}.run`, { names, condition, chosen: ofChunk, other: ofNewest });
   return { output: output!, presentKey: presentKey!, presentValue: presentValue! };
 }

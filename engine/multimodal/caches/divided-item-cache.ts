@@ -2,9 +2,8 @@
 import { embeddingsField } from "../processed-item.ts";
 import type { ProcessedItem } from "../processed-item.ts";
 import type { CacheEntry } from "./cache-tier.ts";
-import type { Embeddings } from "./embeddings-codec.ts";
-import { divideItem, numEmbeddingsOfItem } from "./processed-item-codec.ts";
-import type { ItemPlacement, ItemTensors } from "./processed-item-codec.ts";
+import { divideItem, numEmbeddingsOfItem } from "./item-codecs.ts";
+import type { Embeddings, ItemPlacement, ItemTensors } from "./item-codecs.ts";
 import type { TieredCache, ValueCache } from "./tiered-cache.ts";
 
 export interface DividedItemCacheParts {

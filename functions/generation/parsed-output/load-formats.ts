@@ -4,10 +4,8 @@ import { z } from "zod";
 import { EngineError, importExport } from "../../../engine/index.ts";
 import type { Config } from "../../settings/config.ts";
 import { guardFormat } from "./guarded-format.ts";
-import { otherFormatNames, toolCallFormats } from "./model-formats.ts";
-import type { ConfiguredFormats } from "./model-formats.ts";
-import { reasoningFormats } from "./reasoning-format.ts";
-import type { ReasoningFormat } from "./reasoning-format.ts";
+import { otherFormatNames, reasoningFormats, toolCallFormats } from "./model-formats.ts";
+import type { ConfiguredFormats, ReasoningFormat } from "./model-formats.ts";
 import type { ToolCallFormat } from "./tool-call-format.ts";
 
 export type ParserConfig = Pick<Config, "toolCallParser" | "reasoningParser" | "parserPath">;

@@ -1,12 +1,10 @@
 /** The formats of a model's output: those of the settings, or those that its chat template shows. */
-import type { Engine } from "../../../engine/index.ts";
+import type { Engine, ReasoningMarkers } from "../../../engine/index.ts";
 import { hermesFormat } from "./formats/hermes.ts";
 import { llama3JsonFormat } from "./formats/llama3-json.ts";
 import { mistralFormat, mistralV11Format } from "./formats/mistral.ts";
 import { pythonicFormat } from "./formats/pythonic.ts";
 import { qwen3XmlFormat } from "./formats/qwen3-xml.ts";
-import { chooseReasoningFormat } from "./reasoning-format.ts";
-import type { ReasoningFormat } from "./reasoning-format.ts";
 import type { ToolCallFormat } from "./tool-call-format.ts";
 
 export interface ModelFormats {
@@ -72,4 +70,35 @@ function shownFormats({ modelInfo }: Engine): ModelFormats {
   const formats = { toolCalls: chooseToolCallFormat(template), reasoning: chooseReasoningFormat(template) };
   if (modelInfo !== null) formatsOfTemplates.set(modelInfo, formats);
   return formats;
+}
+
+export interface ReasoningFormat extends ReasoningMarkers {
+  readonly name: string;
+}
+
+/** Thinks if the output, or the end of the prompt, has `<think>`. */
+const qwen3: ReasoningFormat = { name: "qwen3", start: "<think>", end: "</think>", startsInside: false };
+
+/** Thinks from the first token on, also with templates that do not write `<think>`. */
+const deepseekR1: ReasoningFormat = { ...qwen3, name: "deepseek_r1", startsInside: true };
+
+const mistral: ReasoningFormat = { name: "mistral", start: "[THINK]", end: "[/THINK]", startsInside: false };
+
+const seedOss: ReasoningFormat = {
+  name: "seed_oss",
+  start: "<seed:think>",
+  end: "</seed:think>",
+  startsInside: false,
+};
+
+const kimi: ReasoningFormat = { name: "kimi", start: "◁think▷", end: "◁/think▷", startsInside: false };
+
+export const reasoningFormats: readonly ReasoningFormat[] = [qwen3, deepseekR1, mistral, seedOss, kimi];
+
+/** Null for a template that knows no thinking. */
+export function chooseReasoningFormat(template: string): ReasoningFormat | null {
+  const marked = [mistral, seedOss, kimi, qwen3].find(({ start }) => template.includes(start));
+  if (marked !== undefined) return marked;
+  // Templates that only remove the thinking of earlier turns belong to models that always think.
+  return template.includes(deepseekR1.end) ? deepseekR1 : null;
 }

@@ -137,8 +137,8 @@ const callArguments = givenArguments.transform((given, context): JsonObject => {
   const parsed = parseBoundedJson(given);
   if (parsed.kind === "parsed" && isJsonObject(parsed.value)) return parsed.value;
   if (parsed.kind === "refused" && parsed.code === "invalid_json") return {};
-  const problem = parsed.kind === "refused" ? `which ${parsed.problem}` : "which is not an object";
-  context.addIssue({ code: "custom", message: `must be a string with a JSON object, ${problem}` });
+  const message = parsed.kind === "refused" ? parsed.problem : `${argumentsRule}, which this JSON is not`;
+  context.addIssue({ code: "custom", message });
   return z.NEVER;
 });
 

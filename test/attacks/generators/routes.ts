@@ -1,5 +1,5 @@
 /** All routes of the application: a new one is attacked without a change here. */
-import { createTestApp } from "../../support/test-app.ts";
+import { createTestApp } from "../../support/service/test-app.ts";
 
 export interface Route {
   readonly method: string;

@@ -5,10 +5,11 @@ import { startServerProcess, untilReady } from "../server-process.ts";
 import { engineOptions } from "../settings.ts";
 import type { BenchDtype } from "../settings.ts";
 import { shape } from "../shape.ts";
+import { sendOverHttp } from "./http-load.ts";
 import { createPrompts, runLoad, type Load, type LoadFigures } from "./run-load.ts";
 
 /** As many sequences run together as clients send requests, up to this many. */
-const MAX_SEQUENCES = 64;
+export const MAX_SEQUENCES = 64;
 
 export function measureInProcess(dtype: BenchDtype, load: Load): Promise<LoadFigures> {
   const limits = { maxModelLen: load.promptTokens + load.outputTokens + 1, maxNumSequences: MAX_SEQUENCES };
@@ -25,10 +26,11 @@ export function measureInProcess(dtype: BenchDtype, load: Load): Promise<LoadFig
   });
 }
 
-export async function measureOverHttp(dtype: BenchDtype, load: Load): Promise<LoadFigures> {
+/** @param checkpoint The bench's, where not given. */
+export async function measureOverHttp(dtype: BenchDtype, load: Load, checkpoint?: string): Promise<LoadFigures> {
   const { model, numThreads, cacheFolder } = engineOptions(dtype);
   await using server = await startServerProcess({
-    MODEL: model,
+    MODEL: checkpoint ?? model,
     DTYPE: dtype,
     NUM_THREADS: String(numThreads),
     CACHE_FOLDER: cacheFolder,
@@ -36,18 +38,5 @@ export async function measureOverHttp(dtype: BenchDtype, load: Load): Promise<Lo
     MAX_NUM_SEQS: String(MAX_SEQUENCES),
   });
   await untilReady(server);
-  const nextPrompt = createPrompts(load.promptTokens, shape.vocabSize);
-  return await runLoad(load, async (_, onTokens) => {
-    const prompt = nextPrompt();
-    const response = await fetch(`${server.url}/v1/completions`, {
-      method: "POST",
-      headers: { "content-type": "application/json" },
-      body: JSON.stringify({ prompt, max_tokens: load.outputTokens, temperature: 0, ignore_eos: true, stream: true }),
-    });
-    if (!response.ok || response.body === null) throw new Error(`/v1/completions answered ${response.status}.`);
-    // Each event has one token; the last two, without one, are the end of the choice and of the stream.
-    for await (const text of response.body.pipeThrough(new TextDecoderStream())) {
-      onTokens(text.split('"text":').length - 1);
-    }
-  });
+  return await runLoad(load, sendOverHttp(server.url, undefined, load));
 }

@@ -1,12 +1,16 @@
-/** Serving loads: requests that arrive while others decode, against OpenVINO GenAI, and over HTTP against in process. */
+/** Serving loads: requests that arrive while others decode, against other engines, and over HTTP against in process. */
 import { comparedFigure, median, plainFigure, ratioFigure, reportProgress } from "../measure.ts";
 import type { Figure } from "../measure.ts";
+import { requirePeer } from "../peers.ts";
 import { benchDtypes } from "../settings.ts";
 import type { BenchDtype } from "../settings.ts";
+import { writeQuantisedCheckpoint } from "../write-quantised-checkpoint.ts";
 import { measureInProcess, measureOverHttp } from "./engine-side.ts";
+import { measureLlamaCpp } from "./llama-cpp-side.ts";
 import { installOpenVino, measureOpenVino } from "./openvino-side.ts";
 import { measurePictures, measureStreams } from "./pictures.ts";
 import type { Load, LoadFigures, LoadShape, Percentiles } from "./run-load.ts";
+import { installVllm, measureVllm, type VllmForm } from "./vllm-side.ts";
 
 const mainLoad: LoadShape = { name: "256 in, 128 out", promptTokens: 256, outputTokens: 128 };
 const loads: readonly LoadShape[] = [
@@ -57,11 +61,11 @@ function summary({ outputTokensPerSecond, firstTokenMs, betweenTokensMs }: LoadF
 
 /** @param rounds How often each side is measured. A round takes about an hour. */
 export async function benchLoad(rounds: number): Promise<Figure[]> {
-  await installOpenVino();
+  const programs = await installOpenVino();
   const figures: Figure[] = [];
   for (const dtype of benchDtypes) {
     const sidesOf = (load: Load) => ({
-      theirs: () => measureOpenVino(dtype, load),
+      theirs: () => measureOpenVino(programs, dtype, load),
       ours: () => measureInProcess(dtype, load),
     });
     let capacity = Infinity;
@@ -103,6 +107,46 @@ function latencies(name: string, ours: readonly LoadFigures[], theirs: readonly 
       return comparedFigure(`${name}: ${label}, ${percentile}`, "ms", of(ours), of(theirs));
     }),
   );
+}
+
+/** llama.cpp runs in a process of its own, called from TypeScript as ours. */
+export async function benchLoadAgainstLlamaCpp(rounds: number): Promise<Figure[]> {
+  requirePeer("node-llama-cpp");
+  const figures: Figure[] = [];
+  for (const dtype of benchDtypes) {
+    for (const clients of clientCounts) {
+      const load = closedLoad(mainLoad, clients);
+      const name = `${dtype} against llama.cpp, ${load.name}, ${clients} clients`;
+      const sides = await inTurn(rounds, name, {
+        theirs: () => measureLlamaCpp(dtype, load),
+        ours: () => measureInProcess(dtype, load),
+      });
+      figures.push(...against(name, 1, sides));
+    }
+  }
+  return figures;
+}
+
+const vllmForms: readonly VllmForm[] = ["bfloat16", "w8a8"];
+const vllmTarget = 2;
+
+/** Both sides over HTTP. vLLM computes in bfloat16 or 8 bits, ours in 8 bits: of the same weights, or of the same file. */
+export async function benchLoadAgainstVllm(rounds: number): Promise<Figure[]> {
+  const programs = await installVllm();
+  const figures: Figure[] = [];
+  for (const form of vllmForms) {
+    const checkpoint = form === "bfloat16" ? undefined : writeQuantisedCheckpoint(form);
+    for (const clients of clientCounts) {
+      const load = closedLoad(mainLoad, clients);
+      const name = `int8 against vLLM in ${form}, ${load.name}, ${clients} clients`;
+      const sides = await inTurn(rounds, name, {
+        theirs: () => measureVllm(programs, form, load),
+        ours: () => measureOverHttp("int8", load, checkpoint),
+      });
+      figures.push(...against(name, vllmTarget, sides));
+    }
+  }
+  return figures;
 }
 
 /** Questions about pictures. No peer has the same checkpoint. */

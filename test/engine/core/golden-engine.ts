@@ -10,8 +10,8 @@ import type { BuiltModel, KvLayout } from "../../../engine/models/built-model.ts
 import type { ItemTensor } from "../../../engine/multimodal/processed-item.ts";
 import type { EngineCoreOutput, ToEngineThread, WorkerOptions } from "../../../engine/thread/messages.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
-import { loadGoldens } from "../../support/goldens.ts";
-import type { GoldenCase, goldenCheckpoints } from "../../support/goldens.ts";
+import { loadGoldens } from "../../support/checkpoints/goldens.ts";
+import type { GoldenCase, goldenCheckpoints } from "../../support/checkpoints/goldens.ts";
 
 const maxModelLen = 512;
 

@@ -90,6 +90,20 @@ describe("a batch update", () => {
     expect(batch.takeBatchUpdate()).toEqual({ batchSize: 0, removed: [2, 1, 0], added: [], moved: [] });
   });
 
+  test("announces a row again that was removed after a step, and plans with its hole", () => {
+    const batch = createBatch("abc");
+    batch.remove(sequence("b"));
+    const all = ["a", "b", "c"].map(sequence);
+    const order = (each: Sequence): number => (each.requestId === "c" ? 0 : 1);
+    const planned = batch.plan(all, order).map(({ requestId }) => requestId);
+    batch.replace(all);
+    batch.groupBy(order);
+    expect(batch.sequences.map(({ requestId }) => requestId)).toEqual(planned);
+    const update = batch.takeBatchUpdate();
+    expect(update!.added.map(({ index }) => index)).toEqual([1]);
+    expect(replay(["a", undefined, "c"], update)).toEqual(planned);
+  });
+
   test("is null when no row changed", () => {
     const batch = createBatch("ABC");
     batch.replace(["C", "A", "B"].map(sequence));

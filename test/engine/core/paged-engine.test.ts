@@ -25,8 +25,6 @@ const shapes: readonly Partial<SamplingParams>[] = [
 ];
 
 describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (name) => {
-  /** Blocks have no recurrent states. */
-  const reusesPrefixes = name !== "qwen3.5";
   let cache: TemporaryFolder;
   let golden: GoldenModel;
 
@@ -77,13 +75,15 @@ describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (n
   test("equal prompts that come together share the blocks of the first", async () => {
     using engine = await createEngine({ maxNumBatchedTokens: 24 });
     const prompt = goldenRequest("", golden.cases[0]!, golden.model, { maxTokens: 4 });
-    const promptTokenIds = [...prompt.promptTokenIds, ...Array.from({ length: 20 }, (_, index) => 5 + index)];
+    const promptTokenIds = [...prompt.promptTokenIds, ...Array.from({ length: 60 }, (_, index) => 5 + index)];
     for (let index = 0; index < 6; index++) engine.add({ ...prompt, requestId: `${index}`, promptTokenIds });
     await engine.runToEnd();
-    const numShared = Math.floor((promptTokenIds.length - 1) / blockSize) * blockSize;
+    const wholeBlocks = (numTokens: number): number => Math.floor(numTokens / blockSize) * blockSize;
+    // States are kept 16 tokens before the end.
+    const numShared = wholeBlocks(promptTokenIds.length - (name === "qwen3.5" ? 16 : 1));
     for (let index = 1; index < 6; index++) {
       expect(engine.tokensOf(`${index}`)).toEqual(engine.tokensOf("0"));
-      expect(engine.generations.get(`${index}`)!.outputs[0]!.numCachedTokens).toBe(reusesPrefixes ? numShared : 0);
+      expect(engine.generations.get(`${index}`)!.outputs[0]!.numCachedTokens).toBe(numShared);
     }
   });
 
@@ -141,7 +141,39 @@ describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (n
       { numRuns: 25, seed: 11 },
     );
     expect(numPreemptions).toBeGreaterThan(0);
-    expect(numHits > 0).toBe(reusesPrefixes);
+    expect(numHits).toBeGreaterThan(0);
+  });
+});
+
+describe("recurrent states in blocks", () => {
+  const filler = (seed: number, length: number): number[] =>
+    Array.from({ length }, (_, index) => 5 + ((seed * 31 + index * 7) % 40));
+
+  test("the third prompt of a shared start goes on from its snapshot, until the block is evicted", async () => {
+    await using cache = await createTemporaryFolder();
+    const { model, cases } = await buildGoldenModel("qwen3.5", cache.path, "float32", { kind: "paged", blockSize });
+    const createEngine = (overrides: Partial<EngineConfig>): Promise<SteppedEngine> =>
+      SteppedEngine.create({ ...createWorkerOptions(model, overrides), maxModelLen });
+    using reference = await createEngine({ enablePrefixCaching: false });
+    using engine = await createEngine({ maxNumSequences: 2, numBlocks: fewestBlocks });
+    const shared = filler(0, 48);
+    const generate = async (requestId: string, promptTokenIds: number[]): Promise<number> => {
+      const prompt = goldenRequest(requestId, cases[0]!, model, { maxTokens: 6, ignoreEos: true });
+      for (const each of [reference, engine]) {
+        each.add({ ...prompt, images: [], promptTokenIds });
+        await each.runToEnd();
+      }
+      expect(engine.tokensOf(requestId)).toEqual(reference.tokensOf(requestId));
+      return engine.generations.get(requestId)!.outputs[0]!.numCachedTokens;
+    };
+    // The first prompt has a snapshot after 72 tokens, near its end; the second one takes another where it branches off.
+    expect(await generate("first", [...shared, ...filler(1, 40)])).toBe(0);
+    expect(await generate("second", [...shared, ...filler(2, 40)])).toBe(0);
+    expect(await generate("third", [...shared, ...filler(3, 40)])).toBe(48);
+    // Takes all blocks.
+    expect(await generate("long", filler(4, 121))).toBe(0);
+    expect(await generate("evicted", [...shared, ...filler(3, 40)])).toBe(0);
+    expect(engine.stats.numPrefixCacheHits).toBe(48);
   });
 });
 

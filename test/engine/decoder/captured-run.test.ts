@@ -83,3 +83,23 @@ test("a replay that fails, and a lost device, are errors of the step", () => {
   expect(() => captured.run()).toThrow(failure);
   expect(kinds).toEqual(["eager", "graph"]);
 });
+
+test("a capture without memory for its graph is computed eagerly from then on", async () => {
+  const warnings: string[] = [];
+  const onWarning = ({ message }: Error): void => void warnings.push(message);
+  process.on("warning", onWarning);
+  try {
+    const captured = new CapturedRun(
+      (graph) => {
+        run(null);
+        if (graph !== null) throw new EngineError("out_of_memory", "CUDA failure 2: out of memory");
+      },
+      owned.use(new RunOptions({ gpu_graph_id: "1" })),
+    );
+    for (let index = 0; index < 3; index++) captured.run();
+    expect(kinds).toEqual(["eager", "eager", "eager", "eager"]);
+    await vi.waitFor(() => expect(warnings).toHaveLength(1));
+  } finally {
+    process.off("warning", onWarning);
+  }
+});

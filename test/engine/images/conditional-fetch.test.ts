@@ -6,7 +6,7 @@ import { conditionalHeaders, validatorOf } from "../../../engine/images/http-val
 import { createHttpsImageSource } from "../../../engine/images/https-image-source.ts";
 import type { ConnectedImageSource, FetchedImage } from "../../../engine/images/image-source.ts";
 import { createS3ImageSource } from "../../../engine/images/s3-image-source.ts";
-import { startS3Server } from "../../support/s3-server.ts";
+import { startS3Server } from "../../support/servers/s3-server.ts";
 import { makeCertificate } from "./certificate.ts";
 import { startWebServer } from "./web-server.ts";
 

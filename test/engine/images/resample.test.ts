@@ -4,7 +4,7 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 
 import type { DecodedImage } from "../../../engine/images/decode-image.ts";
-import { takeFilterKernel } from "../../../engine/images/filter-kernel.ts";
+import { takeFilterKernel } from "../../../engine/images/filter-picture.ts";
 import {
   computeCoefficients,
   type AxisWindow,

@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import type { ConnectedImageSource } from "../../../engine/images/image-source.ts";
 import { createS3ImageSource } from "../../../engine/images/s3-image-source.ts";
 import { testImageSource } from "../../contracts/image-source.ts";
-import { startS3Server, type S3Server } from "../../support/s3-server.ts";
+import { startS3Server, type S3Server } from "../../support/servers/s3-server.ts";
 
 const never = new AbortController().signal;
 

@@ -13,8 +13,8 @@ import type { LoadedImageInputs } from "../../../engine/input/multimodal-inputs.
 import { findModelDefinition } from "../../../engine/models/registry.ts";
 import { loadChatTemplate } from "../../../engine/text/chat-template.ts";
 import { loadTokenizer } from "../../../engine/text/tokenizer.ts";
-import { goldensFolder } from "../../support/goldens.ts";
-import { writeHubCheckpoint } from "../../support/hub-checkpoints.ts";
+import { goldensFolder } from "../../support/checkpoints/goldens.ts";
+import { writeHubCheckpoint } from "../../support/checkpoints/hub-checkpoints.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 export const imageLimits: ImageLimits = {

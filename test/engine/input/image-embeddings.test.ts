@@ -3,9 +3,9 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../../engine/index.ts";
 import type { ChatMessage, ContentPart, Engine, ImagePart, Prompt } from "../../../engine/index.ts";
-import { goldenEngineConfig } from "../../support/engine-config.ts";
-import { loadGoldens } from "../../support/goldens.ts";
-import type { GoldenCase } from "../../support/goldens.ts";
+import { loadGoldens } from "../../support/checkpoints/goldens.ts";
+import type { GoldenCase } from "../../support/checkpoints/goldens.ts";
+import { goldenEngineConfig } from "../../support/engine/engine-config.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 import { qwen2Vl, text } from "../models/golden-prompts.ts";

@@ -8,7 +8,7 @@ import { createSamplingParams } from "../../../engine/contract/sampling-params.t
 import { createDataUrlImageSource } from "../../../engine/images/data-url-image-source.ts";
 import type { ImageSource } from "../../../engine/images/image-source.ts";
 import type { ItemTensor } from "../../../engine/multimodal/processed-item.ts";
-import { loadGoldens, pictureReference } from "../../support/goldens.ts";
+import { loadGoldens, pictureReference } from "../../support/checkpoints/goldens.ts";
 import { createGoldenInputs, imageLimits } from "./golden-inputs.ts";
 
 const never = new AbortController().signal;

@@ -12,11 +12,11 @@ import { createS3ImageSource } from "../../../engine/images/s3-image-source.ts";
 import { MultiModalCaches } from "../../../engine/multimodal/caches/multimodal-caches.ts";
 import { createLogger } from "../../../functions/logger.ts";
 import { createRedisStore } from "../../../functions/redis-store.ts";
-import { pictureReference } from "../../support/goldens.ts";
-import { startRedisServer } from "../../support/redis-server.ts";
-import type { RedisServer } from "../../support/redis-server.ts";
-import { startS3Server } from "../../support/s3-server.ts";
-import type { S3Server } from "../../support/s3-server.ts";
+import { pictureReference } from "../../support/checkpoints/goldens.ts";
+import { startRedisServer } from "../../support/servers/redis-server.ts";
+import type { RedisServer } from "../../support/servers/redis-server.ts";
+import { startS3Server } from "../../support/servers/s3-server.ts";
+import type { S3Server } from "../../support/servers/s3-server.ts";
 import { connected } from "../multimodal/caches/redis-caches.ts";
 import { createGoldenInputs } from "./golden-inputs.ts";
 

@@ -9,7 +9,7 @@ import { fuyuInputs } from "../../../engine/models/fuyu/processor.ts";
 import { llavaInputs } from "../../../engine/models/llava/processor.ts";
 import { selectTokenIds } from "../../../engine/multimodal/prompt-update.ts";
 import { loadTokenizer } from "../../../engine/text/tokenizer.ts";
-import { goldensFolder, pictureReference } from "../../support/goldens.ts";
+import { goldensFolder, pictureReference } from "../../support/checkpoints/goldens.ts";
 import { createGoldenInputs, imageLimits } from "./golden-inputs.ts";
 
 const tokenizer = await loadTokenizer(`${goldensFolder}llava-default`);

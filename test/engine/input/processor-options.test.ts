@@ -6,7 +6,7 @@ import { EngineError } from "../../../engine/contract/errors.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { ProcessedPrompt } from "../../../engine/input/input-processor.ts";
 import { optionsWithoutEffect } from "../../../engine/multimodal/processor-options.ts";
-import { pictureReference } from "../../support/goldens.ts";
+import { pictureReference } from "../../support/checkpoints/goldens.ts";
 import { createGoldenInputs } from "./golden-inputs.ts";
 import type { GoldenInputs } from "./golden-inputs.ts";
 

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import type { ContentPart, Prompt } from "../../../engine/contract/generation-request.ts";
 import { renderParts, splitPrompt } from "../../../engine/input/prompt-parts.ts";
 import { noMarkers } from "../../../engine/multimodal/multimodal-processor.ts";
-import { pictureReference } from "../../support/goldens.ts";
+import { pictureReference } from "../../support/checkpoints/goldens.ts";
 import { createGoldenInputs } from "./golden-inputs.ts";
 
 const text = (content: string): ContentPart => ({ type: "text", text: content });

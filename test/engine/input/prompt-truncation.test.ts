@@ -6,7 +6,7 @@ import { createSamplingParams } from "../../../engine/contract/sampling-params.t
 import { createDataUrlImageSource } from "../../../engine/images/data-url-image-source.ts";
 import type { ProcessedPrompt } from "../../../engine/input/input-processor.ts";
 import { truncatedRange } from "../../../engine/input/truncate-prompt.ts";
-import { pictureReference } from "../../support/goldens.ts";
+import { pictureReference } from "../../support/checkpoints/goldens.ts";
 import { createGoldenInputs } from "./golden-inputs.ts";
 import type { GoldenInputs } from "./golden-inputs.ts";
 

@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import { OutputConstraints } from "../../../engine/input/output-constraints.ts";
 import { SequenceOutputs } from "../../../engine/output/output-processor.ts";
-import { withTextTokens } from "../../../engine/text/text-tokens.ts";
+import { withTextTokens } from "../../../engine/text/added-tokens.ts";
 import { parseTokenizer } from "../../../engine/text/tokenizer.ts";
 import { allowedTokens, load } from "../structured-output/grammars.ts";
 

@@ -4,7 +4,7 @@ import { inspectCheckpoint } from "../../../engine/inspection/inspect-checkpoint
 import type { ModelInspection } from "../../../engine/inspection/inspect-checkpoint.ts";
 import type { WorstImage } from "../../../engine/inspection/worst-image.ts";
 import type { ImageSize } from "../../../engine/multimodal/processing-info.ts";
-import { goldenEngineConfig } from "../../support/engine-config.ts";
+import { goldenEngineConfig } from "../../support/engine/engine-config.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 async function inspect(

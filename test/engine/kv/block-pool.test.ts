@@ -46,6 +46,23 @@ test("of two blocks with equal tokens the first goes on being found, and the sec
   expect(pool.allocate()).toBe(second);
 });
 
+test("a held block takes over the tokens that nobody else holds, so that they are evicted later", () => {
+  const evicted: string[] = [];
+  const pool = new BlockPool(4, (hash) => evicted.push(hash));
+  const first = pool.allocate();
+  pool.setHash(first, "same");
+  pool.release(first);
+  const second = pool.allocate();
+  pool.setHash(second, "same");
+  expect(pool.find("same")).toBe(second);
+  expect(pool.numFree).toBe(2);
+  for (let index = 0; index < 2; index++) pool.allocate();
+  expect(evicted).toEqual([]);
+  pool.release(second);
+  pool.allocate();
+  expect(evicted).toEqual(["same"]);
+});
+
 /** A second account of the pool: what each holder has, and what was told of each block. */
 test("any sequence of operations leaves no block lost or held without a holder", () => {
   const operation = fc.record({

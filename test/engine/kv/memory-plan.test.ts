@@ -55,7 +55,7 @@ test("a token of SmolLM2-135M takes 45 KiB of KV in float32, a sequence 90 MiB",
   });
 });
 
-test("recurrent states add the same bytes to a sequence of any length: three with slots, two with blocks", () => {
+test("recurrent states add the same bytes to a sequence of any length: three with slots, four with blocks", () => {
   const recurrent = { numLayers: 18, numChannels: 6144, kernelSize: 4, numHeads: 16, keyDim: 128, valueDim: 128 };
   const hybrid = { ...smolLm2135m, recurrent };
   // 18 layers * (16 * 128 * 128 + 3 * 6144 numbers) * 4 bytes.
@@ -67,10 +67,10 @@ test("recurrent states add the same bytes to a sequence of any length: three wit
     reservedBytes: 8 * (90 * mebibyte + 3 * stateBytes),
   });
   const blocks = { blockSize: 16, numBlocks: 129, numTokens: 2048 };
-  // A pair for each sequence, and one for padding.
+  // A pair and two snapshots for each sequence, and a pair for padding.
   expect(planKvCache(hybrid, { numSlots: 8, maxLen: 2048 }, blocks)).toMatchObject({
-    stateBytesPerSequence: 2 * stateBytes,
-    reservedBytes: 46_080 * 16 * 129 + 18 * stateBytes,
+    stateBytesPerSequence: 4 * stateBytes,
+    reservedBytes: 46_080 * 16 * 129 + 34 * stateBytes,
   });
 });
 

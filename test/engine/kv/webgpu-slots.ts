@@ -4,7 +4,7 @@
  */
 import type { EngineConfig } from "../../../engine/contract/config.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
-import { loadGoldens } from "../../support/goldens.ts";
+import { loadGoldens } from "../../support/checkpoints/goldens.ts";
 import { createWorkerOptions, goldenRequest, SteppedEngine } from "../core/golden-engine.ts";
 import { buildFrom } from "../models/direct-build.ts";
 

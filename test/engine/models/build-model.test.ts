@@ -3,8 +3,8 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import { readSafetensorsHeader } from "../../../engine/weights/safetensors.ts";
-import { loadGoldens } from "../../support/goldens.ts";
-import { encodeWithHeader, floatTensor, writeSafetensors } from "../../support/safetensors-writer.ts";
+import { loadGoldens } from "../../support/checkpoints/goldens.ts";
+import { encodeWithHeader, floatTensor, writeSafetensors } from "../../support/checkpoints/safetensors-writer.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom } from "./direct-build.ts";
 import { DirectDecoder, encodeImages } from "./direct-decoder.ts";

@@ -15,7 +15,7 @@ import {
 import { parseQwen25VlConfig } from "../../../engine/models/qwen2-5-vl/config.ts";
 import { parseQwen2VlConfig } from "../../../engine/models/qwen2-vl/config.ts";
 import { findModelDefinition } from "../../../engine/models/registry.ts";
-import { goldensFolder } from "../../support/goldens.ts";
+import { goldensFolder } from "../../support/checkpoints/goldens.ts";
 
 const llama = { architectures: ["LlamaForCausalLM"], hidden_size: 64, num_attention_heads: 4, num_hidden_layers: 2 };
 const mistral = { ...llama, architectures: ["MistralForCausalLM"], num_key_value_heads: 4 };

@@ -10,7 +10,7 @@ import { imaginedWeights, WeightCollector, type WeightSource } from "../../../en
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { cudaDtypes, cudaFamilies, cudaLayouts, familyConfig } from "../../gpu/cuda-families.ts";
 import { nodesWithoutCudaKernel } from "../../gpu/cuda-kernels.ts";
-import { loadQuantisedCheckpoint, quantisedCheckpoints } from "../../support/quantised-checkpoints.ts";
+import { loadQuantisedCheckpoint, quantisedCheckpoints } from "../../support/checkpoints/quantised-checkpoints.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const [paged] = cudaLayouts as [KvLayout];

@@ -5,7 +5,7 @@ import type { BuiltModel } from "../../../engine/models/built-model.ts";
 import type { IoBinding } from "../../../engine/runtime/io-binding.ts";
 import { Session } from "../../../engine/runtime/session.ts";
 import { Tensor } from "../../../engine/runtime/tensor.ts";
-import type { GoldenCase } from "../../support/goldens.ts";
+import type { GoldenCase } from "../../support/checkpoints/goldens.ts";
 
 export interface ImageRows {
   /** Row-major [positions.length, hiddenSize]. */

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { BuiltModel } from "../../../engine/models/built-model.ts";
-import { loadGoldens, type Goldens } from "../../support/goldens.ts";
+import { loadGoldens, type Goldens } from "../../support/checkpoints/goldens.ts";
 import { createTemporaryFolder, type TemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom } from "./direct-build.ts";
 import { DirectDecoder, encodeGolden } from "./direct-decoder.ts";

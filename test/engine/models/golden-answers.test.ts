@@ -3,8 +3,8 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../../engine/index.ts";
-import { smallEngineConfig } from "../../support/engine-config.ts";
-import { goldensFolder, loadGoldens, type GoldenCase } from "../../support/goldens.ts";
+import { goldensFolder, loadGoldens, type GoldenCase } from "../../support/checkpoints/goldens.ts";
+import { smallEngineConfig } from "../../support/engine/engine-config.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { chat, qwen2Vl, text } from "./golden-prompts.ts";
 

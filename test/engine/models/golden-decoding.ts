@@ -1,6 +1,6 @@
 /** Runs a built model through a golden conversation with given tokens, and collects the logits. */
 import type { BuiltModel } from "../../../engine/models/built-model.ts";
-import type { GoldenCase } from "../../support/goldens.ts";
+import type { GoldenCase } from "../../support/checkpoints/goldens.ts";
 import type { DirectDecoder, DirectRun, ImageRows } from "./direct-decoder.ts";
 
 /** Prefills slot 0 in chunks. The images' embeddings are the recorded ones by default. */

@@ -15,7 +15,7 @@ import {
 } from "../../../engine/models/qwen2-vl/image-options.ts";
 import type { ItemTensor } from "../../../engine/multimodal/processed-item.ts";
 import type { ImageSize } from "../../../engine/multimodal/processing-info.ts";
-import { goldensFolder, loadGoldens, pictureReference, type GoldenCase } from "../../support/goldens.ts";
+import { goldensFolder, loadGoldens, pictureReference, type GoldenCase } from "../../support/checkpoints/goldens.ts";
 import { createGoldenInputs } from "../input/golden-inputs.ts";
 
 const never = new AbortController().signal;

@@ -1,6 +1,6 @@
 /** Recorded conversations as requests, with their pictures. */
 import type { GenerationRequest } from "../../../engine/index.ts";
-import { pictureReference, type GoldenCase } from "../../support/goldens.ts";
+import { pictureReference, type GoldenCase } from "../../support/checkpoints/goldens.ts";
 
 type Prompt = GenerationRequest["prompt"];
 

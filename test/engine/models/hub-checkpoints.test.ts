@@ -2,8 +2,13 @@
 import { expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine } from "../../../engine/index.ts";
-import { compareHubAnswers, hubEngineConfig } from "../../support/hub-answers.ts";
-import { generations, hubCases, hubCheckpoints, writeHubCheckpoint } from "../../support/hub-checkpoints.ts";
+import {
+  generations,
+  hubCases,
+  hubCheckpoints,
+  writeHubCheckpoint,
+} from "../../support/checkpoints/hub-checkpoints.ts";
+import { compareHubAnswers, hubEngineConfig } from "../../support/engine/hub-answers.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 /** Every generation in one of the layouts, and all checkpoints in both. */

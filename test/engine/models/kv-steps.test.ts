@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 
 import type { EngineConfig } from "../../../engine/contract/config.ts";
 import { resolveKvPrecision } from "../../../engine/models/kv-layout.ts";
-import { loadGoldens } from "../../support/goldens.ts";
+import { loadGoldens } from "../../support/checkpoints/goldens.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom } from "./direct-build.ts";
 

@@ -11,7 +11,7 @@ import { imaginedWeights, WeightCollector } from "../../../engine/models/weight-
 import { Session } from "../../../engine/runtime/session.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { prepareWeights } from "../../../engine/weights/prepare-weights.ts";
-import { goldensFolder, loadGoldens } from "../../support/goldens.ts";
+import { goldensFolder, loadGoldens } from "../../support/checkpoints/goldens.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 test.for([

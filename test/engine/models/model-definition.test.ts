@@ -6,7 +6,7 @@ import { findModelDefinition } from "../../../engine/models/registry.ts";
 import type { ImageSize } from "../../../engine/multimodal/processing-info.ts";
 import { testModelDefinition } from "../../contracts/model-definition.ts";
 import type { ModelDefinitionFixture } from "../../contracts/model-definition.ts";
-import { goldensFolder } from "../../support/goldens.ts";
+import { goldensFolder } from "../../support/checkpoints/goldens.ts";
 import { createGoldenInputs, createHubInputs, type GoldenInputs } from "../input/golden-inputs.ts";
 
 /** Sizes at which each model's processor changes its behaviour. */

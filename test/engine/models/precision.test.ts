@@ -7,8 +7,8 @@ import { configureGraphs, type GraphOptions } from "../../../engine/models/model
 import { resolveDtype, resolvePromptDtype } from "../../../engine/models/precision.ts";
 import { imaginedWeights } from "../../../engine/models/weight-source.ts";
 import { readSafetensorsHeader } from "../../../engine/weights/safetensors.ts";
-import { goldensFolder, loadGoldens } from "../../support/goldens.ts";
-import { floatTensor, writeSafetensors } from "../../support/safetensors-writer.ts";
+import { goldensFolder, loadGoldens } from "../../support/checkpoints/goldens.ts";
+import { floatTensor, writeSafetensors } from "../../support/checkpoints/safetensors-writer.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom } from "./direct-build.ts";
 

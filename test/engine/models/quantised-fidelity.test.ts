@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 
-import { loadGoldens } from "../../support/goldens.ts";
+import { MIN_SEQUENCES_IN_8_BITS } from "../../../engine/models/decoder-graph/run-kinds.ts";
+import { loadGoldens } from "../../support/checkpoints/goldens.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom } from "./direct-build.ts";
 import { DirectDecoder, encodeGolden } from "./direct-decoder.ts";
@@ -86,6 +87,29 @@ describe.for(checkpoints)("%s", (name) => {
       }
     },
   );
+});
+
+test("in int4 with wide prompts a large batch is computed like in int8, and a smaller one is not", async () => {
+  await using cache = await createTemporaryFolder();
+  const { checkpointFolder } = await loadGoldens("llama");
+  const numSlots = MIN_SEQUENCES_IN_8_BITS;
+  const options = [{ dtype: "int8" }, { dtype: "int4", widensPrompts: true }] as const;
+  const decodeTogether = async (option: (typeof options)[number], numSequences: number): Promise<Float32Array> => {
+    const model = await buildFrom(checkpointFolder, { cacheFolder: cache.path, ...option });
+    using decoder = new DirectDecoder(model, { numSlots, maxLength: 16 });
+    const rows = Array.from({ length: numSequences }, (_, index) => index);
+    const run = (token: number): Float32Array =>
+      decoder.run({ tokenIds: rows.map((row) => [token + row]), numComputed: rows.map(() => token), logitRows: rows });
+    run(0);
+    return run(1);
+  };
+  for (const [numSequences, isEqual] of [
+    [numSlots, true],
+    [numSlots - 1, false],
+  ] as const) {
+    const [int8, int4] = await Promise.all(options.map((option) => decodeTogether(option, numSequences)));
+    expect(int4!.every((logit, index) => logit === int8![index])).toBe(isEqual);
+  }
 });
 
 test("in int8 a token of zeros, which has no scale, stays close to float32 and does not affect its neighbours", async () => {

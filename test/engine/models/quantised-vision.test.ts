@@ -5,9 +5,9 @@ import { expect, test } from "vitest";
 import { decodeModel } from "../../../engine/graph/onnx-schema.ts";
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../../engine/index.ts";
 import type { DtypeName } from "../../../engine/index.ts";
-import { smallEngineConfig } from "../../support/engine-config.ts";
-import { hubMessages, type HubCase } from "../../support/hub-checkpoints.ts";
-import { writeVisionCheckpoint } from "../../support/quantised-checkpoints.ts";
+import { hubMessages, type HubCase } from "../../support/checkpoints/hub-checkpoints.ts";
+import { writeVisionCheckpoint } from "../../support/checkpoints/quantised-checkpoints.ts";
+import { smallEngineConfig } from "../../support/engine/engine-config.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom } from "./direct-build.ts";
 

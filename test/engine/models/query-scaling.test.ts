@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 
 import { configureGraphs } from "../../../engine/models/model-graphs.ts";
 import { imaginedWeights } from "../../../engine/models/weight-source.ts";
-import { hubCases, writeHubCheckpoint } from "../../support/hub-checkpoints.ts";
+import { hubCases, writeHubCheckpoint } from "../../support/checkpoints/hub-checkpoints.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom, type DirectBuildOptions } from "./direct-build.ts";
 import { DirectDecoder } from "./direct-decoder.ts";

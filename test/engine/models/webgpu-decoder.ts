@@ -3,7 +3,7 @@
  * Usage: node webgpu-decoder.ts CACHE_FOLDER; prints a `WebGpuDecoderReport` as JSON.
  */
 import { Session } from "../../../engine/runtime/session.ts";
-import { loadGoldens } from "../../support/goldens.ts";
+import { loadGoldens } from "../../support/checkpoints/goldens.ts";
 import { buildFrom } from "./direct-build.ts";
 import { DirectDecoder, encodeImages } from "./direct-decoder.ts";
 import { decodeGolden, relativeError } from "./golden-decoding.ts";

@@ -2,8 +2,8 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
 
-import { goldenEngineConfig } from "../../support/engine-config.ts";
-import { goldensFolder, loadGoldens, pictureReference, type GoldenCase } from "../../support/goldens.ts";
+import { goldensFolder, loadGoldens, pictureReference, type GoldenCase } from "../../support/checkpoints/goldens.ts";
+import { goldenEngineConfig } from "../../support/engine/engine-config.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { answer, startEngine } from "./pipeline-engine.ts";
 import { writeLanguageModel } from "./stored-tensors.ts";

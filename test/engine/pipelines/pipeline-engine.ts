@@ -3,8 +3,8 @@ import { join } from "node:path";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../../engine/index.ts";
 import type { Engine, EngineConfig, Prompt, RequestOutput } from "../../../engine/index.ts";
-import { goldenEngineConfig } from "../../support/engine-config.ts";
-import { goldensFolder } from "../../support/goldens.ts";
+import { goldensFolder } from "../../support/checkpoints/goldens.ts";
+import { goldenEngineConfig } from "../../support/engine/engine-config.ts";
 
 export const miniGpt4Folder = join(goldensFolder, "minigpt4");
 

@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 
 import { listPipelines } from "../../../engine/index.ts";
 import { openModel } from "../../../engine/loading/open-model.ts";
-import { goldensFolder } from "../../support/goldens.ts";
+import { goldensFolder } from "../../support/checkpoints/goldens.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { miniGpt4Config } from "./pipeline-engine.ts";
 

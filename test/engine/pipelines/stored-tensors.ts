@@ -3,8 +3,8 @@ import { copyFile, mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
 import { readSafetensorsHeader } from "../../../engine/weights/safetensors.ts";
-import { goldensFolder } from "../../support/goldens.ts";
-import { writeSafetensors } from "../../support/safetensors-writer.ts";
+import { goldensFolder } from "../../support/checkpoints/goldens.ts";
+import { writeSafetensors } from "../../support/checkpoints/safetensors-writer.ts";
 
 /** Writes the tensors that `rename` gives a name. */
 async function copyTensors(name: string, file: string, rename: (name: string) => string | null): Promise<void> {

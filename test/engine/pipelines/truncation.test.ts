@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import { createSamplingParams } from "../../../engine/index.ts";
 import type { ContentPart, Engine, RequestOutput } from "../../../engine/index.ts";
 import { loadTokenizer } from "../../../engine/text/tokenizer.ts";
-import { pictureReference } from "../../support/goldens.ts";
+import { pictureReference } from "../../support/checkpoints/goldens.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { miniGpt4Config, miniGpt4Folder, startEngine } from "./pipeline-engine.ts";
 

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { createEngine } from "../../../engine/index.ts";
 import { inspectCudaDriver } from "../../../engine/runtime/cuda-driver.ts";
 import type { CudaDriver } from "../../../engine/runtime/cuda-driver.ts";
-import { goldenEngineConfig } from "../../support/engine-config.ts";
+import { goldenEngineConfig } from "../../support/engine/engine-config.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/contract/errors.ts";
 import { GraphBuilder, standardDomain } from "../../../engine/graph/graph-builder.ts";
-import { explainCudaStart, isDeviceLost } from "../../../engine/runtime/device-errors.ts";
+import { explainCudaStart, isDeviceLost, isOutOfMemory } from "../../../engine/runtime/device-errors.ts";
 import { Session } from "../../../engine/runtime/session.ts";
 import { Tensor } from "../../../engine/runtime/tensor.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
@@ -80,11 +80,18 @@ const lost = [
   "[E:onnxruntime] WebGPU device lost (1): Device was lost.",
   "GPU is lost. NVRM: Xid 79, GPU has fallen off the bus.",
 ];
-const kept = [
+const exhausted = [
   runFailed("CUDA failure 2: out of memory"),
-  runFailed("CUDA failure 1: invalid argument"),
   "Failed to allocate memory for requested buffer of size 17179869184",
+  "Available memory of 1048576 is smaller than requested bytes of 4194304",
   "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0 ; hostname=worker-1",
+  "CUDNN failure 4002: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+  "std::bad_alloc",
+];
+const kept = [
+  ...exhausted,
+  runFailed("CUDA failure 1: invalid argument"),
+  runFailed("CUDA failure 209: no kernel image"),
 ];
 
 test.for(lost)("no run after this one can succeed: %s", (text) => {
@@ -93,6 +100,7 @@ test.for(lost)("no run after this one can succeed: %s", (text) => {
 
 test.for(kept)("a run after this one can succeed: %s", (text) => {
   expect(isDeviceLost(text)).toBe(false);
+  expect(isOutOfMemory(text)).toBe(exhausted.includes(text));
 });
 
 /** `x` [1] is the size of `y`, in a graph whose only node is named by `name`, which ONNX Runtime quotes in its errors. */
@@ -123,11 +131,11 @@ function expand(session: Session, size: bigint): Float32Array {
   return y.copyToHost() as Float32Array;
 }
 
-test("a run that finds no memory is `runtime_failed`, and the session goes on", async () => {
+test("a run that finds no memory is `out_of_memory`, and the session goes on", async () => {
   await using folder = await createTemporaryFolder();
   using session = await loadExpand(folder.path, "expand");
   expect(() => expand(session, 2n ** 50n)).toThrow(
-    expect.objectContaining({ code: "runtime_failed", message: expect.stringMatching(/Failed to allocate memory/) }),
+    expect.objectContaining({ code: "out_of_memory", message: expect.stringMatching(/Failed to allocate memory/) }),
   );
   expect(expand(session, 3n)).toEqual(Float32Array.of(1, 1, 1));
 });

@@ -6,7 +6,7 @@ import { setFlagsFromString } from "node:v8";
 
 import { createEngine } from "../../../engine/index.ts";
 import { collectGarbage } from "../../../engine/runtime/collect-garbage.ts";
-import { goldenEngineConfig } from "../../support/engine-config.ts";
+import { goldenEngineConfig } from "../../support/engine/engine-config.ts";
 
 /** Imports `e.f` and exports `r`, which calls it. Neither has parameters or results. */
 const caller = Buffer.from("AGFzbQEAAAABBAFgAAACBwEBZQFmAAADAgEABwUBAXIAAQoGAQQAEAAL", "base64");

@@ -81,17 +81,30 @@ test.for([
   for (const text of bad) expect([text, reader.judge(Buffer.from(text))]).not.toEqual([text, "whole"]);
 });
 
-test("errors of a form name its field", () => {
-  const form = { kind: "json-schema", schema: "{" } as const;
-  expect(() =>
-    checkStructuredOutput({
-      kind: "structural",
-      format: { type: "form", form, field: "tools[2].function.parameters" },
-    }),
-  ).toThrow(
+test.for<[string, string, string]>([
+  ["is no JSON", "{", ""],
+  ["never ends", '{"$ref": "#"}', "No text can have this form: its rule # never ends."],
+  [
+    "has a broken pattern",
+    '{"type": "object", "properties": {"a": {"type": "string", "pattern": "("}}}',
+    "json.properties.a.pattern has a group that is not closed at position 1, which is not supported.",
+  ],
+  [
+    "has a broken pattern of names",
+    '{"type": "object", "patternProperties": {"(": {"type": "string"}}}',
+    "json.patternProperties.( has a group that is not closed at position 1, which is not supported.",
+  ],
+])("the error of a form that %s names its field", ([, schema, problem]) => {
+  const form = { kind: "json-schema", schema } as const;
+  const format: StructuralFormat = { type: "form", form, field: "tools[2].function.parameters" };
+  const read = (): void => {
+    checkStructuredOutput({ kind: "structural", format });
+    void new Reader({ kind: "structural", format });
+  };
+  expect(read).toThrow(
     expect.objectContaining({
       parameter: "tools[2].function.parameters",
-      message: expect.stringMatching(/^tools\[2\]\.function\.parameters cannot be enforced: /),
+      message: expect.stringContaining(`tools[2].function.parameters cannot be enforced: ${problem}`),
     }),
   );
 });

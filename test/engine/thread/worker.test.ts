@@ -293,8 +293,9 @@ describe("the engine thread", () => {
     const outputs = await thread.generate(beyond("failing"));
     expect(outputs.at(-1)).toMatchObject({
       finishReason: "error",
-      error: { code: "runtime_failed", message: expect.stringContaining("CUDA failure 2: out of memory") },
+      error: { code: "out_of_memory", message: expect.stringContaining("too little memory for this request") },
     });
+    await expect.poll(() => thread.stderr).toContain("CUDA failure 2: out of memory");
     expect(tokensOf(await other)).toEqual(recorded.greedyTokenIds);
     expect(tokensOf(await thread.generate(goldenRequest("next", recorded, golden.model)))).toEqual(
       recorded.greedyTokenIds,

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
-import { floatTensor, writeCheckpoint, writeShardedCheckpoint } from "../../support/safetensors-writer.ts";
+import { floatTensor, writeCheckpoint, writeShardedCheckpoint } from "../../support/checkpoints/safetensors-writer.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const config = { architectures: ["LlamaForCausalLM"], hidden_size: 4 };

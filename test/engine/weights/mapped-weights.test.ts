@@ -13,8 +13,8 @@ import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { prepareWeights } from "../../../engine/weights/prepare-weights.ts";
 import type { PreparedWeight, WeightFormat } from "../../../engine/weights/prepared-weights.ts";
 import { quantizeBlockwise } from "../../../engine/weights/quantize.ts";
-import { dequantizeBlockwise, normalValues } from "../../support/dequantize.ts";
-import { floatTensor, writeCheckpoint } from "../../support/safetensors-writer.ts";
+import { dequantizeBlockwise, normalValues } from "../../support/checkpoints/dequantize.ts";
+import { floatTensor, writeCheckpoint } from "../../support/checkpoints/safetensors-writer.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const outputSize = 48;

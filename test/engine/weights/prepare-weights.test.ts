@@ -18,7 +18,7 @@ import {
   writeCheckpoint,
   writeShardedCheckpoint,
   type SafetensorsTensor,
-} from "../../support/safetensors-writer.ts";
+} from "../../support/checkpoints/safetensors-writer.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const float32: WeightFormat = { kind: "plain", elementType: "float32" };
@@ -240,7 +240,7 @@ test("another format and an altered checkpoint get separate files", async () => 
   expect(new Set(files).size).toBe(3);
 });
 
-const childProgram = fileURLToPath(new URL("../../support/prepare-weights-child.ts", import.meta.url));
+const childProgram = fileURLToPath(new URL("../../support/checkpoints/prepare-weights-child.ts", import.meta.url));
 
 async function prepareInChild(
   folder: string,

@@ -2,7 +2,7 @@ import * as fc from "fast-check";
 import { expect, test } from "vitest";
 
 import { quantizeBlockwise, quantizePerChannel } from "../../../engine/weights/quantize.ts";
-import { dequantizeBlockwise, normalValues } from "../../support/dequantize.ts";
+import { dequantizeBlockwise, normalValues } from "../../support/checkpoints/dequantize.ts";
 
 function sumOfSquares(values: ArrayLike<number>): number {
   return Array.from(values).reduce((sum, value) => sum + value * value, 0);

@@ -9,8 +9,8 @@ import { afterAll, beforeAll, expect, test, vi } from "vitest";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { RANGE_BYTES } from "../../../engine/weights/parallel-ranges.ts";
 import { resolveCheckpoint, type ResolveCheckpointOptions } from "../../../engine/weights/resolve-checkpoint.ts";
-import { startS3Server, type S3Server } from "../../support/s3-server.ts";
-import { floatTensor, writeCheckpoint, writeShardedCheckpoint } from "../../support/safetensors-writer.ts";
+import { floatTensor, writeCheckpoint, writeShardedCheckpoint } from "../../support/checkpoints/safetensors-writer.ts";
+import { startS3Server, type S3Server } from "../../support/servers/s3-server.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 let server: S3Server;

@@ -11,7 +11,7 @@ import {
   floatTensor,
   writeSafetensors,
   type SafetensorsDtype,
-} from "../../support/safetensors-writer.ts";
+} from "../../support/checkpoints/safetensors-writer.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const elementTypes = {

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
 import type { EngineErrorCode } from "../../../engine/index.ts";
-import { chatBody, createTestApp } from "../../support/test-app.ts";
+import { chatBody, createTestApp } from "../../support/service/test-app.ts";
 
 interface ErrorAnswer {
   readonly error: {

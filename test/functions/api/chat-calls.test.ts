@@ -1,9 +1,9 @@
 /** Choices among tools, forms beside required calls, and the ends of answers with calls. */
 import { describe, expect, test } from "vitest";
 
-import type { Script } from "../../support/scripted-engine.ts";
-import { chatBody, createTestApp } from "../../support/test-app.ts";
-import { thinkingFormats } from "../../support/thinking-formats.ts";
+import type { Script } from "../../support/engine/scripted-engine.ts";
+import { thinkingFormats } from "../../support/requests/thinking-formats.ts";
+import { chatBody, createTestApp } from "../../support/service/test-app.ts";
 
 const parameters = { type: "object", properties: { city: { type: "string" } }, required: ["city"] };
 const names = ["get_weather", "get_time", "get_news"];

@@ -2,8 +2,8 @@ import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
 import type { DecodedLogprob, DecodedTokenLogprobs } from "../../../engine/index.ts";
-import { hang } from "../../support/scripted-engine.ts";
-import { chatBody, createTestApp } from "../../support/test-app.ts";
+import { hang } from "../../support/engine/scripted-engine.ts";
+import { chatBody, createTestApp } from "../../support/service/test-app.ts";
 
 const path = "/v1/chat/completions";
 const usage = {

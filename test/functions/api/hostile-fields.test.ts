@@ -14,10 +14,10 @@ import { refuseUnservedFields } from "../../../functions/generation/schemas/unse
 import type { UnservedFields } from "../../../functions/generation/schemas/unserved-fields.ts";
 import { HttpError } from "../../../functions/http/errors.ts";
 import { parseJson } from "../../../functions/http/json-body.ts";
-import { deepValues, hostileBody, longValues, oddValues } from "../../support/hostile-values.ts";
-import { fieldsOf } from "../../support/schema-fields.ts";
-import type { SchemaField } from "../../support/schema-fields.ts";
-import { chatBody, createTestApp } from "../../support/test-app.ts";
+import { deepValues, hostileBody, longValues, oddValues } from "../../support/requests/hostile-values.ts";
+import { fieldsOf } from "../../support/requests/schema-fields.ts";
+import type { SchemaField } from "../../support/requests/schema-fields.ts";
+import { chatBody, createTestApp } from "../../support/service/test-app.ts";
 
 interface Route {
   readonly path: string;

@@ -5,12 +5,12 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
-import { startService } from "../../support/running-service.ts";
-import type { RunningService } from "../../support/running-service.ts";
-import type { Script } from "../../support/scripted-engine.ts";
-import { createTestApp } from "../../support/test-app.ts";
-import { thinkingFormats } from "../../support/thinking-formats.ts";
-import { wireSchemas } from "../../support/wire-schemas.ts";
+import type { Script } from "../../support/engine/scripted-engine.ts";
+import { thinkingFormats } from "../../support/requests/thinking-formats.ts";
+import { wireSchemas } from "../../support/requests/wire-schemas.ts";
+import { startService } from "../../support/service/running-service.ts";
+import type { RunningService } from "../../support/service/running-service.ts";
+import { createTestApp } from "../../support/service/test-app.ts";
 import { readExamplePicture } from "../clients/example-pictures.ts";
 
 const check = wireSchemas("openai-completions.json");

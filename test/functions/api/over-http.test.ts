@@ -6,10 +6,10 @@ import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
-import { openSocket, requestHead } from "../../support/raw-connection.ts";
-import { hang } from "../../support/scripted-engine.ts";
-import { chatBody, createTestApp, serveApp } from "../../support/test-app.ts";
-import type { TestAppOptions } from "../../support/test-app.ts";
+import { hang } from "../../support/engine/scripted-engine.ts";
+import { openSocket, requestHead } from "../../support/requests/raw-connection.ts";
+import { chatBody, createTestApp, serveApp } from "../../support/service/test-app.ts";
+import type { TestAppOptions } from "../../support/service/test-app.ts";
 
 const messages = [{ role: "user" as const, content: "Hello?" }];
 
@@ -135,7 +135,7 @@ test(
   { timeout: 120_000 },
   async () => {
     const numStreams = 10_000;
-    const script = new URL("../../support/scripted-server.ts", import.meta.url);
+    const script = new URL("../../support/service/scripted-server.ts", import.meta.url);
     const child = spawn(process.execPath, [script.pathname], { stdio: ["pipe", "pipe", "inherit"] });
     try {
       const lines = createInterface(child.stdout)[Symbol.asyncIterator]();

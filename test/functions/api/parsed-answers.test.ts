@@ -2,12 +2,12 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 
-import { readEvents } from "../../support/read-events.ts";
-import type { NamedEvent } from "../../support/read-events.ts";
-import type { Script } from "../../support/scripted-engine.ts";
-import { createTestApp } from "../../support/test-app.ts";
-import { thinkingFormats } from "../../support/thinking-formats.ts";
-import { wireSchemas } from "../../support/wire-schemas.ts";
+import type { Script } from "../../support/engine/scripted-engine.ts";
+import { readEvents } from "../../support/requests/read-events.ts";
+import type { NamedEvent } from "../../support/requests/read-events.ts";
+import { thinkingFormats } from "../../support/requests/thinking-formats.ts";
+import { wireSchemas } from "../../support/requests/wire-schemas.ts";
+import { createTestApp } from "../../support/service/test-app.ts";
 
 const checkOpenAi = wireSchemas("openai-responses.json");
 const checkAnthropic = wireSchemas("anthropic-messages.json");

@@ -1,8 +1,8 @@
 /** The field `priority` on the whole service, with one slot. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { startService } from "../../support/running-service.ts";
-import type { RunningService } from "../../support/running-service.ts";
+import { startService } from "../../support/service/running-service.ts";
+import type { RunningService } from "../../support/service/running-service.ts";
 
 let service: RunningService;
 

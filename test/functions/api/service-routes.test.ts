@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
-import { hang } from "../../support/scripted-engine.ts";
-import { chatBody, createTestApp } from "../../support/test-app.ts";
-import type { TestApp, TestAppOptions } from "../../support/test-app.ts";
+import { hang } from "../../support/engine/scripted-engine.ts";
+import { chatBody, createTestApp } from "../../support/service/test-app.ts";
+import type { TestApp, TestAppOptions } from "../../support/service/test-app.ts";
 
 function stall({ engine }: TestApp, { isLasting }: { readonly isLasting: boolean }): void {
   const logitsProcessor = { name: "steering:Secret", className: "file:///plugins/steering.ts:Secret" };

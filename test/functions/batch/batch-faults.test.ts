@@ -5,9 +5,9 @@
 import { CreateBucketCommand } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 
-import { faults } from "../../support/faulty-store.ts";
-import { startRedisServer } from "../../support/redis-server.ts";
-import { startS3Server } from "../../support/s3-server.ts";
+import { startRedisServer } from "../../support/servers/redis-server.ts";
+import { startS3Server } from "../../support/servers/s3-server.ts";
+import { faults } from "../../support/service/faulty-store.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 import { live, liveTogether } from "./batch-lives.ts";

@@ -19,13 +19,13 @@ import { createLogger } from "../../../functions/logger.ts";
 import { createFolderObjectStore } from "../../../functions/storage/folder-object-store.ts";
 import type { ObjectStore } from "../../../functions/storage/object-store.ts";
 import { createS3ObjectStore } from "../../../functions/storage/s3-object-store.ts";
-import { createBatchServer, dayMs, queueOptions, startMs, tenant } from "../../support/batch-server.ts";
-import { FaultyProcess, logsWithFaults, withFaults } from "../../support/faulty-store.ts";
-import type { Fault } from "../../support/faulty-store.ts";
-import type { RedisServer } from "../../support/redis-server.ts";
-import type { S3Server } from "../../support/s3-server.ts";
-import { startTcpProxy } from "../../support/tcp-proxy.ts";
-import type { TcpProxy } from "../../support/tcp-proxy.ts";
+import type { RedisServer } from "../../support/servers/redis-server.ts";
+import type { S3Server } from "../../support/servers/s3-server.ts";
+import { startTcpProxy } from "../../support/servers/tcp-proxy.ts";
+import type { TcpProxy } from "../../support/servers/tcp-proxy.ts";
+import { createBatchServer, dayMs, queueOptions, startMs, tenant } from "../../support/service/batch-server.ts";
+import { FaultyProcess, logsWithFaults, withFaults } from "../../support/service/faulty-store.ts";
+import type { Fault } from "../../support/service/faulty-store.ts";
 
 const LOOK_MS = 10;
 /** More than three minutes, after which a batch will not end any more. */

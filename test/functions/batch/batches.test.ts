@@ -10,9 +10,9 @@ import { createLogger } from "../../../functions/logger.ts";
 import { createFolderObjectStore } from "../../../functions/storage/folder-object-store.ts";
 import { readText, StorageError } from "../../../functions/storage/object-store.ts";
 import type { ObjectStore } from "../../../functions/storage/object-store.ts";
-import { createBatchServer, dayMs, linesOf, startMs, tenant } from "../../support/batch-server.ts";
-import { hang } from "../../support/scripted-engine.ts";
-import type { Script } from "../../support/scripted-engine.ts";
+import { hang } from "../../support/engine/scripted-engine.ts";
+import type { Script } from "../../support/engine/scripted-engine.ts";
+import { createBatchServer, dayMs, linesOf, startMs, tenant } from "../../support/service/batch-server.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 

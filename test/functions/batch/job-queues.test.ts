@@ -6,9 +6,9 @@ import { createRedisJobQueue } from "../../../functions/batch/redis-job-queue.ts
 import { createLogger } from "../../../functions/logger.ts";
 import { tryLockFolder } from "../../../functions/storage/folder-lock.ts";
 import { testJobQueue } from "../../contracts/job-queue.ts";
-import { startRedisServer } from "../../support/redis-server.ts";
-import type { RedisServer } from "../../support/redis-server.ts";
-import { startTcpProxy } from "../../support/tcp-proxy.ts";
+import { startRedisServer } from "../../support/servers/redis-server.ts";
+import type { RedisServer } from "../../support/servers/redis-server.ts";
+import { startTcpProxy } from "../../support/servers/tcp-proxy.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 

@@ -6,7 +6,7 @@ import type { AnswerDependencies } from "../../../functions/batch/answer-line.ts
 import { parseBatchLine } from "../../../functions/batch/batch-line.ts";
 import { createLogger } from "../../../functions/logger.ts";
 import { createMetrics } from "../../../functions/metrics.ts";
-import { createTestApp } from "../../support/test-app.ts";
+import { createTestApp } from "../../support/service/test-app.ts";
 
 async function prioritiesOf(
   schedulingPolicy: AnswerDependencies["config"]["schedulingPolicy"],

@@ -6,10 +6,10 @@ import OpenAI, { toFile } from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import type { ResultLine } from "../../../functions/batch/result-line.ts";
-import { startCli } from "../../support/cli-process.ts";
-import type { CliProcess } from "../../support/cli-process.ts";
-import { startRedisServer } from "../../support/redis-server.ts";
-import { startS3Server } from "../../support/s3-server.ts";
+import { startRedisServer } from "../../support/servers/redis-server.ts";
+import { startS3Server } from "../../support/servers/s3-server.ts";
+import { startCli } from "../../support/service/cli-process.ts";
+import type { CliProcess } from "../../support/service/cli-process.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 

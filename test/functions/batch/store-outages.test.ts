@@ -4,12 +4,12 @@ import OpenAI, { APIError, toFile } from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import type { ResultLine } from "../../../functions/batch/result-line.ts";
-import { startCli } from "../../support/cli-process.ts";
-import type { CliProcess } from "../../support/cli-process.ts";
-import { startFaultProxy } from "../../support/fault-proxy.ts";
-import type { FaultProxy, ProxiedRequest } from "../../support/fault-proxy.ts";
-import { startS3Server } from "../../support/s3-server.ts";
-import type { S3Server } from "../../support/s3-server.ts";
+import { startFaultProxy } from "../../support/servers/fault-proxy.ts";
+import type { FaultProxy, ProxiedRequest } from "../../support/servers/fault-proxy.ts";
+import { startS3Server } from "../../support/servers/s3-server.ts";
+import type { S3Server } from "../../support/servers/s3-server.ts";
+import { startCli } from "../../support/service/cli-process.ts";
+import type { CliProcess } from "../../support/service/cli-process.ts";
 
 const NUM_LINES = 20;
 const customIds = Array.from({ length: NUM_LINES }, (_, index) => `line-${index}`);

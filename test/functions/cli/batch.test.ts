@@ -3,9 +3,9 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { startCli } from "../../support/cli-process.ts";
-import type { CliProcess } from "../../support/cli-process.ts";
-import { startService } from "../../support/running-service.ts";
+import { startCli } from "../../support/service/cli-process.ts";
+import type { CliProcess } from "../../support/service/cli-process.ts";
+import { startService } from "../../support/service/running-service.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 

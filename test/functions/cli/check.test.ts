@@ -2,8 +2,8 @@ import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 
 import { gpuLine } from "../../../functions/cli/check-report.ts";
-import { startCli } from "../../support/cli-process.ts";
-import { writeVisionCheckpoint } from "../../support/quantised-checkpoints.ts";
+import { writeVisionCheckpoint } from "../../support/checkpoints/quantised-checkpoints.ts";
+import { startCli } from "../../support/service/cli-process.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 interface Report {

@@ -3,7 +3,7 @@ import type { AddressInfo } from "node:net";
 import { expect, test } from "vitest";
 
 import { settingDescriptions } from "../../../functions/settings/config.ts";
-import { startCli } from "../../support/cli-process.ts";
+import { startCli } from "../../support/service/cli-process.ts";
 
 async function runCli(args: readonly string[], environment: Readonly<Record<string, string>> = {}) {
   await using cli = startCli(args, environment);

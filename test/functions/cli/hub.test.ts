@@ -1,10 +1,10 @@
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { startCli } from "../../support/cli-process.ts";
-import { readRepository } from "../../support/hub-repository.ts";
-import { startHubServer } from "../../support/hub-server.ts";
-import type { HubServer } from "../../support/hub-server.ts";
+import { readRepository } from "../../support/checkpoints/hub-repository.ts";
+import { startHubServer } from "../../support/servers/hub-server.ts";
+import type { HubServer } from "../../support/servers/hub-server.ts";
+import { startCli } from "../../support/service/cli-process.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 let hub: HubServer;

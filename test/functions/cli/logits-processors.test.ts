@@ -3,8 +3,8 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { startCli } from "../../support/cli-process.ts";
-import type { CliProcess } from "../../support/cli-process.ts";
+import { startCli } from "../../support/service/cli-process.ts";
+import type { CliProcess } from "../../support/service/cli-process.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 

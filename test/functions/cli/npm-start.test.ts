@@ -7,7 +7,7 @@ import { fileURLToPath } from "node:url";
 import OpenAI from "openai";
 import { expect, test } from "vitest";
 
-import { testDataHome } from "../../support/test-data-home.ts";
+import { testDataHome } from "../../support/service/test-data-home.ts";
 
 /** vLLM's fields: an answer continues to the last token. */
 const goingOn = { ignore_eos: true, skip_special_tokens: false };

@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 
 import { deploymentTargets } from "../../../infra/targets.ts";
-import { startCli } from "../../support/cli-process.ts";
+import { startCli } from "../../support/service/cli-process.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const example = fileURLToPath(new URL("../../../examples/deployments/llava.yaml", import.meta.url));

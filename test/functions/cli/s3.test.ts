@@ -2,8 +2,8 @@ import { readFile, readdir } from "node:fs/promises";
 import { CreateBucketCommand, PutObjectCommand } from "@aws-sdk/client-s3";
 import { expect, test } from "vitest";
 
-import { startCli } from "../../support/cli-process.ts";
-import { startS3Server } from "../../support/s3-server.ts";
+import { startS3Server } from "../../support/servers/s3-server.ts";
+import { startCli } from "../../support/service/cli-process.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const checkpoint = new URL("../../../models/fovea-shapes/", import.meta.url);

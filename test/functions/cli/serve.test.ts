@@ -3,7 +3,7 @@ import { join } from "node:path";
 import OpenAI from "openai";
 import { expect, test } from "vitest";
 
-import { startCli } from "../../support/cli-process.ts";
+import { startCli } from "../../support/service/cli-process.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const messages = [{ role: "user" as const, content: "How many shapes are there?" }];

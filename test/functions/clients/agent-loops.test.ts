@@ -17,9 +17,9 @@ import { describe, expect, test } from "vitest";
 import { z } from "zod";
 
 import type { ChatMessage } from "../../../engine/index.ts";
-import type { Script } from "../../support/scripted-engine.ts";
-import { createTestApp, serveApp } from "../../support/test-app.ts";
-import { thinkingFormats } from "../../support/thinking-formats.ts";
+import type { Script } from "../../support/engine/scripted-engine.ts";
+import { thinkingFormats } from "../../support/requests/thinking-formats.ts";
+import { createTestApp, serveApp } from "../../support/service/test-app.ts";
 
 const model = "tiny";
 const question = "What is on the desk?";

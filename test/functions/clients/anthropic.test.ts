@@ -2,8 +2,8 @@
 import Anthropic, { APIUserAbortError, AuthenticationError, BadRequestError } from "@anthropic-ai/sdk";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import type { RunningService } from "../../support/running-service.ts";
-import { wireSchemas } from "../../support/wire-schemas.ts";
+import { wireSchemas } from "../../support/requests/wire-schemas.ts";
+import type { RunningService } from "../../support/service/running-service.ts";
 import { model, startClientService } from "./client-service.ts";
 import { describeQuestion, readExamplePicture, sceneAnswer } from "./example-pictures.ts";
 import { ALL_TOKENS } from "./length-processor.ts";

@@ -1,8 +1,8 @@
 /** The service that clients talk to in tests: the shipped checkpoint, whose outputs have the lengths that tests need. */
 import { fileURLToPath } from "node:url";
 
-import { startService } from "../../support/running-service.ts";
-import type { RunningService } from "../../support/running-service.ts";
+import { startService } from "../../support/service/running-service.ts";
+import type { RunningService } from "../../support/service/running-service.ts";
 
 export const model = "fovea-shapes";
 

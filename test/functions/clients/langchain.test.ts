@@ -6,7 +6,7 @@ import { ChatOpenAI } from "@langchain/openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 
-import type { RunningService } from "../../support/running-service.ts";
+import type { RunningService } from "../../support/service/running-service.ts";
 import { model, startClientService } from "./client-service.ts";
 import { describeQuestion, readExamplePicture, sceneAnswer } from "./example-pictures.ts";
 import { ALL_TOKENS } from "./length-processor.ts";

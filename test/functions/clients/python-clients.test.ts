@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import type { RunningService } from "../../support/running-service.ts";
+import type { RunningService } from "../../support/service/running-service.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { model, startClientService } from "./client-service.ts";
 import { readExamplePicture, sceneAnswer } from "./example-pictures.ts";
@@ -12,8 +12,8 @@ import { ALL_TOKENS } from "./length-processor.ts";
 import { startLiteLlmProxy } from "./python/litellm-proxy.ts";
 import { runPython } from "./python/python-program.ts";
 
-/** Python imports these packages in 3 seconds, or in 30 on a busy machine, and the proxy and its client start in turn. */
-const TIMEOUT_MS = 240_000;
+/** Python imports these packages in 3 seconds, or in minutes on a busy machine, and the proxy and its client start in turn. */
+const TIMEOUT_MS = 900_000;
 const apiKey = "a-key";
 let service: RunningService;
 let dataUrl: string;

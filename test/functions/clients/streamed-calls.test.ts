@@ -14,10 +14,10 @@ import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
 
-import { hang } from "../../support/scripted-engine.ts";
-import type { Script } from "../../support/scripted-engine.ts";
-import { createTestApp, serveApp } from "../../support/test-app.ts";
-import { thinkingFormats } from "../../support/thinking-formats.ts";
+import { hang } from "../../support/engine/scripted-engine.ts";
+import type { Script } from "../../support/engine/scripted-engine.ts";
+import { thinkingFormats } from "../../support/requests/thinking-formats.ts";
+import { createTestApp, serveApp } from "../../support/service/test-app.ts";
 
 const model = "tiny";
 const question = "How is the weather?";

@@ -50,6 +50,7 @@ test.for<[string, string, RegExp]>([
   ["cut off", `x<img src="${url("jpeg", long)}`, /ends at character \d+ without ">/],
   ["closed wrongly", `<img src="${url("jpeg", long)}"/>`, /ends at character \d+ without ">/],
   ["broken by a line end", tag("jpeg", `${long}\n${long}`), /ends at character \d+ without ">/],
+  ["wrapped into lines", tag("jpeg", long.replace(/.{76}/g, "$&\r\n")), /ends at character 109 without ">/],
   ["of another type", tag("svg+xml", long), /has the type image\/svg\+xml; expected <img src=/],
 ])("rejects a picture that is %s", ([, prompt, message]) => {
   const refused = (): unknown => splitInlineImages(prompt, "messages[3].content");

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
-import { chatBody, createTestApp } from "../../support/test-app.ts";
+import { chatBody, createTestApp } from "../../support/service/test-app.ts";
 
 /** Far longer than a test, so that only the expected event ends the hold. */
 const LONG_MS = 200_000;

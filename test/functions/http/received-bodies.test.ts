@@ -6,10 +6,10 @@ import { describe, expect, test } from "vitest";
 import { BodyIntake } from "../../../functions/http/body-intake.ts";
 import { HttpError } from "../../../functions/http/errors.ts";
 import { receiveBody } from "../../../functions/http/received-body.ts";
-import { openSocket, readAnswer, requestHead } from "../../support/raw-connection.ts";
-import { hang } from "../../support/scripted-engine.ts";
-import { chatBody, createTestApp, serveApp } from "../../support/test-app.ts";
-import type { TestAppOptions } from "../../support/test-app.ts";
+import { hang } from "../../support/engine/scripted-engine.ts";
+import { openSocket, readAnswer, requestHead } from "../../support/requests/raw-connection.ts";
+import { chatBody, createTestApp, serveApp } from "../../support/service/test-app.ts";
+import type { TestAppOptions } from "../../support/service/test-app.ts";
 
 const chatText = JSON.stringify(chatBody);
 

@@ -5,11 +5,11 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { createListener } from "../../../functions/http/listener.ts";
 import { openServer } from "../../../functions/http/server.ts";
 import type { ConnectionTimeouts, OpenServer } from "../../../functions/http/server.ts";
-import { openSocket, readAnswer, requestHead } from "../../support/raw-connection.ts";
-import type { RawAnswer } from "../../support/raw-connection.ts";
-import { hang } from "../../support/scripted-engine.ts";
-import { chatBody, createTestApp } from "../../support/test-app.ts";
-import type { TestApp } from "../../support/test-app.ts";
+import { hang } from "../../support/engine/scripted-engine.ts";
+import { openSocket, readAnswer, requestHead } from "../../support/requests/raw-connection.ts";
+import type { RawAnswer } from "../../support/requests/raw-connection.ts";
+import { chatBody, createTestApp } from "../../support/service/test-app.ts";
+import type { TestApp } from "../../support/service/test-app.ts";
 
 const testApp = createTestApp();
 let server: OpenServer;

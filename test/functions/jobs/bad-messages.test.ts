@@ -6,27 +6,27 @@ import { CreateBucketCommand } from "@aws-sdk/client-s3";
 import { Connection } from "rabbitmq-client";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 
-import { startFaultProxy } from "../../support/fault-proxy.ts";
 import {
   createBullQueue,
   createNatsQueue,
   createPubSubJobs,
   createRabbitQueue,
   createSqsJobs,
-} from "../../support/job-queues.ts";
-import type { FilledQueue } from "../../support/job-queues.ts";
-import { listResults, readResults, startWorker } from "../../support/job-worker.ts";
-import { startNatsServer } from "../../support/nats-server.ts";
-import type { NatsServer } from "../../support/nats-server.ts";
-import { startPubSubServer } from "../../support/pubsub-server.ts";
-import type { PubSubServer } from "../../support/pubsub-server.ts";
-import { startRabbitMqServer } from "../../support/rabbitmq-server.ts";
-import type { RabbitMqServer } from "../../support/rabbitmq-server.ts";
-import { startRedisServer } from "../../support/redis-server.ts";
-import type { RedisServer } from "../../support/redis-server.ts";
-import { startService } from "../../support/running-service.ts";
-import { startS3Server } from "../../support/s3-server.ts";
-import type { S3Server } from "../../support/s3-server.ts";
+} from "../../support/queues/job-queues.ts";
+import type { FilledQueue } from "../../support/queues/job-queues.ts";
+import { startFaultProxy } from "../../support/servers/fault-proxy.ts";
+import { startNatsServer } from "../../support/servers/nats-server.ts";
+import type { NatsServer } from "../../support/servers/nats-server.ts";
+import { startPubSubServer } from "../../support/servers/pubsub-server.ts";
+import type { PubSubServer } from "../../support/servers/pubsub-server.ts";
+import { startRabbitMqServer } from "../../support/servers/rabbitmq-server.ts";
+import type { RabbitMqServer } from "../../support/servers/rabbitmq-server.ts";
+import { startRedisServer } from "../../support/servers/redis-server.ts";
+import type { RedisServer } from "../../support/servers/redis-server.ts";
+import { startS3Server } from "../../support/servers/s3-server.ts";
+import type { S3Server } from "../../support/servers/s3-server.ts";
+import { listResults, readResults, startWorker } from "../../support/service/job-worker.ts";
+import { startService } from "../../support/service/running-service.ts";
 
 const bucket = "results";
 const killer = `${new URL("../../engine/killing-processor.ts", import.meta.url).pathname}:KillsProcess`;

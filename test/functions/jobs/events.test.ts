@@ -6,12 +6,12 @@ import { CreateBucketCommand, GetObjectCommand } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { resultKey } from "../../../functions/jobs/sinks/s3-result-sink.ts";
-import { startOidcIssuer } from "../../support/oidc-issuer.ts";
-import type { OidcIssuer } from "../../support/oidc-issuer.ts";
-import { startService } from "../../support/running-service.ts";
-import type { RunningService } from "../../support/running-service.ts";
-import { startS3Server } from "../../support/s3-server.ts";
-import type { S3Server } from "../../support/s3-server.ts";
+import { startOidcIssuer } from "../../support/servers/oidc-issuer.ts";
+import type { OidcIssuer } from "../../support/servers/oidc-issuer.ts";
+import { startS3Server } from "../../support/servers/s3-server.ts";
+import type { S3Server } from "../../support/servers/s3-server.ts";
+import { startService } from "../../support/service/running-service.ts";
+import type { RunningService } from "../../support/service/running-service.ts";
 
 const chat = { messages: [{ role: "user", content: "Hello?" }], max_tokens: 4, temperature: 0 };
 const secret = "push-secret";

@@ -7,15 +7,15 @@ import type { Job } from "bullmq";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { startRedisServer } from "../../support/redis-server.ts";
-import type { RedisServer } from "../../support/redis-server.ts";
-import { startService } from "../../support/running-service.ts";
-import type { RunningService } from "../../support/running-service.ts";
-import { startS3Server } from "../../support/s3-server.ts";
-import type { S3Server } from "../../support/s3-server.ts";
-import { createSqsQueue } from "../../support/sqs-queue.ts";
-import { startWebhookReceiver } from "../../support/webhook-receiver.ts";
-import type { WebhookReceiver } from "../../support/webhook-receiver.ts";
+import { createSqsQueue } from "../../support/queues/sqs-queue.ts";
+import { startRedisServer } from "../../support/servers/redis-server.ts";
+import type { RedisServer } from "../../support/servers/redis-server.ts";
+import { startS3Server } from "../../support/servers/s3-server.ts";
+import type { S3Server } from "../../support/servers/s3-server.ts";
+import { startWebhookReceiver } from "../../support/servers/webhook-receiver.ts";
+import type { WebhookReceiver } from "../../support/servers/webhook-receiver.ts";
+import { startService } from "../../support/service/running-service.ts";
+import type { RunningService } from "../../support/service/running-service.ts";
 
 const bucket = "results";
 const secret = Buffer.alloc(32, 7);

@@ -2,8 +2,8 @@ import { createHmac } from "node:crypto";
 import { expect, test } from "vitest";
 
 import { createOidcVerifier } from "../../../functions/jobs/push/oidc.ts";
-import { createIssuerKey, startOidcIssuer } from "../../support/oidc-issuer.ts";
-import type { OidcIssuer, TokenOptions } from "../../support/oidc-issuer.ts";
+import { createIssuerKey, startOidcIssuer } from "../../support/servers/oidc-issuer.ts";
+import type { OidcIssuer, TokenOptions } from "../../support/servers/oidc-issuer.ts";
 
 const hour = 3_600_000;
 

@@ -3,8 +3,8 @@ import { afterAll, expect, test } from "vitest";
 import { createRunpodJobSource } from "../../../functions/jobs/sources/runpod-job-source.ts";
 import { createLogger } from "../../../functions/logger.ts";
 import { LEASE_MS, testJobSource } from "../../contracts/job-source.ts";
-import { startRunpodServer } from "../../support/runpod-server.ts";
-import type { RunpodServer } from "../../support/runpod-server.ts";
+import { startRunpodServer } from "../../support/servers/runpod-server.ts";
+import type { RunpodServer } from "../../support/servers/runpod-server.ts";
 
 const servers: RunpodServer[] = [];
 

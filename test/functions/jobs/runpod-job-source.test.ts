@@ -5,7 +5,7 @@ import { answerResult } from "../../../functions/jobs/job-result.ts";
 import type { JobSource, LeasedJob } from "../../../functions/jobs/job-source.ts";
 import { createRunpodJobSource } from "../../../functions/jobs/sources/runpod-job-source.ts";
 import { createLogger } from "../../../functions/logger.ts";
-import { startRunpodServer } from "../../support/runpod-server.ts";
+import { startRunpodServer } from "../../support/servers/runpod-server.ts";
 
 const never = new AbortController().signal;
 const times = { retryMs: [1, 1, 1], longPollMs: 500, callMs: 200 };

@@ -1,10 +1,10 @@
 /** The service as the worker of a RunPod endpoint: inputs, answers, streams, cancellation, failures of RunPod's API. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { startService } from "../../support/running-service.ts";
-import type { RunningService } from "../../support/running-service.ts";
-import { startRunpodServer } from "../../support/runpod-server.ts";
-import type { RunpodJob, RunpodServer } from "../../support/runpod-server.ts";
+import { startRunpodServer } from "../../support/servers/runpod-server.ts";
+import type { RunpodJob, RunpodServer } from "../../support/servers/runpod-server.ts";
+import { startService } from "../../support/service/running-service.ts";
+import type { RunningService } from "../../support/service/running-service.ts";
 
 const messages = [{ role: "user", content: "Hello?" }];
 const short = { max_tokens: 4, temperature: 0 };

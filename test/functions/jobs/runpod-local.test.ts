@@ -4,8 +4,8 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { startService } from "../../support/running-service.ts";
-import type { RunningService } from "../../support/running-service.ts";
+import { startService } from "../../support/service/running-service.ts";
+import type { RunningService } from "../../support/service/running-service.ts";
 
 const messages = [{ role: "user", content: "Hello?" }];
 const short = { max_tokens: 4, temperature: 0 };

@@ -3,8 +3,8 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { answerResult } from "../../../functions/jobs/job-result.ts";
 import { createWebhookResultSink } from "../../../functions/jobs/sinks/webhook-result-sink.ts";
-import { startWebhookReceiver } from "../../support/webhook-receiver.ts";
-import type { WebhookReceiver } from "../../support/webhook-receiver.ts";
+import { startWebhookReceiver } from "../../support/servers/webhook-receiver.ts";
+import type { WebhookReceiver } from "../../support/servers/webhook-receiver.ts";
 
 const never = new AbortController().signal;
 const result = answerResult("job", "a", { statusCode: 200, requestId: "r", body: {} });

@@ -5,13 +5,13 @@ import { Queue } from "bullmq";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import type { ResultLine } from "../../../functions/batch/result-line.ts";
-import { startCli } from "../../support/cli-process.ts";
-import type { CliProcess } from "../../support/cli-process.ts";
-import { startRedisServer } from "../../support/redis-server.ts";
-import type { RedisServer } from "../../support/redis-server.ts";
-import { startS3Server } from "../../support/s3-server.ts";
-import type { S3Server } from "../../support/s3-server.ts";
-import { createSqsQueue } from "../../support/sqs-queue.ts";
+import { createSqsQueue } from "../../support/queues/sqs-queue.ts";
+import { startRedisServer } from "../../support/servers/redis-server.ts";
+import type { RedisServer } from "../../support/servers/redis-server.ts";
+import { startS3Server } from "../../support/servers/s3-server.ts";
+import type { S3Server } from "../../support/servers/s3-server.ts";
+import { startCli } from "../../support/service/cli-process.ts";
+import type { CliProcess } from "../../support/service/cli-process.ts";
 
 const bucket = "results";
 const numJobs = 60;

@@ -2,9 +2,9 @@
 import type { Browser, BrowserContextOptions, Page } from "playwright-core";
 import { expect } from "vitest";
 
-import type { Script } from "../../support/scripted-engine.ts";
-import { createTestApp, serveApp } from "../../support/test-app.ts";
-import type { TestAppOptions } from "../../support/test-app.ts";
+import type { Script } from "../../support/engine/scripted-engine.ts";
+import { createTestApp, serveApp } from "../../support/service/test-app.ts";
+import type { TestAppOptions } from "../../support/service/test-app.ts";
 import { openPage } from "./browser.ts";
 import type { OpenPage } from "./browser.ts";
 

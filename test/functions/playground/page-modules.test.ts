@@ -12,7 +12,7 @@ import { shortenPictures, toCode } from "../../../functions/playground/code-samp
 import { readEvents } from "../../../functions/playground/event-stream.js";
 import { parseSettings } from "../../../functions/playground/settings-fields.js";
 import { cutIntoSpans } from "../../../functions/playground/token-spans.js";
-import { createTestApp, serveApp } from "../../support/test-app.ts";
+import { createTestApp, serveApp } from "../../support/service/test-app.ts";
 
 const picture = { name: "dot.png", url: `data:image/png;base64,${"iVBORw0K".repeat(400)}` };
 const request = createChatRequest({

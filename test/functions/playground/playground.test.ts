@@ -5,8 +5,8 @@ import { promisify } from "node:util";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { startService } from "../../support/running-service.ts";
-import type { RunningService } from "../../support/running-service.ts";
+import { startService } from "../../support/service/running-service.ts";
+import type { RunningService } from "../../support/service/running-service.ts";
 import { launchBrowser, openPage } from "./browser.ts";
 import type { OpenPage } from "./browser.ts";
 import { giveFile, measureOverhang, readClipboard, readFocusedId } from "./in-page.js";

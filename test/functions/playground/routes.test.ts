@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { createTestApp } from "../../support/test-app.ts";
+import { createTestApp } from "../../support/service/test-app.ts";
 
 const { app } = createTestApp();
 const browserHeaders = { accept: "text/html,application/xhtml+xml,*/*;q=0.8" };

@@ -3,7 +3,7 @@ import { readFile } from "node:fs/promises";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { hang } from "../../support/scripted-engine.ts";
+import { hang } from "../../support/engine/scripted-engine.ts";
 import { launchBrowser } from "./browser.ts";
 import { ask, expectTurns, openChat, readAccessibleNames, waitUntilReady } from "./chat-page.ts";
 import {

@@ -1,5 +1,5 @@
 /** Takes the README's screenshot of the page: `node test/functions/playground/screenshot.ts docs/playground.png`. */
-import { startService } from "../../support/running-service.ts";
+import { startService } from "../../support/service/running-service.ts";
 import { launchBrowser, openPage } from "./browser.ts";
 
 const [, , file = "docs/playground.png"] = process.argv;

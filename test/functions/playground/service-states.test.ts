@@ -3,7 +3,7 @@ import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
-import { createTestApp, serveApp } from "../../support/test-app.ts";
+import { createTestApp, serveApp } from "../../support/service/test-app.ts";
 import { launchBrowser, openPage } from "./browser.ts";
 
 let browser: Browser;

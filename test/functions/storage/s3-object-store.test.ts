@@ -7,9 +7,9 @@ import type { ObjectStore } from "../../../functions/storage/object-store.ts";
 import { createS3ObjectStore } from "../../../functions/storage/s3-object-store.ts";
 import type { S3ObjectStoreOptions } from "../../../functions/storage/s3-object-store.ts";
 import { testObjectStore } from "../../contracts/object-store.ts";
-import { startFaultProxy } from "../../support/fault-proxy.ts";
-import { startS3Server } from "../../support/s3-server.ts";
-import type { S3Server } from "../../support/s3-server.ts";
+import { startFaultProxy } from "../../support/servers/fault-proxy.ts";
+import { startS3Server } from "../../support/servers/s3-server.ts";
+import type { S3Server } from "../../support/servers/s3-server.ts";
 
 let server: S3Server;
 

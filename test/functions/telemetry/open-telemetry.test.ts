@@ -3,12 +3,12 @@ import { readFile } from "node:fs/promises";
 import { Queue } from "bullmq";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { startCli } from "../../support/cli-process.ts";
-import { startOtlpReceiver } from "../../support/otlp-receiver.ts";
-import type { OtlpReceiver, ReceivedSpan } from "../../support/otlp-receiver.ts";
-import { startRedisServer } from "../../support/redis-server.ts";
-import { startService } from "../../support/running-service.ts";
-import type { RunningService } from "../../support/running-service.ts";
+import { startOtlpReceiver } from "../../support/servers/otlp-receiver.ts";
+import type { OtlpReceiver, ReceivedSpan } from "../../support/servers/otlp-receiver.ts";
+import { startRedisServer } from "../../support/servers/redis-server.ts";
+import { startCli } from "../../support/service/cli-process.ts";
+import { startService } from "../../support/service/running-service.ts";
+import type { RunningService } from "../../support/service/running-service.ts";
 
 let receiver: OtlpReceiver;
 let picture: string;
@@ -229,7 +229,7 @@ test("a collector that is down costs no request, and is named in the log", async
 
 test("without a collector, nothing of OpenTelemetry's SDK is loaded", async () => {
   const loaded = async (environment: Readonly<Record<string, string>>): Promise<string> => {
-    const NODE_OPTIONS = `--import=${new URL("../../support/log-imports.ts", import.meta.url).href}`;
+    const NODE_OPTIONS = `--import=${new URL("../../support/service/log-imports.ts", import.meta.url).href}`;
     await using cli = startCli([], { HOST: "127.0.0.1", PORT: "0", NODE_OPTIONS, ...environment });
     await cli.waitForLog("Ready.");
     return cli.stderr();

@@ -6,7 +6,7 @@ import { collectGarbage } from "../../../engine/runtime/collect-garbage.ts";
 import { cudaMemoryBytes } from "../../../engine/runtime/cuda-memory.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { createWorkerOptions, goldenRequest, SteppedEngine } from "../../engine/core/golden-engine.ts";
-import { loadGoldens } from "../../support/goldens.ts";
+import { loadGoldens } from "../../support/checkpoints/goldens.ts";
 import type { Experiment, ExperimentContext } from "../experiment.ts";
 import { compareTokens } from "../near-ties.ts";
 import { createRandom, randomBelow } from "../numbers.ts";

@@ -7,7 +7,7 @@ import { buildModel } from "../../../engine/models/build-model.ts";
 import { Session } from "../../../engine/runtime/session.ts";
 import { Tensor } from "../../../engine/runtime/tensor.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
-import { loadGoldens } from "../../support/goldens.ts";
+import { loadGoldens } from "../../support/checkpoints/goldens.ts";
 import { loadGraph } from "../experiment.ts";
 import type { Experiment, ExperimentContext } from "../experiment.ts";
 import { relativeError } from "../numbers.ts";

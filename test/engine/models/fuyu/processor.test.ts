@@ -6,7 +6,7 @@ import type { ProcessedPrompt } from "../../../../engine/input/input-processor.t
 import { fuyuPatchGrid, fuyuResizedSize, parseFuyuImageOptions } from "../../../../engine/models/fuyu/image-options.ts";
 import type { ProcessorOptions } from "../../../../engine/multimodal/multimodal-processor.ts";
 import type { ItemTensor } from "../../../../engine/multimodal/processed-item.ts";
-import { loadGoldens, pictureReference } from "../../../support/goldens.ts";
+import { loadGoldens, pictureReference } from "../../../support/checkpoints/goldens.ts";
 import { createGoldenInputs } from "../../input/golden-inputs.ts";
 import type { GoldenInputs } from "../../input/golden-inputs.ts";
 import { numpyFile } from "../../multimodal/embedding-files.ts";

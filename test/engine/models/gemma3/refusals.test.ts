@@ -6,7 +6,7 @@ import { gemma3Definition } from "../../../../engine/models/gemma3/definition.ts
 import { createGraphContext } from "../../../../engine/models/graph-context.ts";
 import { resolveKvLayout, resolveKvPrecision } from "../../../../engine/models/kv-layout.ts";
 import { imaginedWeights } from "../../../../engine/models/weight-source.ts";
-import { writeHubCheckpoint } from "../../../support/hub-checkpoints.ts";
+import { writeHubCheckpoint } from "../../../support/checkpoints/hub-checkpoints.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 
 test.for([

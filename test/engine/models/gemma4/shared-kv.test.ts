@@ -6,7 +6,7 @@ import { planKvCache } from "../../../../engine/kv/memory-plan.ts";
 import { gemma4TextDefinition } from "../../../../engine/models/gemma4/definition.ts";
 import { configureGraphs } from "../../../../engine/models/model-graphs.ts";
 import { imaginedWeights } from "../../../../engine/models/weight-source.ts";
-import { hubCases, writeHubCheckpoint } from "../../../support/hub-checkpoints.ts";
+import { hubCases, writeHubCheckpoint } from "../../../support/checkpoints/hub-checkpoints.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 
 /** Gemma 4 E2B's. */

@@ -10,7 +10,7 @@ import { largestImageSize, parseImageOptions, squareGrid } from "../../../../eng
 import type { Qwen2VlImageOptions } from "../../../../engine/models/qwen2-vl/image-options.ts";
 import type { ItemTensor } from "../../../../engine/multimodal/processed-item.ts";
 import type { ImageSize } from "../../../../engine/multimodal/processing-info.ts";
-import { hubPictureReference } from "../../../support/hub-checkpoints.ts";
+import { hubPictureReference } from "../../../support/checkpoints/hub-checkpoints.ts";
 import { createHubInputs } from "../../input/golden-inputs.ts";
 import type { GoldenInputs } from "../../input/golden-inputs.ts";
 import { numpyFile } from "../../multimodal/embedding-files.ts";

@@ -12,7 +12,7 @@ import {
   parseInternTileOptions,
 } from "../../../../engine/models/internvl/tiles.ts";
 import type { ItemTensor } from "../../../../engine/multimodal/processed-item.ts";
-import { hubPictureReference } from "../../../support/hub-checkpoints.ts";
+import { hubPictureReference } from "../../../support/checkpoints/hub-checkpoints.ts";
 import { createHubInputs } from "../../input/golden-inputs.ts";
 import type { GoldenInputs } from "../../input/golden-inputs.ts";
 import { numpyFile } from "../../multimodal/embedding-files.ts";

@@ -10,7 +10,7 @@ import { parseLlavaNextConfig, parseLlavaOneVisionConfig } from "../../../../eng
 import { anyresImageOptions, parseAnyresOptions } from "../../../../engine/models/llava-next/image-options.ts";
 import type { AnyresOptions } from "../../../../engine/models/llava-next/image-options.ts";
 import type { ItemTensor } from "../../../../engine/multimodal/processed-item.ts";
-import { hubPictureReference } from "../../../support/hub-checkpoints.ts";
+import { hubPictureReference } from "../../../support/checkpoints/hub-checkpoints.ts";
 import { createHubInputs } from "../../input/golden-inputs.ts";
 import type { GoldenInputs, GoldenOverrides } from "../../input/golden-inputs.ts";
 import { numpyFile } from "../../multimodal/embedding-files.ts";

@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 
 import { buildModel } from "../../../../engine/models/build-model.ts";
 import { openCheckpoint } from "../../../../engine/weights/checkpoint.ts";
-import { loadGoldens } from "../../../support/goldens.ts";
+import { loadGoldens } from "../../../support/checkpoints/goldens.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 import { chat } from "../golden-prompts.ts";
 import { ask, exports, startExport } from "./export-engine.ts";

@@ -1,8 +1,8 @@
 /** Engines over the recorded exports. */
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../../../engine/index.ts";
 import type { Engine, EngineConfig, RequestOutput } from "../../../../engine/index.ts";
-import { goldenEngineConfig } from "../../../support/engine-config.ts";
-import type { GoldenCase } from "../../../support/goldens.ts";
+import type { GoldenCase } from "../../../support/checkpoints/goldens.ts";
+import { goldenEngineConfig } from "../../../support/engine/engine-config.ts";
 import { chat, qwen2Vl } from "../golden-prompts.ts";
 
 export const exports = [

@@ -6,9 +6,9 @@ import { expect, test } from "vitest";
 import { createDataUrlImageSource, createEngine } from "../../../../engine/index.ts";
 import { buildModel } from "../../../../engine/models/build-model.ts";
 import { openCheckpoint } from "../../../../engine/weights/checkpoint.ts";
-import { compareHubAnswers, hubEngineConfig } from "../../../support/hub-answers.ts";
-import { generations } from "../../../support/hub-checkpoints.ts";
-import { hubExportCases, hubExports, writeHubExport } from "../../../support/hub-exports.ts";
+import { generations } from "../../../support/checkpoints/hub-checkpoints.ts";
+import { hubExportCases, hubExports, writeHubExport } from "../../../support/checkpoints/hub-exports.ts";
+import { compareHubAnswers, hubEngineConfig } from "../../../support/engine/hub-answers.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 
 const refused = new Set(["llava-onevision", "lighton-ocr"]);

@@ -3,7 +3,7 @@
  * Usage: node webgpu-answer.ts CACHE_FOLDER; prints the tokens of an answer about a picture and those of transformers,
  * as JSON.
  */
-import { loadGoldens } from "../../../support/goldens.ts";
+import { loadGoldens } from "../../../support/checkpoints/goldens.ts";
 import { ask, exports, startExport } from "./export-engine.ts";
 
 const [cacheFolder] = process.argv.slice(2) as [string];

@@ -9,8 +9,8 @@ import { createSamplingParams } from "../../../../engine/contract/sampling-param
 import type { ProcessedPrompt } from "../../../../engine/input/input-processor.ts";
 import { parsePixtralImageOptions, patchGrid, squareGrid } from "../../../../engine/models/pixtral/image-options.ts";
 import type { ItemTensor } from "../../../../engine/multimodal/processed-item.ts";
-import { goldensFolder } from "../../../support/goldens.ts";
-import { hubPictureReference, writeHubCheckpoint } from "../../../support/hub-checkpoints.ts";
+import { goldensFolder } from "../../../support/checkpoints/goldens.ts";
+import { hubPictureReference, writeHubCheckpoint } from "../../../support/checkpoints/hub-checkpoints.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 import { createGoldenInputs, createHubInputs } from "../../input/golden-inputs.ts";
 import type { GoldenInputs } from "../../input/golden-inputs.ts";

@@ -7,8 +7,8 @@ import { embeddingsField } from "../../../../engine/multimodal/processed-item.ts
 import type { ProcessedItem } from "../../../../engine/multimodal/processed-item.ts";
 import { createLogger } from "../../../../functions/logger.ts";
 import { createRedisStore } from "../../../../functions/redis-store.ts";
-import { startRedisServer } from "../../../support/redis-server.ts";
-import type { RedisServer } from "../../../support/redis-server.ts";
+import { startRedisServer } from "../../../support/servers/redis-server.ts";
+import type { RedisServer } from "../../../support/servers/redis-server.ts";
 import { connected } from "./redis-caches.ts";
 
 let server: RedisServer;

@@ -4,7 +4,7 @@ import { createMemoryTier, MemoryPool } from "../../../../engine/multimodal/cach
 import { ProcessorCache } from "../../../../engine/multimodal/caches/processor-cache.ts";
 import { TieredCache } from "../../../../engine/multimodal/caches/tiered-cache.ts";
 import { testProcessorCache } from "../../../contracts/processor-cache.ts";
-import { startRedisServer } from "../../../support/redis-server.ts";
+import { startRedisServer } from "../../../support/servers/redis-server.ts";
 import { numbersCodec, numbersOf } from "./numbers.ts";
 import { createRedisCache } from "./redis-caches.ts";
 import type { RedisCache } from "./redis-caches.ts";

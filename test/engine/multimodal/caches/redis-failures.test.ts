@@ -5,8 +5,8 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { afterEach, describe, expect, test } from "vitest";
 
-import { startRedisServer } from "../../../support/redis-server.ts";
-import type { RedisServer, RedisServerOptions } from "../../../support/redis-server.ts";
+import { startRedisServer } from "../../../support/servers/redis-server.ts";
+import type { RedisServer, RedisServerOptions } from "../../../support/servers/redis-server.ts";
 import { numbersOf } from "./numbers.ts";
 import { createRedisCache, createUnconnectedRedisCache } from "./redis-caches.ts";
 import type { RedisCache, RedisCacheOptions } from "./redis-caches.ts";

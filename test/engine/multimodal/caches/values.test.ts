@@ -1,14 +1,14 @@
 import { describe, expect, test } from "vitest";
 
 import { knownImageCodec, sourceCacheKey } from "../../../../engine/images/source-cache.ts";
-import { embeddingsCodec } from "../../../../engine/multimodal/caches/embeddings-codec.ts";
-import type { Embeddings } from "../../../../engine/multimodal/caches/embeddings-codec.ts";
 import {
   divideItem,
+  embeddingsCodec,
   itemPlacementCodec,
   itemTensorsCodec,
-} from "../../../../engine/multimodal/caches/processed-item-codec.ts";
-import { toSharedItem } from "../../../../engine/multimodal/caches/shared-item.ts";
+} from "../../../../engine/multimodal/caches/item-codecs.ts";
+import type { Embeddings } from "../../../../engine/multimodal/caches/item-codecs.ts";
+import { toSharedItem } from "../../../../engine/multimodal/caches/multimodal-caches.ts";
 import type { ProcessedItem } from "../../../../engine/multimodal/processed-item.ts";
 
 const key = "f".repeat(64);

@@ -14,7 +14,7 @@ import {
   validateWithProcessors,
 } from "../../../../engine/sampling/custom/processor-loading.ts";
 import type { LoadedLogitsProcessor } from "../../../../engine/sampling/custom/processor-loading.ts";
-import { goldenEngineConfig } from "../../../support/engine-config.ts";
+import { goldenEngineConfig } from "../../../support/engine/engine-config.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../../support/temporary-folder.ts";
 

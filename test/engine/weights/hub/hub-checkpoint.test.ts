@@ -3,9 +3,9 @@ import { join, relative, resolve } from "node:path";
 import { expect, test } from "vitest";
 
 import { openCheckpoint } from "../../../../engine/weights/checkpoint.ts";
-import { textFile } from "../../../support/hub-repository.ts";
-import { commitOf, gitHash, sha256 } from "../../../support/hub-server.ts";
-import type { HubFileContent } from "../../../support/hub-server.ts";
+import { textFile } from "../../../support/checkpoints/hub-repository.ts";
+import { commitOf, gitHash, sha256 } from "../../../support/servers/hub-server.ts";
+import type { HubFileContent } from "../../../support/servers/hub-server.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 import {
   server,

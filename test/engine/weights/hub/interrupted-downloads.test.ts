@@ -7,8 +7,8 @@ import { promisify } from "node:util";
 import { expect, test } from "vitest";
 
 import { RANGE_BYTES } from "../../../../engine/weights/parallel-ranges.ts";
-import { hubConfigOf } from "../../../support/hub-repository.ts";
-import { sha256 } from "../../../support/hub-server.ts";
+import { hubConfigOf } from "../../../support/checkpoints/hub-repository.ts";
+import { sha256 } from "../../../support/servers/hub-server.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 import {
   server,
@@ -117,7 +117,7 @@ test("a partial file that was damaged is downloaded again from its start", async
 test("two processes download each file once", async () => {
   await using folder = await createTemporaryFolder();
   const bytes = await withLargeWeights();
-  const child = fileURLToPath(new URL("../../../support/resolve-hub-child.ts", import.meta.url));
+  const child = fileURLToPath(new URL("../../../support/checkpoints/resolve-hub-child.ts", import.meta.url));
   const hub = JSON.stringify(hubConfigOf(server, join(folder.path, "hub")));
   let numLists = 0;
   const { promise: bothList, resolve: passBoth } = Promise.withResolvers<void>();
@@ -140,7 +140,7 @@ test("two processes download each file once", async () => {
 test("a disk that is full in the middle is named, and the next start completes the download", async () => {
   await using folder = await createTemporaryFolder();
   const bytes = await withLargeWeights();
-  const child = fileURLToPath(new URL("../../../support/resolve-hub-child.ts", import.meta.url));
+  const child = fileURLToPath(new URL("../../../support/checkpoints/resolve-hub-child.ts", import.meta.url));
   const hub = hubConfigOf(server, join(folder.path, "hub"));
   // No file may exceed 1 MB, which simulates a full disk.
   const limited = ["-c", 'ulimit -f 2048; exec "$0" "$@"', process.execPath, child];

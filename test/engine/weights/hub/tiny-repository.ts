@@ -6,10 +6,14 @@ import type { HubConfig } from "../../../../engine/contract/config.ts";
 import { RANGE_BYTES } from "../../../../engine/weights/parallel-ranges.ts";
 import { resolveCheckpoint } from "../../../../engine/weights/resolve-checkpoint.ts";
 import type { ResolveCheckpointOptions } from "../../../../engine/weights/resolve-checkpoint.ts";
-import { hubConfigOf, readRepository, textFile } from "../../../support/hub-repository.ts";
-import { sha256, startHubServer } from "../../../support/hub-server.ts";
-import type { HubFileContent, HubRepositoryContent, HubServer } from "../../../support/hub-server.ts";
-import { floatTensor, writeCheckpoint, writeShardedCheckpoint } from "../../../support/safetensors-writer.ts";
+import { hubConfigOf, readRepository, textFile } from "../../../support/checkpoints/hub-repository.ts";
+import {
+  floatTensor,
+  writeCheckpoint,
+  writeShardedCheckpoint,
+} from "../../../support/checkpoints/safetensors-writer.ts";
+import { sha256, startHubServer } from "../../../support/servers/hub-server.ts";
+import type { HubFileContent, HubRepositoryContent, HubServer } from "../../../support/servers/hub-server.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 
 export let server: HubServer;

@@ -3,8 +3,8 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 
-import { commitOf, sha256 } from "../../../support/hub-server.ts";
-import type { HubRepositoryContent } from "../../../support/hub-server.ts";
+import { commitOf, sha256 } from "../../../support/servers/hub-server.ts";
+import type { HubRepositoryContent } from "../../../support/servers/hub-server.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 import { server, content, tiny, wantedFiles, resolveIn, errorOf, useTinyRepository } from "./tiny-repository.ts";
 

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import type { EngineErrorCode } from "../../../../engine/contract/errors.ts";
-import { writeCheckpoint } from "../../../support/safetensors-writer.ts";
+import { writeCheckpoint } from "../../../support/checkpoints/safetensors-writer.ts";
 import {
   addWeight,
   asInt64,
@@ -19,7 +19,7 @@ import {
   settings,
   state,
   type Spoilable,
-} from "../../../support/spoil-checkpoint.ts";
+} from "../../../support/checkpoints/spoil-checkpoint.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 import { buildFrom } from "../../models/direct-build.ts";
 

@@ -6,8 +6,12 @@ import { expect, test } from "vitest";
 import { openCheckpoint } from "../../../../engine/weights/checkpoint.ts";
 import { prepareWeights } from "../../../../engine/weights/prepare-weights.ts";
 import type { WeightFormat } from "../../../../engine/weights/prepared-weights.ts";
-import { dequantizeBlockwise } from "../../../support/dequantize.ts";
-import { floatTensor, writeCheckpoint, type SafetensorsTensor } from "../../../support/safetensors-writer.ts";
+import { dequantizeBlockwise } from "../../../support/checkpoints/dequantize.ts";
+import {
+  floatTensor,
+  writeCheckpoint,
+  type SafetensorsTensor,
+} from "../../../support/checkpoints/safetensors-writer.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 
 const outFeatures = 2336;

@@ -4,9 +4,9 @@
  */
 import { describe, expect, test } from "vitest";
 
-import { hang } from "../../../support/scripted-engine.ts";
-import { chatBody, createTestApp, serveApp } from "../../../support/test-app.ts";
-import type { TestApp } from "../../../support/test-app.ts";
+import { hang } from "../../../support/engine/scripted-engine.ts";
+import { chatBody, createTestApp, serveApp } from "../../../support/service/test-app.ts";
+import type { TestApp } from "../../../support/service/test-app.ts";
 
 function put({ app }: TestApp, id: string, headers: Record<string, string> = {}): Promise<Response> {
   return Promise.resolve(

@@ -5,9 +5,9 @@
 import { expect, test } from "vitest";
 
 import { serve } from "../../../../functions/serve.ts";
-import { freePort } from "../../../support/server-process.ts";
-import { chatBody } from "../../../support/test-app.ts";
-import { testDataHome } from "../../../support/test-data-home.ts";
+import { freePort } from "../../../support/servers/server-process.ts";
+import { chatBody } from "../../../support/service/test-app.ts";
+import { testDataHome } from "../../../support/service/test-data-home.ts";
 
 test("PORT_HEALTH answers 204 while the model loads, then 200, and no requests; it closes with the service", async () => {
   const port = await freePort();

@@ -4,7 +4,7 @@
  */
 import { describe, expect, test } from "vitest";
 
-import { chatBody, createTestApp } from "../../../support/test-app.ts";
+import { chatBody, createTestApp } from "../../../support/service/test-app.ts";
 
 const tensor = (name: string, data: readonly string[]) => ({ name, shape: [data.length], datatype: "BYTES", data });
 

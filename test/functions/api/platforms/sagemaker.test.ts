@@ -8,9 +8,9 @@
 import { readFile } from "node:fs/promises";
 import { expect, test } from "vitest";
 
-import { startContainer } from "../../../support/container-process.ts";
-import { freePort } from "../../../support/server-process.ts";
-import { createTestApp } from "../../../support/test-app.ts";
+import { freePort } from "../../../support/servers/server-process.ts";
+import { startContainer } from "../../../support/service/container-process.ts";
+import { createTestApp } from "../../../support/service/test-app.ts";
 
 const picture = await readFile(
   new URL("../../../../models/fovea-shapes/examples/scene.png", import.meta.url),

@@ -6,10 +6,10 @@
 import { describe, expect, test } from "vitest";
 
 import { loadConfig } from "../../../../functions/settings/config.ts";
-import { startContainer } from "../../../support/container-process.ts";
-import { hang } from "../../../support/scripted-engine.ts";
-import { freePort } from "../../../support/server-process.ts";
-import { chatBody, createTestApp } from "../../../support/test-app.ts";
+import { hang } from "../../../support/engine/scripted-engine.ts";
+import { freePort } from "../../../support/servers/server-process.ts";
+import { startContainer } from "../../../support/service/container-process.ts";
+import { chatBody, createTestApp } from "../../../support/service/test-app.ts";
 
 /** The default paths, which the platform forms of its ids. */
 const health = "/v1/endpoints/12/deployedModels/34";

@@ -6,7 +6,7 @@ import { promisify } from "node:util";
 import { ensurePythonClients } from "../../../support/programs/python-clients.ts";
 
 /** A client that waits for an answer which never comes must end. */
-const TIMEOUT_MS = 220_000;
+const TIMEOUT_MS = 400_000;
 
 /** LiteLLM fetches its list of prices from the network unless it is told not to. */
 export const pythonEnvironment = { LITELLM_LOCAL_MODEL_COST_MAP: "True", LITELLM_TELEMETRY: "False" } as const;

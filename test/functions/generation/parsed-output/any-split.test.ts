@@ -2,8 +2,7 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 
-import { toolCallFormats } from "../../../../functions/generation/parsed-output/model-formats.ts";
-import { reasoningFormats } from "../../../../functions/generation/parsed-output/reasoning-format.ts";
+import { reasoningFormats, toolCallFormats } from "../../../../functions/generation/parsed-output/model-formats.ts";
 import { parseAll, parsingOf } from "./parsed.ts";
 
 /** Pieces of all formats, whole, begun and broken. */

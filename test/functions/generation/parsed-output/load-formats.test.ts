@@ -4,8 +4,8 @@ import { expect, test } from "vitest";
 import { loadConfiguredFormats } from "../../../../functions/generation/parsed-output/load-formats.ts";
 import { modelFormatsOf } from "../../../../functions/generation/parsed-output/model-formats.ts";
 import { loadConfig } from "../../../../functions/settings/config.ts";
-import { createScriptedEngine } from "../../../support/scripted-engine.ts";
-import { chatBody, createTestApp } from "../../../support/test-app.ts";
+import { createScriptedEngine } from "../../../support/engine/scripted-engine.ts";
+import { chatBody, createTestApp } from "../../../support/service/test-app.ts";
 import { parseAll, parsingOf } from "./parsed.ts";
 
 const folder = fileURLToPath(new URL("plug-ins", import.meta.url));

@@ -4,7 +4,7 @@ import type { ReasoningStart } from "../../../../engine/index.ts";
 import {
   chooseReasoningFormat,
   reasoningFormats,
-} from "../../../../functions/generation/parsed-output/reasoning-format.ts";
+} from "../../../../functions/generation/parsed-output/model-formats.ts";
 import { parseAll } from "./parsed.ts";
 
 const formatNamed = (name: string) => reasoningFormats.find((format) => format.name === name)!;

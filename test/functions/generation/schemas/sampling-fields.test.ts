@@ -4,8 +4,8 @@ import { join } from "node:path";
 import OpenAI from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { startService } from "../../../support/running-service.ts";
-import type { RunningService } from "../../../support/running-service.ts";
+import { startService } from "../../../support/service/running-service.ts";
+import type { RunningService } from "../../../support/service/running-service.ts";
 
 const processors = join(import.meta.dirname, "../../../../examples");
 let service: RunningService;

@@ -3,17 +3,19 @@ import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { createServer } from "node:net";
 import type { AddressInfo } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 import { Connection } from "rabbitmq-client";
 import type { SyncMessage } from "rabbitmq-client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import { LeaseLostError } from "../../../../functions/jobs/job-source.ts";
 import { createAmqpJobSource } from "../../../../functions/jobs/sources/amqp-job-source.ts";
 import { createLogger } from "../../../../functions/logger.ts";
 import { testJobSource } from "../../../contracts/job-source.ts";
-import { createRabbitQueue } from "../../../support/job-queues.ts";
-import { startRabbitMqServer } from "../../../support/rabbitmq-server.ts";
-import type { RabbitMqServer } from "../../../support/rabbitmq-server.ts";
-import { startService } from "../../../support/running-service.ts";
+import { createRabbitQueue } from "../../../support/queues/job-queues.ts";
+import { startRabbitMqServer } from "../../../support/servers/rabbitmq-server.ts";
+import type { RabbitMqServer } from "../../../support/servers/rabbitmq-server.ts";
+import { startService } from "../../../support/service/running-service.ts";
 
 const lines: string[] = [];
 const logger = createLogger({ level: "warn", write: (line) => void lines.push(line) });
@@ -44,8 +46,7 @@ testJobSource(
     await channel.confirmSelect();
     connections.unshift(() => channel.close());
     return {
-      // No multiple of the suite's delays: a message that comes while its consumer is cancelled counts a delivery more.
-      open: async () => createAmqpJobSource({ logger, url: rabbit.url, queue, waitMs: 700 }),
+      open: async () => createAmqpJobSource({ logger, url: rabbit.url, queue, waitMs: 500 }),
       async send(body, headers = { traceparent: "" }) {
         const envelope = { routingKey: queue, contentType: "application/json", headers: { ...headers } };
         await channel.basicPublish(envelope, Buffer.from(body));
@@ -184,6 +185,101 @@ describe("RabbitMQ", () => {
       await job!.release(0);
     }
     expect(lines.filter((line) => line.includes("Use a quorum queue"))).toHaveLength(type === "quorum" ? 0 : 1);
+    await source.close();
+    await publisher.close();
+    await connection.close();
+  });
+
+  test("a job that takes longer than RabbitMQ waits is handed out again, and takes no other job with it", async () => {
+    lines.length = 0;
+    const timeoutMs = 2_000;
+    await using impatient = await startRabbitMqServer({ consumerTimeoutMs: timeoutMs });
+    await using filled = await createRabbitQueue(impatient, "jobs");
+    await filled.send([JSON.stringify({ prompt: "slow" })]);
+    const source = createAmqpJobSource({ logger, url: impatient.url, queue: "jobs", waitMs: 600_000 });
+    const [slow] = await source.take(1, never);
+    let numOthers = 0;
+    while (!slow!.lost.aborted) {
+      await filled.send([JSON.stringify({ prompt: "quick" })]);
+      const takenMs = performance.now();
+      const [quick] = await source.take(1, never);
+      if (quick!.id === slow!.id) break;
+      await sleep(timeoutMs / 20);
+      const isLost = quick!.lost.aborted;
+      // A machine that is too busy to be quick shows nothing.
+      if (isLost && performance.now() - takenMs > timeoutMs / 2) continue;
+      expect(isLost).toBe(false);
+      await quick!.complete({ jobId: quick!.id, isSuccess: true, text: "{}" });
+      numOthers++;
+    }
+    expect(numOthers).toBeGreaterThan(0);
+    const result = { jobId: slow!.id, isSuccess: true, text: "{}" };
+    await expect(slow!.renew()).rejects.toThrow(LeaseLostError);
+    await expect(slow!.complete(result)).rejects.toThrow(LeaseLostError);
+    expect(lines.join("")).toContain(`"jobId":"${slow!.id}","remedy":"Set RabbitMQ's consumer_timeout`);
+    await source.close();
+
+    const other = createAmqpJobSource({ logger, url: impatient.url, queue: "jobs", waitMs: 600_000 });
+    let again = (await other.take(1, never))[0]!;
+    while (again.id !== slow!.id) {
+      await again.complete({ ...result, jobId: again.id });
+      again = (await other.take(1, never))[0]!;
+    }
+    expect(again.numDeliveries).toBeGreaterThan(1);
+    await again.complete(result);
+    expect(await filled.numUnfinished()).toBe(0);
+    await other.close();
+  });
+
+  test("messages that arrive while a worker waits again and again have their first delivery", async () => {
+    const queue = `jobs-${randomUUID()}`;
+    await using filled = await createRabbitQueue(rabbit, queue);
+    const source = createAmqpJobSource({ logger, url: rabbit.url, queue, waitMs: 1 });
+    const numDeliveries: number[] = [];
+    const numJobs = 100;
+    const taking = (async () => {
+      while (numDeliveries.length < numJobs) {
+        for (const job of await source.take(1, never)) {
+          numDeliveries.push(job.numDeliveries);
+          await job.complete({ jobId: job.id, isSuccess: true, text: "{}" });
+        }
+      }
+    })();
+    for (let n = 0; n < numJobs; n++) {
+      await filled.send([JSON.stringify({ n })]);
+      await sleep(n % 5);
+    }
+    await taking;
+    expect(numDeliveries).toEqual(Array.from({ length: numJobs }, () => 1));
+    await source.close();
+  });
+
+  test("a worker that has no more room leaves a message that arrives to others", async () => {
+    const queue = `jobs-${randomUUID()}`;
+    await using filled = await createRabbitQueue(rabbit, queue);
+    const full = createAmqpJobSource({ logger, url: rabbit.url, queue, waitMs: 1 });
+    expect(await full.take(1, never)).toEqual([]);
+    const other = createAmqpJobSource({ logger, url: rabbit.url, queue, waitMs: 600_000 });
+    await filled.send([JSON.stringify({ n: 0 })]);
+    const [job] = await other.take(1, never);
+    await job!.complete({ jobId: job!.id, isSuccess: true, text: "{}" });
+    await full.close();
+    await other.close();
+  });
+
+  test.for([
+    [{ "x-acquired-count": 2 }, 3],
+    [{ "x-acquired-count": 4, "x-delivery-count": 1 }, 5],
+    [{ "x-acquired-count": "many" }, 1],
+  ] as const)("a message with %o, as RabbitMQ 4.3 sends it, has delivery %i", async ([headers, delivery]) => {
+    const queue = `jobs-${randomUUID()}`;
+    await using _ = await createRabbitQueue(rabbit, queue);
+    const connection = new Connection(rabbit.url);
+    const publisher = connection.createPublisher({ confirm: true });
+    await publisher.send({ routingKey: queue, messageId: "a", durable: true, headers }, Buffer.from("{}"));
+    const source = createAmqpJobSource({ logger, url: rabbit.url, queue, waitMs: 600_000 });
+    const [job] = await source.take(1, never);
+    expect(job!.numDeliveries).toBe(delivery);
     await source.close();
     await publisher.close();
     await connection.close();

@@ -6,8 +6,8 @@ import { afterAll, beforeAll } from "vitest";
 
 import { createNatsJobSource } from "../../../../functions/jobs/sources/nats-job-source.ts";
 import { testJobSource } from "../../../contracts/job-source.ts";
-import { startNatsServer } from "../../../support/nats-server.ts";
-import type { NatsServer } from "../../../support/nats-server.ts";
+import { startNatsServer } from "../../../support/servers/nats-server.ts";
+import type { NatsServer } from "../../../support/servers/nats-server.ts";
 
 let nats: NatsServer;
 const connections: (() => Promise<void>)[] = [];

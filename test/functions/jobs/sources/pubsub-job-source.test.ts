@@ -12,9 +12,9 @@ import { createPubSubJobSource } from "../../../../functions/jobs/sources/pubsub
 import type { PubSubJobSourceOptions } from "../../../../functions/jobs/sources/pubsub-job-source.ts";
 import { createLogger } from "../../../../functions/logger.ts";
 import { LEASE_MS, testJobSource } from "../../../contracts/job-source.ts";
-import { createPubSubQueue } from "../../../support/pubsub-queue.ts";
-import { startPubSubServer } from "../../../support/pubsub-server.ts";
-import type { PubSubServer } from "../../../support/pubsub-server.ts";
+import { createPubSubQueue } from "../../../support/queues/pubsub-queue.ts";
+import { startPubSubServer } from "../../../support/servers/pubsub-server.ts";
+import type { PubSubServer } from "../../../support/servers/pubsub-server.ts";
 
 const never = new AbortController().signal;
 const emulator = process.env.PUBSUB_EMULATOR_HOST;

@@ -5,8 +5,8 @@ import { afterAll, beforeAll, expect, test, vi } from "vitest";
 
 import { createRedisJobSource } from "../../../../functions/jobs/sources/redis-job-source.ts";
 import { LEASE_MS, testJobSource } from "../../../contracts/job-source.ts";
-import { startRedisServer } from "../../../support/redis-server.ts";
-import type { RedisServer } from "../../../support/redis-server.ts";
+import { startRedisServer } from "../../../support/servers/redis-server.ts";
+import type { RedisServer } from "../../../support/servers/redis-server.ts";
 
 let redis: RedisServer;
 const queues: Queue[] = [];

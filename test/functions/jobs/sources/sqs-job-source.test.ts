@@ -5,10 +5,10 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { createSqsJobSource } from "../../../../functions/jobs/sources/sqs-job-source.ts";
 import { createLogger } from "../../../../functions/logger.ts";
 import { LEASE_MS, testJobSource } from "../../../contracts/job-source.ts";
-import { startFaultProxy } from "../../../support/fault-proxy.ts";
-import { startS3Server } from "../../../support/s3-server.ts";
-import type { S3Server } from "../../../support/s3-server.ts";
-import { createSqsQueue } from "../../../support/sqs-queue.ts";
+import { createSqsQueue } from "../../../support/queues/sqs-queue.ts";
+import { startFaultProxy } from "../../../support/servers/fault-proxy.ts";
+import { startS3Server } from "../../../support/servers/s3-server.ts";
+import type { S3Server } from "../../../support/servers/s3-server.ts";
 
 let aws: S3Server;
 

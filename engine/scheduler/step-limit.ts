@@ -1,0 +1,81 @@
+/** Makes steps smaller after a device had no memory for one, and larger again while they succeed. */
+import process from "node:process";
+
+/** Steps that must succeed before a larger one is tried. Their number doubles with each failure. */
+const FIRST_PATIENCE = 16;
+
+/** A server that runs for days tries a larger step once in a while, because the memory may have been another program's. */
+const MAX_PATIENCE = 1024;
+
+/** The size of a run that found no memory. */
+export interface FailedRun {
+  readonly numTokens: number;
+  readonly numSequences: number;
+}
+
+/** Mutable. */
+export class StepLimit {
+  readonly #fewestTokens: number;
+  #maxTokens = Infinity;
+  #maxSequences = Infinity;
+  #patience = FIRST_PATIENCE;
+  #numSuccesses = 0;
+
+  /** @param fewestTokens A step of so many tokens cannot be made smaller. */
+  constructor(fewestTokens: number) {
+    this.#fewestTokens = fewestTokens;
+  }
+
+  /** Tokens that a step may have. */
+  get maxTokens(): number {
+    return this.#maxTokens;
+  }
+
+  /** Sequences that a step may have. */
+  get maxSequences(): number {
+    return this.#maxSequences;
+  }
+
+  /** Whether a smaller run could succeed. */
+  canShrink({ numTokens, numSequences }: FailedRun): boolean {
+    return numSequences > 1 || numTokens > this.#fewestTokens;
+  }
+
+  /**
+   * Halves the tokens of steps, or their sequences if the run had one token of each. Call it once for a step that failed,
+   * with the largest of its runs that did.
+   *
+   * @param reason For the log, the first time.
+   */
+  shrink({ numTokens, numSequences }: FailedRun, reason: string): void {
+    const isFirst = !this.#isLimited;
+    if (numTokens > Math.max(numSequences, this.#fewestTokens)) {
+      this.#maxTokens = Math.max(this.#fewestTokens, Math.floor(numTokens / 2));
+    } else {
+      this.#maxSequences = Math.max(1, Math.floor(numSequences / 2));
+    }
+    this.#patience = Math.min(2 * this.#patience, MAX_PATIENCE);
+    this.#numSuccesses = 0;
+    if (!isFirst) return;
+    process.emitWarning(
+      `The device had no memory for a step (tokens: ${numTokens}, sequences: ${numSequences}). Its sequences are preempted, ` +
+        "and steps stay smaller for a while. If this happens again, set a lower MAX_NUM_BATCHED_TOKENS or MAX_NUM_SEQS. " +
+        reason,
+    );
+  }
+
+  /** Call it for each step that succeeded. Returns to steps of any size by doubling, up to `maxTokens` and `maxSequences`. */
+  noteSuccess(maxTokens: number, maxSequences: number): void {
+    if (!this.#isLimited || ++this.#numSuccesses < this.#patience) return;
+    this.#numSuccesses = 0;
+    this.#maxTokens *= 2;
+    this.#maxSequences *= 2;
+    if (this.#maxTokens < maxTokens || this.#maxSequences < maxSequences) return;
+    this.#maxTokens = Infinity;
+    this.#maxSequences = Infinity;
+  }
+
+  get #isLimited(): boolean {
+    return this.#maxTokens !== Infinity || this.#maxSequences !== Infinity;
+  }
+}

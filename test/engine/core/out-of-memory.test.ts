@@ -1,0 +1,128 @@
+/** Engine cores over a device that has no memory for a step: its sequences are preempted, or end if they are alone. */
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
+
+import type { EngineConfig } from "../../../engine/contract/config.ts";
+import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
+import type { EngineRequest } from "../../../engine/core/engine-request.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "./golden-engine.ts";
+import type { GoldenModel } from "./golden-engine.ts";
+import { withRoomFor } from "./scarce-memory.ts";
+
+const maxModelLen = 256;
+const numRequests = 8;
+
+/** Everything that the next token may depend on, in turn. */
+const shapes: readonly Partial<SamplingParams>[] = [
+  { temperature: 1, logprobs: 2 },
+  { temperature: 0 },
+  { temperature: 1.2, topK: 20, minP: 0.02, frequencyPenalty: 0.5, repetitionPenalty: 1.2 },
+  { temperature: 0.7, topP: 0.9, minTokens: 12, logitBias: { 5: 3 } },
+  { temperature: 0, promptLogprobs: 1 },
+];
+
+const warnings: string[] = [];
+const onWarning = ({ message }: Error): void => void warnings.push(message);
+beforeEach(() => void process.on("warning", onWarning));
+afterEach(() => {
+  process.off("warning", onWarning);
+  warnings.length = 0;
+});
+
+describe.for([
+  ["paged", "llama"],
+  ["paged", "qwen3.5"],
+  ["paged", "llava-default"],
+  ["slots", "llama"],
+  ["slots", "qwen3.5"],
+] as const)("%s: %s", ([kind, name]) => {
+  let cache: TemporaryFolder;
+  let golden: GoldenModel;
+
+  beforeAll(async () => {
+    cache = await createTemporaryFolder();
+    const layout = kind === "paged" ? ({ kind, blockSize: 8 } as const) : ({ kind } as const);
+    golden = await buildGoldenModel(name, cache.path, "float32", layout);
+  });
+
+  afterAll(() => cache[Symbol.asyncDispose]());
+
+  const createEngine = ({ model }: GoldenModel, overrides: Partial<EngineConfig> = {}): Promise<SteppedEngine> =>
+    SteppedEngine.create({ ...createWorkerOptions(model, overrides), maxModelLen });
+
+  function requestOf(index: number): EngineRequest {
+    const params = { maxTokens: 12 + (index % 4) * 8, ignoreEos: true, ...shapes[index % shapes.length] };
+    return goldenRequest(`${index}`, golden.cases[index % golden.cases.length]!, golden.model, params, 700 + index);
+  }
+
+  function answerOf(engine: SteppedEngine, requestId: string): unknown {
+    const { tokenIds, outputs } = engine.generations.get(requestId)!;
+    const round = (logprob: number): number => Math.round(logprob * 1000);
+    return {
+      tokenIds,
+      finishReason: outputs.at(-1)?.finishReason,
+      logprobs: outputs.map(({ logprobs }) => logprobs?.map(({ sampled }) => round(sampled.logprob)) ?? null),
+      promptLogprobs: outputs.map(({ promptLogprobs }) => promptLogprobs?.length ?? null),
+    };
+  }
+
+  async function runAll(engine: SteppedEngine): Promise<void> {
+    for (let index = 0; index < numRequests; index++) engine.add(requestOf(index));
+    await engine.runToEnd();
+  }
+
+  test.for([
+    { room: { numTokens: 9 }, enablePrefixCaching: true },
+    { room: { numTokens: 9 }, enablePrefixCaching: false },
+    { room: { numSequences: 2 }, enablePrefixCaching: true },
+    { room: { numSequences: 1, numTokens: 3 }, enablePrefixCaching: true },
+  ])(
+    "a step without memory is computed in smaller ones: $room, reuse: $enablePrefixCaching",
+    async ({ room, enablePrefixCaching }) => {
+      using ample = await createEngine(golden);
+      using scarce = await createEngine(await withRoomFor(golden, room, cache.path), { enablePrefixCaching });
+      for (const engine of [ample, scarce]) runAll(engine);
+      expect(ample.stats.numPreemptions).toBe(0);
+      expect(scarce.stats.numPreemptions).toBeGreaterThan(0);
+      for (let index = 0; index < numRequests; index++) {
+        expect(answerOf(scarce, `${index}`)).toEqual(answerOf(ample, `${index}`));
+      }
+      const { numPromptTokens, numGenerationTokens } = ample.stats;
+      expect(scarce.stats).toMatchObject({ numPromptTokens, numGenerationTokens, kvCacheUsage: 0 });
+      await expect.poll(() => warnings[0]).toContain("The device had no memory for a step (tokens: ");
+    },
+  );
+
+  test("a sequence for which there is no memory alone ends with an error, and the others go on", async () => {
+    // Before its last run. In the slot form, the input is the index of the newest token.
+    const lengths = Array.from({ length: numRequests }, (_, index) => {
+      const { promptTokenIds, samplingParams } = requestOf(index);
+      return promptTokenIds.length + samplingParams.maxTokens! - (kind === "paged" ? 2 : 1);
+    });
+    const numPastTokens = lengths.toSorted((left, right) => left - right)[numRequests / 2]!;
+    using ample = await createEngine(golden);
+    using scarce = await createEngine(await withRoomFor(golden, { numPastTokens }, cache.path));
+    for (const engine of [ample, scarce]) runAll(engine);
+    const fits = (index: number): boolean => lengths[index]! <= numPastTokens;
+    const indexes = [...lengths.keys()];
+    for (const index of indexes.filter(fits)) {
+      expect(answerOf(scarce, `${index}`)).toEqual(answerOf(ample, `${index}`));
+    }
+    const ended = indexes.filter((index) => !fits(index));
+    for (const index of ended) {
+      expect(scarce.errorOf(`${index}`)).toEqual({
+        code: "out_of_memory",
+        message: expect.stringMatching(
+          /^The device has too little memory for this request, which has \d+ tokens, even if it is computed alone\. Send a/,
+        ),
+      });
+      const tokenIds = scarce.tokensOf(`${index}`);
+      expect(tokenIds).toEqual(ample.tokensOf(`${index}`).slice(0, tokenIds.length));
+    }
+    expect(ended.length).toBeGreaterThan(0);
+    expect(ended.length).toBeLessThan(numRequests);
+    await expect.poll(() => warnings.join(" ")).toMatch(/for request \d+ alone\. .*CUDA failure 2: out of memory/);
+    expect(scarce.stats).toMatchObject({ numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 });
+  });
+});

@@ -1,0 +1,62 @@
+/** Reads the recordings of test/fixtures/hub/record.py: checkpoints as they are on the hub. */
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { copyFile, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+import type { ChatMessage } from "../../../engine/index.ts";
+import { pictureReference } from "./goldens.ts";
+import type { GoldenMessage } from "./goldens.ts";
+
+const hubFolder = fileURLToPath(new URL("../../fixtures/hub/", import.meta.url));
+
+/** The major version of transformers that wrote a checkpoint's files. */
+export const generations = ["v4", "v5"] as const;
+export type Generation = (typeof generations)[number];
+
+export interface HubCase {
+  readonly name: string;
+  readonly messages: readonly GoldenMessage[];
+  /** Files of the `pictures` folder, one per image part. */
+  readonly pictures: readonly string[];
+  readonly promptTokenIds: readonly number[];
+  readonly greedyTokenIds: readonly number[];
+  /** Of the greedy tokens. */
+  readonly logprobs: readonly number[];
+  /** Text of the greedy tokens without special tokens. */
+  readonly answer: string;
+}
+
+export const hubCheckpoints: readonly string[] = readdirSync(hubFolder)
+  .filter((name) => existsSync(join(hubFolder, name, "entry.py")))
+  .sort();
+
+/** Copies a checkpoint's files of one generation into an empty folder. */
+export async function writeHubCheckpoint(name: string, generation: Generation, folder: string): Promise<void> {
+  const files = readdirSync(join(hubFolder, name, generation)).map((file) => join(generation, file));
+  for (const file of ["model.safetensors", "tokenizer.json", ...files]) {
+    await copyFile(join(hubFolder, name, file), join(folder, file.slice(file.lastIndexOf("/") + 1)));
+  }
+}
+
+export function hubCases(name: string): readonly HubCase[] {
+  return JSON.parse(readFileSync(join(hubFolder, name, "goldens.json"), "utf8")) as HubCase[];
+}
+
+/** The picture as a `data:` reference. */
+export async function hubPictureReference(name: string): Promise<string> {
+  const own = join(hubFolder, "pictures", name);
+  if (!existsSync(own)) return pictureReference(name);
+  return `data:image/png;base64,${(await readFile(own)).toString("base64")}`;
+}
+
+/** The conversation with its pictures as `data:` references. */
+export async function hubMessages({ messages, pictures }: HubCase): Promise<ChatMessage[]> {
+  const references = await Promise.all(pictures.map(hubPictureReference));
+  return messages.map(({ role, content }) => ({
+    role,
+    content: content.map((part) =>
+      part.type === "image" ? { type: "image" as const, reference: references.shift()! } : part,
+    ),
+  }));
+}
