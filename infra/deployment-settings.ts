@@ -17,6 +17,8 @@ const placeOfSetting: Readonly<Record<string, string>> = {
   DTYPE: "set dtype instead",
   DEVICE: "set device.kind instead",
   SHUTDOWN_GRACE_SECONDS: "set timeouts.shutdownGraceSeconds instead",
+  IDENTITY_ENDPOINT: "the platform sets it",
+  IDENTITY_HEADER: "the platform sets it",
   PORT: "the platform sets it",
   HOST: "the platform needs the service on all addresses",
   HF_HOME: "the image sets it, and the platform mounts a disk there",
@@ -88,7 +90,7 @@ function modelProblems(model: string | undefined): string[] {
   return isPlaced
     ? []
     : [
-        `model: expected org/name of the hub, s3://bucket/prefix or an absolute path of a folder in the image, got ${model}.`,
+        `model: expected org/name of the hub, s3://, gs:// or az://, or an absolute path of a folder in the image, got ${model}.`,
       ];
 }
 

@@ -82,8 +82,38 @@ export interface HubConfig {
   readonly isOffline: boolean;
 }
 
+/** Azure Blob Storage. Null is not set. The connection string wins, then the account key, then the SAS. */
+export interface AzureConfig {
+  readonly accountName: string | null;
+  readonly connectionString: string | null;
+  /** Base64. */
+  readonly accountKey: string | null;
+  /** Query of a shared access signature, with or without "?". */
+  readonly sasToken: string | null;
+  /** Used without any of the above. */
+  readonly identity: AzureIdentityConfig;
+}
+
+/** An identity of Microsoft Entra: of a workload, of an application with a secret, or of the machine. */
+export interface AzureIdentityConfig {
+  readonly tenantId: string | null;
+  readonly clientId: string | null;
+  readonly clientSecret: string | null;
+  /** File with the token of a workload, which the platform renews. */
+  readonly federatedTokenFile: string | null;
+  readonly authorityHost: string;
+  /** Where a platform such as Container Apps gives tokens, and the secret that it asks for. */
+  readonly platformEndpoint: string | null;
+  readonly platformSecret: string | null;
+  /** Where a virtual machine gives tokens. */
+  readonly metadataUrl: string;
+}
+
 export interface EngineConfig {
-  /** Folder of a Hugging Face checkpoint, `org/name` or `hf://org/name@revision` of the hub, or `s3://bucket/prefix`. */
+  /**
+   * Folder of a Hugging Face checkpoint, `org/name` or `hf://org/name@revision` of the hub, or a prefix in an object
+   * store: `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`.
+   */
   readonly model: string;
   readonly dtype: DtypeName;
   readonly device: DeviceName;
@@ -144,6 +174,10 @@ export interface EngineConfig {
   readonly cacheFolder: string;
   /** Used only if the model is a repository of the hub. */
   readonly hub?: HubConfig;
+  /** URL of an emulator of Google Cloud Storage, which needs no credentials. Null or left out: Google's. */
+  readonly gcsEmulatorUrl?: string | null;
+  /** Used only if the model is an `az://` reference. */
+  readonly azure?: AzureConfig;
   readonly imageLimits: ImageLimits;
   /** Limits of the image caches. Default: `defaultCacheConfig`. */
   readonly caches?: CacheConfig;

@@ -1,4 +1,4 @@
-/** The forms in which a checkpoint can be named: a folder, `s3://bucket/prefix`, or a repository of the hub. */
+/** The forms in which a checkpoint can be named: a folder, an address in an object store, or a repository of the hub. */
 
 export interface HubRepository {
   /** `org/name`. */
@@ -9,9 +9,22 @@ export interface HubRepository {
   readonly yieldsToFolder: boolean;
 }
 
+export interface ObjectLocation {
+  /** On Azure, the container. */
+  readonly bucket: string;
+  /** Empty or ends in "/". */
+  readonly prefix: string;
+}
+
+/** S3, Google Cloud Storage and Azure Blob Storage, by the schemes of their addresses. */
+export const objectSchemes = ["s3", "gs", "az"] as const;
+/** For errors. */
+export const objectAddressForms = "s3://bucket/prefix, gs://bucket/prefix or az://container/prefix";
+export type ObjectScheme = (typeof objectSchemes)[number];
+
 export type ModelReference =
   | { readonly kind: "folder"; readonly path: string }
-  | { readonly kind: "s3"; readonly bucket: string; readonly prefix: string }
+  | ({ readonly kind: ObjectScheme } & ObjectLocation)
   | ({ readonly kind: "hub" } & HubRepository);
 
 const defaultRevision = "main";
@@ -27,7 +40,9 @@ const revisionName = /^\w[\w.+-]*(\/\w[\w.+-]*)*$/;
  * reference. A name like `org/name` is a repository here, and the caller looks for a folder first.
  */
 export function parseModelReference(text: string): ModelReference | null {
-  if (/^s3:\/\//i.test(text)) return parseS3Reference(text);
+  for (const scheme of objectSchemes) {
+    if (text.toLowerCase().startsWith(`${scheme}://`)) return parseObjectReference(text, scheme);
+  }
   const match = hubReference.exec(text);
   if (match !== null) {
     const [, scheme, repository, revision = defaultRevision] = match;
@@ -37,10 +52,9 @@ export function parseModelReference(text: string): ModelReference | null {
   return /^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? null : { kind: "folder", path: text };
 }
 
-/** The prefix is empty or ends in "/". */
-function parseS3Reference(text: string): ModelReference | null {
-  const [bucket = "", ...path] = text.slice("s3://".length).split("/");
+function parseObjectReference(text: string, kind: ObjectScheme): ModelReference | null {
+  const [bucket = "", ...path] = text.slice(`${kind}://`.length).split("/");
   if (bucket === "") return null;
   const prefix = path.join("/").replace(/\/+$/, "");
-  return { kind: "s3", bucket, prefix: prefix === "" ? "" : `${prefix}/` };
+  return { kind, bucket, prefix: prefix === "" ? "" : `${prefix}/` };
 }

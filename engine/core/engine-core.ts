@@ -87,9 +87,27 @@ export class EngineCore implements Disposable {
     }
   }
 
-  /** Image embeddings computed since the last call, for caches outside the thread. */
+  /**
+   * Begins to copy the image embeddings of the last step, for caches outside the thread. `takeEncoderOutputs` returns them
+   * after this or a later step.
+   */
+  copyEncoderOutputs(): void {
+    this.#runner.copyEncoderOutputs();
+  }
+
+  /** Image embeddings whose copy has finished since the last call. */
   takeEncoderOutputs(): EncoderOutput[] {
-    return this.#runner.takeEncoderOutputs();
+    return this.#runner.copies.takeFinished();
+  }
+
+  /** Whether copies wait or run. They finish only while the event loop turns. */
+  get isCopying(): boolean {
+    return this.#runner.copies.isPending;
+  }
+
+  /** Ends the copying; see `EmbeddingCopies.settle`. Await it before the core is disposed of. */
+  async settleCopies(): Promise<void> {
+    await this.#runner.copies.settle();
   }
 
   /**

@@ -10,11 +10,11 @@ import { isLastChunk } from "../scheduler/scheduler-output.ts";
 import type { PrefillChunk, SchedulerOutput } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import type { FailedRun } from "../scheduler/step-limit.ts";
-import type { EncoderOutput } from "../thread/messages.ts";
 import type { StepProgress } from "../thread/step-progress.ts";
 import type { BackgroundEncoder } from "../vision/background-encoder.ts";
+import { EmbeddingCopies } from "../vision/embedding-copies.ts";
 import type { EncoderCache, StoredEmbeddings } from "../vision/encoder-cache.ts";
-import type { FeaturePool, PooledRows } from "../vision/feature-pool.ts";
+import type { PooledRows } from "../vision/feature-pool.ts";
 import { numEmbeddingsOf, visitEmbeddings } from "../vision/image-span.ts";
 import type { VisionEncoder } from "../vision/vision-encoder.ts";
 import type { ImageFeature } from "./engine-request.ts";
@@ -45,11 +45,13 @@ export class ModelRunner implements Disposable {
   readonly #encoded: { readonly mmHash: string; readonly embeddings: StoredEmbeddings }[] = [];
   readonly #logits: StepLogits;
   readonly #promptLogprobs: PromptLogprobs;
+  readonly #copies: EmbeddingCopies;
 
   constructor(parts: ModelRunnerParts) {
     this.#parts = parts;
     this.#logits = parts.logits;
     this.#promptLogprobs = new PromptLogprobs(parts.logits.vocabSize);
+    this.#copies = new EmbeddingCopies({ ...parts, pool: parts.decoder.featurePool ?? null });
   }
 
   /** The image that is encoded beside the steps; null if there is none. */
@@ -120,17 +122,14 @@ export class ModelRunner implements Disposable {
     return results;
   }
 
-  /**
-   * Returns the encoder outputs of the last step, once. Rows in the decoder's pool are copied to the host, so call it after
-   * the outputs of the step have been sent.
-   */
-  takeEncoderOutputs(): EncoderOutput[] {
-    const { imageWidth, decoder } = this.#parts;
-    return this.#encoded.splice(0).map(({ mmHash, embeddings }) => {
-      const data = "firstRow" in embeddings ? readRows(decoder.featurePool!, embeddings) : embeddings;
-      const shape = [data.length / imageWidth, imageWidth];
-      return { mmHash, embeddings: { elementType: "float32", shape, data } };
-    });
+  /** Copies of encoder outputs, for caches outside of the thread. */
+  get copies(): EmbeddingCopies {
+    return this.#copies;
+  }
+
+  /** Begins to copy the encoder outputs of the last step. Call it after the outputs of the step have been sent. */
+  copyEncoderOutputs(): void {
+    for (const { mmHash, embeddings } of this.#encoded.splice(0)) this.#copies.add(mmHash, embeddings);
   }
 
   [Symbol.dispose](): void {
@@ -385,13 +384,6 @@ export class ModelRunner implements Disposable {
       results.set(sequence, result);
     });
   }
-}
-
-function readRows(pool: FeaturePool, rows: PooledRows): Float32Array {
-  const numBytes = rows.numRows * pool.width * Float32Array.BYTES_PER_ELEMENT;
-  const data = new Float32Array(new SharedArrayBuffer(numBytes));
-  pool.read(rows, data);
-  return data;
 }
 
 /** Whether the chunk can run together with others. Prompt logprobs take the logits of every token. */

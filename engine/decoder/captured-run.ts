@@ -10,14 +10,19 @@ type RunShape = (graph: Pick<RunOptions, "handle"> | null) => void;
 /** Mutable. */
 export class CapturedRun {
   readonly #run: RunShape;
+  readonly #mayCapture: () => boolean;
   #graph: Pick<RunOptions, "handle"> | null;
   #numRuns = 0;
   #isCaptured = false;
 
-  /** @param graph Options that name the graph; null if the session captures none. */
-  constructor(run: RunShape, graph: Pick<RunOptions, "handle"> | null) {
+  /**
+   * @param graph Options that name the graph; null if the session captures none.
+   * @param mayCapture Whether a graph can be captured now. Default: always.
+   */
+  constructor(run: RunShape, graph: Pick<RunOptions, "handle"> | null, mayCapture: () => boolean = () => true) {
     this.#run = run;
     this.#graph = graph;
+    this.#mayCapture = mayCapture;
   }
 
   /**
@@ -29,7 +34,7 @@ export class CapturedRun {
    */
   run(): void {
     const graph = ++this.#numRuns > 1 ? this.#graph : null;
-    if (graph === null) return this.#run(null);
+    if (graph === null || (!this.#isCaptured && !this.#mayCapture())) return this.#run(null);
     try {
       this.#run(graph);
       this.#isCaptured = true;

@@ -176,7 +176,9 @@ export class PagedDecoder implements Decoder {
     let decode = this.#decodeRuns.get(key);
     if (decode === undefined) {
       const graphId = this.#parts.eagerOptions === null ? null : this.#decodeRuns.size + 1;
-      decode = new DecodeRun(new PackedRun(this.#parts, shape, 0), graphId, this.#blockSize);
+      // Another thread's copy would break the capture.
+      const mayCapture = (): boolean => this.featurePool?.isBeingRead !== true;
+      decode = new DecodeRun(new PackedRun(this.#parts, shape, 0), graphId, this.#blockSize, mayCapture);
       this.#decodeRuns.set(key, decode);
     }
     return decode;
@@ -206,10 +208,10 @@ class DecodeRun implements Disposable {
   readonly #captured: CapturedRun;
 
   /** @param graphId Null if the session captures no graphs. ONNX Runtime reserves 0. */
-  constructor(run: PackedRun, graphId: number | null, blockSize: number) {
+  constructor(run: PackedRun, graphId: number | null, blockSize: number, mayCapture: () => boolean) {
     this.run = run;
     this.#graph = graphId === null ? null : new RunOptions({ gpu_graph_id: String(graphId) });
-    this.#captured = new CapturedRun((graph) => run.run(graph), this.#graph);
+    this.#captured = new CapturedRun((graph) => run.run(graph), this.#graph, mayCapture);
     // Every replay has to keep the bounds of the capture. A table of this width has a sequence that needs more than half.
     const { numColumns } = run.shape;
     const isNarrowest = numColumns === paddedColumns(1);

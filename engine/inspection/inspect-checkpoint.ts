@@ -61,7 +61,7 @@ const withoutLimits = {
 } as const satisfies Partial<ImageLimits>;
 
 /**
- * Downloads a checkpoint from S3 like an engine would, and reads all weights once for their hash.
+ * Downloads a checkpoint like an engine would, and reads all weights once for their hash.
  *
  * @throws EngineError `invalid_configuration`, `invalid_checkpoint`, `unsupported_model` or `aborted`, like loading.
  * Errors of logits processors are listed in the result instead.
@@ -78,6 +78,8 @@ export async function inspectCheckpoint(
     cacheFolder,
     createS3Client,
     hub: config.hub,
+    gcsEmulatorUrl: config.gcsEmulatorUrl,
+    azure: config.azure,
     onProgress,
     signal,
   });

@@ -70,7 +70,8 @@ export async function loadModel(
   };
   const { cacheFolder } = config;
   await using parts = new AsyncDisposableStack();
-  const source = { variant: config, cacheFolder, createS3Client, hub: config.hub, onProgress, signal };
+  const { hub, gcsEmulatorUrl, azure } = config;
+  const source = { variant: config, cacheFolder, createS3Client, hub, gcsEmulatorUrl, azure, onProgress, signal };
   const folder = await timePhase("download", onPhase, () => resolveCheckpoint(config.model, source));
   const opened = await openModel(folder, config);
   const { checkpoint, definition, pipeline } = opened;

@@ -5,7 +5,7 @@ import { elementTypeCode } from "./element-type.ts";
 import type { TensorElementType } from "./element-type.ts";
 import { deviceHasViews, enableCopies } from "./execution-provider.ts";
 import { readTypeAndShape } from "./native-tensor.ts";
-import type { Pointer } from "./ort-api.ts";
+import type { Pointer, Status } from "./ort-api.ts";
 import { checkStatus, createMemoryInfo, ortEnvironment } from "./ort-environment.ts";
 import { checkedByteLength, Tensor, toNativeShape } from "./tensor.ts";
 
@@ -87,6 +87,22 @@ export class DeviceMemory implements Disposable {
 
   readInto(tensor: Tensor, target: Tensor): void {
     this.#copy(tensor, target);
+  }
+
+  /** See `Tensor.copyIntoBeside`. */
+  async readBeside(tensor: Tensor, target: Tensor): Promise<void> {
+    enableCopies(this.device);
+    const { api, env } = ortEnvironment();
+    const sources = BigUint64Array.of(tensor.value);
+    const targets = BigUint64Array.of(target.value);
+    // Native code must not see the moving heap, where V8 keeps small arrays.
+    void [sources.buffer, targets.buffer];
+    const { promise, resolve, reject } = Promise.withResolvers<Status>();
+    api.CopyTensors.async(env, sources, targets, null, 1, (error, result) => {
+      if (error === null) resolve(result);
+      else reject(error);
+    });
+    checkStatus(api, await promise);
   }
 
   write(tensor: Tensor, source: Tensor): void {

@@ -116,13 +116,15 @@ export interface OrtApi {
     count: number,
   ) => Status;
   readonly RegisterExecutionProviderLibrary: (env: Pointer, registrationName: string, path: string) => Status;
-  readonly CopyTensors: (
-    env: Pointer,
-    sources: BigUint64Array,
-    targets: BigUint64Array,
-    stream: null,
-    count: number,
-  ) => Status;
+  readonly CopyTensors: CopyTensors;
+}
+
+type CopyArguments = [env: Pointer, sources: BigUint64Array, targets: BigUint64Array, stream: null, count: number];
+
+interface CopyTensors {
+  (...args: CopyArguments): Status;
+  /** The same on a thread of libuv's pool. `done` is called by this thread's event loop. */
+  async(...args: [...CopyArguments, done: (error: Error | null, status: Status) => void]): void;
 }
 
 interface RunWithBinding {

@@ -9,6 +9,7 @@ import { checkStatus, ortEnvironment } from "./ort-environment.ts";
 /** The operations that a tensor in a device's memory needs from its session. */
 export interface TensorDevice {
   readInto(tensor: Tensor, target: Tensor): void;
+  readBeside(tensor: Tensor, target: Tensor): Promise<void>;
   write(tensor: Tensor, source: Tensor): void;
   viewOf<E extends TensorElementType>(
     tensor: Tensor,
@@ -171,6 +172,18 @@ export class Tensor<E extends TensorElementType = TensorElementType> implements 
     }
     if (target.byteLength !== this.byteLength) throw this.#wrongSize(target);
     bytesOf(target).set(bytesOf(this.data));
+  }
+
+  /**
+   * As `copyInto`, but a copy from a device is made by another thread, so that the caller can go on. Nothing may write to
+   * the tensor or dispose of it before the promise settles, and no CUDA graph may be captured: any copy breaks a capture.
+   */
+  async copyIntoBeside(target: TensorArrays[E]): Promise<void> {
+    const memory = this.#memory;
+    if (ArrayBuffer.isView(memory)) return this.copyInto(target);
+    invariant(this.#value !== null, "the tensor is used after its disposal");
+    using host = Tensor.fromTypedArray(this.elementType, target, this.shape);
+    await memory.readBeside(this, host);
   }
 
   /**

@@ -44,6 +44,8 @@ async function serve(port: MessagePort, { optionsPort, progress, cudaDeviceId }:
     } catch (error) {
       // Before the model is freed, which may crash the process if the device is lost.
       post({ kind: "failed", ...describeFailure(error) });
+    } finally {
+      await core.settleCopies();
     }
   } catch (error) {
     post({ kind: "failed", ...describeFailure(error) });
@@ -62,6 +64,11 @@ async function stepUntilClosed(
     core.drainMessages();
     if (core.isClosing) return;
     if (!core.hasWork) {
+      if (core.isCopying) {
+        await nextTurn();
+        postEmbeddings(core, post);
+        continue;
+      }
       if (!(await inbox.nextMessage(REST_AFTER_MS))) {
         releaseIdleMemory();
         await inbox.nextMessage();
@@ -69,14 +76,17 @@ async function stepUntilClosed(
       continue;
     }
     post({ kind: "outputs", outputs: core.step(), stats: core.stats });
-    if (wantsEmbeddings) {
-      // After the outputs, so that no token waits for embeddings to be copied from a GPU.
-      const images = core.takeEncoderOutputs();
-      if (images.length > 0) post({ kind: "encoded", images });
-    }
+    if (wantsEmbeddings) core.copyEncoderOutputs();
+    // The event loop reports the end of a copy and of the encoding of an image.
     if (core.isWaiting) await Promise.race([core.encodingEnded, inbox.nextMessage()]);
-    else if (core.isEncoding) await nextTurn();
+    else if (core.isEncoding || core.isCopying) await nextTurn();
+    if (wantsEmbeddings) postEmbeddings(core, post);
   }
+}
+
+function postEmbeddings(core: EngineCore, post: (message: FromEngineThread) => void): void {
+  const images = core.takeEncoderOutputs();
+  if (images.length > 0) post({ kind: "encoded", images });
 }
 
 /** Null if the port is closed before the options arrive. */

@@ -34,6 +34,7 @@ export class FeaturePool implements Disposable {
   readonly #numRows: number;
   /** An image begins at a multiple of this row. */
   readonly #step: number;
+  #numReads = 0;
   /** Ascending, without two neighbours that could be one. */
   #free: PooledRows[];
 
@@ -79,10 +80,23 @@ export class FeaturePool implements Disposable {
     return this.tensor.view(firstRow * this.width, [1, numRows, this.width]);
   }
 
-  /** Copies an image's rows into `target`, row-major [numRows, width]. */
-  read(rows: PooledRows, target: Float32Array): void {
+  /** Whether rows are being copied. */
+  get isBeingRead(): boolean {
+    return this.#numReads > 0;
+  }
+
+  /**
+   * Copies an image's rows into `target`, row-major [numRows, width]; see `Tensor.copyIntoBeside`. The rows must not be
+   * released before.
+   */
+  async read(rows: PooledRows, target: Float32Array): Promise<void> {
     using view = this.view(rows);
-    view.copyInto(target);
+    this.#numReads++;
+    try {
+      await view.copyIntoBeside(target);
+    } finally {
+      this.#numReads--;
+    }
   }
 
   /**

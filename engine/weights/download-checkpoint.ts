@@ -1,18 +1,14 @@
-/** Downloads the files of a checkpoint from S3 into a folder that is either complete or absent. */
+/** Downloads the files of a checkpoint from an object store into a folder that is either complete or absent. */
 import { hash } from "node:crypto";
 import { readFile, stat, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
-import type { S3Client } from "@aws-sdk/client-s3";
 
-import { EngineError } from "../contract/errors.ts";
 import { writeAtomically } from "./atomic-file.ts";
+import type { RemoteObject, RemoteObjects } from "./objects/remote-objects.ts";
 import type { OnnxVariant } from "./onnx-variants.ts";
-import { TransientDownloadError } from "./parallel-ranges.ts";
 import type { WeightProgress } from "./progress.ts";
 import { downloadAll, downloadAtomically } from "./ranged-download.ts";
 import { fetchInOrder, selectRemoteFiles } from "./remote-checkpoint.ts";
-import { listObjects, readRange } from "./s3-objects.ts";
-import type { S3Location, S3Object } from "./s3-objects.ts";
 
 /** Written last; lists what was downloaded. */
 const completeMarker = ".complete.json";
@@ -31,33 +27,26 @@ export interface DownloadCheckpointOptions {
  * Concurrent processes write equal files. Files that were complete when a process was killed are not downloaded again.
  */
 export async function downloadCheckpoint(
-  client: S3Client,
-  location: S3Location,
+  remote: RemoteObjects,
   { cacheFolder, variant = { dtype: "float32", device: "cpu" }, onProgress, signal }: DownloadCheckpointOptions,
 ): Promise<string> {
-  const reference = `s3://${location.bucket}/${location.prefix}`;
-  const list = (folder: string): Promise<readonly S3Object[]> => {
-    const prefix = folder === "" ? location.prefix : `${location.prefix}${folder}/`;
-    return listObjects(client, { ...location, prefix }, signal).catch((error: unknown) => {
-      if (!(error instanceof TransientDownloadError)) throw error;
-      throw new EngineError("invalid_configuration", error.message, { cause: error });
-    });
-  };
-  const objects = await selectRemoteFiles(reference, list, variant);
+  const { reference } = remote;
+  const objects = await selectRemoteFiles(reference, (folder) => remote.list(folder, signal), variant);
 
   const manifest = JSON.stringify({ reference, objects: [...objects.values()] }, null, 1);
   const folder = resolve(cacheFolder, "checkpoints", hash("sha256", manifest));
-  const fetchMissing = async (wanted: readonly S3Object[]): Promise<void> => {
-    const missing: S3Object[] = [];
+  const fetchMissing = async (wanted: readonly RemoteObject[]): Promise<void> => {
+    const missing: RemoteObject[] = [];
     for (const object of wanted) {
       if (!(await hasSize(join(folder, object.name), object.byteLength))) missing.push(object);
     }
     await downloadAll(
       missing,
-      (object, context) => {
-        const read = readRange.bind(null, client, object);
-        return downloadAtomically(object, read, join(folder, object.name), context);
-      },
+      (object, context) =>
+        downloadAtomically(object, remote.createReader(object), join(folder, object.name), {
+          ...context,
+          ...(object.checksum && { checksum: object.checksum }),
+        }),
       { onProgress, signal },
     );
   };

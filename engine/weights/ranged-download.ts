@@ -3,8 +3,10 @@ import { open } from "node:fs/promises";
 
 import { EngineError } from "../contract/errors.ts";
 import { writeAtomically } from "./atomic-file.ts";
+import { hasChecksum } from "./objects/checksum.ts";
+import type { Checksum } from "./objects/checksum.ts";
 import { createLimit, downloadRanges, MAX_PARALLEL_RANGES, rangesOf } from "./parallel-ranges.ts";
-import type { Limit, ReadRange, RemoteFile } from "./parallel-ranges.ts";
+import type { Limit, Range, ReadRange, RemoteFile } from "./parallel-ranges.ts";
 import type { WeightProgress } from "./progress.ts";
 import { systemReason } from "./regular-file.ts";
 
@@ -59,24 +61,40 @@ export async function downloadAll<File extends RemoteFile>(
   throw new EngineError("invalid_configuration", `The checkpoint cannot be downloaded: ${reason}`, { cause });
 }
 
-/** Downloads into a file that appears only when it is complete. */
+export interface VerifiedDownloadContext extends DownloadContext {
+  /** Of the whole file; without it, only its size is certain. */
+  readonly checksum?: Checksum;
+}
+
+/**
+ * Downloads into a file that appears only when it is complete. A wrong checksum is worth one more attempt.
+ *
+ * @throws EngineError `invalid_checkpoint` for a wrong checksum, and errors of `read` and of `writeAtomically`.
+ */
 export async function downloadAtomically(
   { name, byteLength }: RemoteFile,
   read: ReadRange,
   file: string,
-  { limit, signal, addCompleted }: DownloadContext,
+  { limit, signal, addCompleted, checksum }: VerifiedDownloadContext,
 ): Promise<void> {
+  const onRange = ({ start, end }: Range): void => addCompleted(end - start);
   await writeAtomically(file, `${name}, which has ${byteLength} bytes`, async (temporaryFile) => {
-    const target = await open(temporaryFile, "wx");
+    const target = await open(temporaryFile, "wx+");
     try {
       await target.truncate(byteLength);
-      await downloadRanges(name, read, target, rangesOf(byteLength), {
-        limit,
-        signal,
-        onRange: ({ start, end }) => addCompleted(end - start),
-      });
+      for (let isSecond = false; ; isSecond = true) {
+        await downloadRanges(name, read, target, rangesOf(byteLength), { limit, signal, onRange });
+        if (checksum === undefined || (await hasChecksum(target, checksum, signal))) return;
+        if (isSecond) throw wrongChecksum(name, checksum);
+        addCompleted(-byteLength);
+      }
     } finally {
       await target.close();
     }
   });
+}
+
+function wrongChecksum(name: string, { algorithm, value }: Checksum): EngineError {
+  const message = `The bytes of ${name} do not have the ${algorithm} ${value} that the store lists. Upload the file again.`;
+  return new EngineError("invalid_checkpoint", message);
 }

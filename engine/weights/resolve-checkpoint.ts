@@ -1,17 +1,21 @@
-/** Resolves a checkpoint reference to a local folder: a path, `s3://bucket/prefix`, or a repository of the hub. */
+/** Resolves a checkpoint reference to a local folder: a path, an address in an object store, or a repository of the hub. */
 import type { S3Client } from "@aws-sdk/client-s3";
 
-import type { HubConfig } from "../contract/config.ts";
+import type { AzureConfig, HubConfig } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
-import { parseModelReference } from "../contract/model-reference.ts";
-import type { HubRepository } from "../contract/model-reference.ts";
+import { objectAddressForms, parseModelReference } from "../contract/model-reference.ts";
+import type { HubRepository, ObjectLocation, ObjectScheme } from "../contract/model-reference.ts";
 import type { DownloadCheckpointOptions } from "./download-checkpoint.ts";
-import type { S3Location } from "./s3-objects.ts";
+import type { RemoteObjects } from "./objects/remote-objects.ts";
 import { checkFolder, isFolder } from "./sound-folder.ts";
 
 export interface ResolveCheckpointOptions extends DownloadCheckpointOptions {
   /** Called only for an `s3://` reference. The client is destroyed before the call returns. */
   readonly createS3Client?: (() => S3Client) | undefined;
+  /** See `EngineConfig`. */
+  readonly gcsEmulatorUrl?: string | null | undefined;
+  /** Used only for an `az://` reference. */
+  readonly azure?: AzureConfig | undefined;
   /** Used only for a repository of the hub. */
   readonly hub?: HubConfig | undefined;
 }
@@ -27,7 +31,9 @@ export async function resolveCheckpoint(reference: string, options: ResolveCheck
   const parsed = parseModelReference(reference);
   switch (parsed?.kind) {
     case "s3":
-      return downloadFromS3(reference, parsed, options);
+    case "gs":
+    case "az":
+      return downloadFromStore(reference, parsed, options);
     case "hub":
       if (parsed.yieldsToFolder && (await isFolder(reference))) return checkFolder(reference, reference);
       return downloadFromHub(reference, parsed, options);
@@ -38,26 +44,45 @@ export async function resolveCheckpoint(reference: string, options: ResolveCheck
   }
   throw new EngineError(
     "invalid_configuration",
-    `The model ${reference} is neither a folder nor a repository org/name of the hub nor s3://bucket/prefix.`,
+    `The model ${reference} is neither a folder nor a repository org/name of the hub nor ${objectAddressForms}.`,
   );
 }
 
-async function downloadFromS3(
+async function downloadFromStore(
   reference: string,
-  location: S3Location,
+  location: ObjectLocation & { readonly kind: ObjectScheme },
   options: ResolveCheckpointOptions,
 ): Promise<string> {
-  if (options.createS3Client === undefined) {
-    throw new EngineError("invalid_configuration", `${reference} needs an S3 client, and none is configured.`);
+  // A start from a folder loads no client of a store.
+  const { downloadCheckpoint } = await import("./download-checkpoint.ts");
+  const download = (remote: RemoteObjects): Promise<string> => downloadCheckpoint(remote, options);
+  switch (location.kind) {
+    case "s3": {
+      if (options.createS3Client === undefined) throw lacksSettings(reference, "an S3 client");
+      const { createS3Objects } = await import("./objects/s3-objects.ts");
+      const client = options.createS3Client();
+      try {
+        return await download(createS3Objects(client, location));
+      } finally {
+        client.destroy();
+      }
+    }
+    case "gs": {
+      const { createGcsObjects } = await import("./objects/gcs-objects.ts");
+      const url = options.gcsEmulatorUrl ?? null;
+      return download(createGcsObjects(location, { isAnonymous: url !== null, ...(url !== null && { url }) }));
+    }
+    case "az": {
+      if (options.azure === undefined) throw lacksSettings(reference, "settings of Azure");
+      const { createAzureObjects } = await import("./objects/azure-objects.ts");
+      return download(createAzureObjects(location, options.azure));
+    }
   }
-  const client = options.createS3Client();
-  try {
-    // A start from a folder avoids the AWS SDK, which takes longer to load than everything else here.
-    const { downloadCheckpoint } = await import("./download-checkpoint.ts");
-    return await downloadCheckpoint(client, location, options);
-  } finally {
-    client.destroy();
-  }
+  return location.kind satisfies never;
+}
+
+function lacksSettings(reference: string, what: string): EngineError {
+  return new EngineError("invalid_configuration", `${reference} needs ${what}, and none are configured.`);
 }
 
 async function downloadFromHub(

@@ -19,7 +19,7 @@ export interface CheckOptions {
 }
 
 /** Settings about services outside this process. */
-const remoteSetting = /^(AWS|HF|REDIS)_/;
+const remoteSetting = /^(AWS|AZURE|GOOGLE|HF|IDENTITY|REDIS|STORAGE)_/;
 
 /** Ends the process, because a logits processor's module may have left a timer behind. */
 export async function check(

@@ -1,6 +1,6 @@
 /**
  * All settings of the service as one tree of rows, whose shape is that of `Config`. Names are the upper-snake form of
- * vLLM's flags where it has one; AWS settings have AWS's own names.
+ * vLLM's flags where it has one; settings of clouds have the clouds' own names.
  */
 import { homedir, tmpdir } from "node:os";
 import { basename, join } from "node:path";
@@ -10,9 +10,11 @@ import type { ExtraArguments } from "../../engine/contract/extra-arguments.ts";
 import { parseModelReference } from "../../engine/contract/model-reference.ts";
 import { noRepeatNgramsOf } from "../../engine/contract/no-repeat-ngram.ts";
 import { awsSdkSettings, s3Settings } from "./aws.ts";
+import { azureMetadataUrl, azureSettings } from "./azure.ts";
 import { batchSettings } from "./batches.ts";
 import { redisUrlSetting } from "./caches.ts";
 import { engineSettings } from "./engine.ts";
+import { gcsSettings, googleLibrarySettings } from "./google.ts";
 import { hubSettings } from "./hub.ts";
 import { imageSourceSettings, inlineImagesSetting } from "./images.ts";
 import { jobSettings } from "./jobs.ts";
@@ -32,13 +34,17 @@ const settings = {
   batches: batchSettings,
   jobs: jobSettings,
   s3: s3Settings,
+  gcs: gcsSettings,
+  azure: azureSettings,
   hub: hubSettings,
   telemetry: telemetrySettings,
 };
 
-export type SettingName = NamesOf<typeof settings> | NamesOf<typeof awsSdkSettings>;
+const librarySettings = { ...awsSdkSettings, google: googleLibrarySettings };
 
-export const settingDescriptions: readonly SettingDescription[] = [...rowsOf(settings), ...rowsOf(awsSdkSettings)];
+export type SettingName = NamesOf<typeof settings> | NamesOf<typeof librarySettings>;
+
+export const settingDescriptions: readonly SettingDescription[] = [...rowsOf(settings), ...rowsOf(librarySettings)];
 
 /** The values of the settings, with those that follow from others. */
 export type Config = ReturnType<typeof toConfig>;
@@ -93,7 +99,18 @@ function refusalOfDefaults(defaultExtraArguments: ExtraArguments): string[] {
 
 /** Adds the values that follow from others. */
 function toConfig(
-  { engine, batches, s3, hub, telemetry, runpodEndpointId, platforms, ...service }: ValuesOf<typeof settings>,
+  {
+    engine,
+    batches,
+    s3,
+    gcs,
+    azure,
+    hub,
+    telemetry,
+    runpodEndpointId,
+    platforms,
+    ...service
+  }: ValuesOf<typeof settings>,
   environment: Environment,
 ) {
   const { perPrompt, ...imageLimits } = engine.imageLimits;
@@ -121,6 +138,8 @@ function toConfig(
         isOffline: hub.isOffline,
         cacheFolder: hub.cacheFolder ?? join(hub.home ?? defaultHubHome(environment), "hub"),
       },
+      gcsEmulatorUrl: gcs.emulatorUrl,
+      azure: { ...azure, identity: { ...azure.identity, metadataUrl: azureMetadataUrl } },
       imageLimits: {
         ...imageLimits,
         maxImagesPerPrompt: count,

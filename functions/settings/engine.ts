@@ -10,6 +10,7 @@ import {
   promptDtypeNames,
 } from "../../engine/contract/config.ts";
 import { defaultEngineLimits } from "../../engine/contract/default-limits.ts";
+import { objectAddressForms } from "../../engine/contract/model-reference.ts";
 import { cacheSettings } from "./caches.ts";
 import { imageLimitSettings } from "./images.ts";
 import { jsonObject, logitsProcessors } from "./json-values.ts";
@@ -41,7 +42,7 @@ export const engineSettings = {
   model: setting(
     "MODEL",
     checkpointReference(),
-    "Checkpoint: a folder, org/name or hf://org/name@revision of the Hugging Face Hub, or s3://bucket/prefix.",
+    `Checkpoint: a folder, org/name or hf://org/name@revision of the Hugging Face Hub, or ${objectAddressForms}.`,
     { default: shippedCheckpoint },
   ),
   dtype: setting(

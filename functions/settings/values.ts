@@ -2,7 +2,7 @@
 import { existsSync } from "node:fs";
 import { isAbsolute, resolve } from "node:path";
 
-import { parseModelReference } from "../../engine/contract/model-reference.ts";
+import { objectAddressForms, parseModelReference } from "../../engine/contract/model-reference.ts";
 import type { Parser } from "./setting.ts";
 
 const KIBIBYTE = 1024;
@@ -166,14 +166,16 @@ export function searchPath(): Parser<readonly string[]> {
   };
 }
 
-/** A checkpoint: a folder, made absolute, `s3://bucket/prefix`, or a repository of the hub if no such folder exists. */
+/** A checkpoint: a folder, made absolute, an address in an object store, or a repository of the hub if no such folder exists. */
 export function checkpointReference(): Parser<string> {
   return {
-    expected: "the folder of a checkpoint, org/name or hf://org/name@revision of a hub, or s3://bucket/prefix",
+    expected: `the folder of a checkpoint, org/name or hf://org/name@revision of a hub, or ${objectAddressForms}`,
     parse(text) {
       const reference = parseModelReference(text);
       switch (reference?.kind) {
         case "s3":
+        case "gs":
+        case "az":
           return reference.prefix === "" ? undefined : text;
         case "hub":
           return reference.yieldsToFolder && existsSync(text) ? resolve(text) : text;
@@ -187,10 +189,10 @@ export function checkpointReference(): Parser<string> {
   };
 }
 
-/** Whether the text is a checkpoint on S3 or, unless a folder of this name exists, on the hub. */
+/** Whether the text is a checkpoint in an object store or, unless a folder of this name exists, on the hub. */
 export function isRemoteCheckpoint(text: string): boolean {
-  const kind = parseModelReference(text)?.kind;
-  return kind === "s3" || kind === "hub";
+  const reference = parseModelReference(text);
+  return reference !== null && reference.kind !== "folder";
 }
 
 export type BatchStoreLocation =

@@ -21,6 +21,7 @@ import {
   benchLoad,
   benchLoadAgainstLlamaCpp,
   benchLoadAgainstVllm,
+  benchLoadInFloat32,
   benchLoadOfPictures,
   benchLoadOverHttp,
 } from "./load/load.ts";
@@ -49,6 +50,10 @@ interface Bench {
 
 const benches: Readonly<Record<string, Bench>> = {
   load: { title: "Serving loads against OpenVINO GenAI", run: benchLoad },
+  "load-float32": {
+    title: "A serving load against OpenVINO GenAI with activations of float32",
+    run: benchLoadInFloat32,
+  },
   "load-llama-cpp": { title: "A serving load against node-llama-cpp", run: benchLoadAgainstLlamaCpp },
   "load-vllm": { title: "A serving load over HTTP against vLLM", run: benchLoadAgainstVllm },
   "load-http": { title: "A serving load over HTTP against in process", run: benchLoadOverHttp },

@@ -55,7 +55,7 @@ test.for<[object, string]>([
   [{ dtype: "int5" }, 'dtype: DTYPE is "int5": expected one of auto, float32, bfloat16, float16, int8, int4.'],
   [
     { model: "./models/x" },
-    "model: expected org/name of the hub, s3://bucket/prefix or an absolute path of a folder in the image, got ./models/x.",
+    "model: expected org/name of the hub, s3://, gs:// or az://, or an absolute path of a folder in the image, got ./models/x.",
   ],
   [
     { environment: { MAX_NUM_SEQS: 0 } },

@@ -7,9 +7,10 @@ import { z } from "zod";
 import type { HubConfig } from "../../contract/config.ts";
 import { EngineError } from "../../contract/errors.ts";
 import type { HubRepository } from "../../contract/model-reference.ts";
+import { ANSWER_TIMEOUT_MS, explainFailure, readText } from "../http-answers.ts";
 import { TransientDownloadError, withRetries } from "../parallel-ranges.ts";
 import type { ReadRange, RemoteFile } from "../parallel-ranges.ts";
-import { explainAnswer, explainFailure } from "./hub-errors.ts";
+import { explainAnswer } from "./hub-errors.ts";
 
 export interface HubFile extends RemoteFile {
   /** Path in the repository. */
@@ -21,10 +22,7 @@ export interface HubFile extends RemoteFile {
 
 /** A prefix with more files is not a checkpoint and is not listed to its end. */
 const MAX_LISTED_FILES = 10_000;
-/** A page lists up to a thousand files in about 300 kB. */
-const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
 const MAX_REDIRECTS = 5;
-const ANSWER_TIMEOUT_MS = 30_000;
 
 const commit = z.string().regex(/^[0-9a-f]{40}$/);
 const byteLength = z.int().nonnegative();
@@ -173,7 +171,7 @@ export class HubClient {
     return withRetries(this.#signal, async () => {
       const signal = AbortSignal.any([this.#signal, AbortSignal.timeout(ANSWER_TIMEOUT_MS)]);
       const { answer } = await this.#send(url, { signal });
-      const text = await readText(answer, signal, this.#endpoint);
+      const text = await readText(answer, signal, this.#endpoint.origin);
       const next = /<([^>]+)>\s*;[^,]*rel="?next"?/.exec(answer.headers.get("link") ?? "")?.[1];
       return { body: parseAnswer(text, schema, url), next: next === undefined ? null : new URL(next, url) };
     });
@@ -239,24 +237,6 @@ function requireSize({ path, byteLength: listed }: HubFile, served: number): voi
     "invalid_checkpoint",
     `The hub lists ${path} with ${listed} bytes and serves ${Number.isNaN(served) ? "an unknown number of" : served} bytes.`,
   );
-}
-
-async function readText(answer: Response, signal: AbortSignal, endpoint: URL): Promise<string> {
-  const chunks: Uint8Array[] = [];
-  let numBytes = 0;
-  try {
-    for await (const chunk of answer.body ?? []) {
-      numBytes += chunk.byteLength;
-      if (numBytes > MAX_ANSWER_BYTES) {
-        const message = `${endpoint.origin} answers with more than ${MAX_ANSWER_BYTES} bytes.`;
-        throw new EngineError("invalid_configuration", message);
-      }
-      chunks.push(chunk);
-    }
-  } catch (cause) {
-    throw explainFailure(cause, `${endpoint.origin} cannot be read`, signal);
-  }
-  return Buffer.concat(chunks).toString("utf8");
 }
 
 function parseAnswer<Schema extends z.ZodType>(text: string, schema: Schema, url: URL): z.output<Schema> {

@@ -1,6 +1,7 @@
 /** Turns failed calls of a hub into errors that say what to do. */
 import { EngineError } from "../../contract/errors.ts";
 import { excerpt } from "../../excerpt.ts";
+import { retryAfterMsOf } from "../http-answers.ts";
 import { TransientDownloadError } from "../parallel-ranges.ts";
 
 /** The hub counts requests in windows of five minutes. */
@@ -66,27 +67,4 @@ function explainRateLimit(headers: Headers, { endpoint, hasToken }: HubCall): Er
     return new EngineError("invalid_configuration", `${message} ${wait}`);
   }
   return new TransientDownloadError(message, { retryAfterMs });
-}
-
-/** Null if the server names no number of seconds. */
-function retryAfterMsOf(headers: Headers): number | null {
-  const seconds = headers.get("retry-after") ?? /\bt=(\d+)/.exec(headers.get("ratelimit") ?? "")?.[1] ?? "";
-  return /^\d+$/.test(seconds) ? Number(seconds) * 1000 : null;
-}
-
-/** The error of a connection that could not be opened or broke. */
-export function explainFailure(cause: unknown, failure: string, signal: AbortSignal): Error {
-  if (cause instanceof EngineError || cause instanceof TransientDownloadError) return cause;
-  if (signal.aborted && signal.reason instanceof Error && signal.reason.name === "TimeoutError") {
-    return new TransientDownloadError(`${failure}: no answer in time.`, { cause });
-  }
-  if (signal.aborted) return new EngineError("aborted", `${failure}: aborted.`, { cause });
-  return new TransientDownloadError(`${failure} (${reasonOf(cause)}).`, { cause });
-}
-
-/** `fetch` hides the system's error in the cause. */
-function reasonOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  if ("code" in error && typeof error.code === "string") return error.code;
-  return error.cause === undefined ? error.message : reasonOf(error.cause);
 }

@@ -109,6 +109,24 @@ function latencies(name: string, ours: readonly LoadFigures[], theirs: readonly 
   );
 }
 
+/** With activations of float32 on both sides. */
+export async function benchLoadInFloat32(rounds: number): Promise<Figure[]> {
+  const programs = await installOpenVino();
+  const figures: Figure[] = [];
+  for (const dtype of benchDtypes) {
+    for (const clients of clientCounts) {
+      const load = closedLoad(mainLoad, clients);
+      const name = `${dtype}, OpenVINO in float32, ${load.name}, ${clients} clients`;
+      const sides = await inTurn(rounds, name, {
+        theirs: () => measureOpenVino(programs, dtype, load, "f32"),
+        ours: () => measureInProcess(dtype, load),
+      });
+      figures.push(...against(name, targets[dtype], sides));
+    }
+  }
+  return figures;
+}
+
 /** llama.cpp runs in a process of its own, called from TypeScript as ours. */
 export async function benchLoadAgainstLlamaCpp(rounds: number): Promise<Figure[]> {
   requirePeer("node-llama-cpp");

@@ -29,9 +29,15 @@ async function exportModel(programs: string, dtype: BenchDtype): Promise<string>
   return folder;
 }
 
-export async function measureOpenVino(programs: string, dtype: BenchDtype, load: Load): Promise<LoadFigures> {
+/** @param precision Of activations. Default: OpenVINO's choice, bfloat16 on processors with AMX. */
+export async function measureOpenVino(
+  programs: string,
+  dtype: BenchDtype,
+  load: Load,
+  precision?: "f32",
+): Promise<LoadFigures> {
   const folder = await exportModel(programs, dtype);
-  const options = JSON.stringify({ ...load, threads: numThreads, vocabSize: shape.vocabSize });
+  const options = JSON.stringify({ ...load, threads: numThreads, vocabSize: shape.vocabSize, precision });
   const { stdout } = await run(join(programs, "python"), [join(peersFolder, "openvino-load.py"), folder, options]);
   return JSON.parse(stdout.trim().split("\n").at(-1)!) as LoadFigures;
 }

@@ -3,7 +3,7 @@
 Usage: openvino-load.py MODEL_FOLDER '{"promptTokens": 256, "outputTokens": 128, "clients": 8, "requests": 24, ...}'
        with "requestsPerSecond" in place of "clients" for an open loop
 
-With OpenVINO's defaults, except that no prefix is cached, as no two prompts share one, and that all clients may run
+With OpenVINO's defaults (on processors with AMX it computes in bfloat16, unless "precision" says "f32"), except that no prefix is cached, as no two prompts share one, and that all clients may run
 together.
 """
 
@@ -22,6 +22,8 @@ scheduler.cache_size = 4
 scheduler.max_num_seqs = 256
 scheduler.enable_prefix_caching = False
 properties = {"INFERENCE_NUM_THREADS": options["threads"]}
+if "precision" in options:
+    properties["INFERENCE_PRECISION_HINT"] = options["precision"]
 pipeline = genai.ContinuousBatchingPipeline(folder, scheduler, "CPU", properties)
 generator = random.Random(1)
 num_sent = 0

@@ -113,6 +113,7 @@ export class SteppedEngine implements Disposable {
       generation.outputs.push(output);
       generation.tokenIds.push(...output.tokenIds);
     }
+    this.#core.copyEncoderOutputs();
     this.encodedImages.push(...this.#core.takeEncoderOutputs().map(({ mmHash }) => mmHash));
     return true;
   }

@@ -103,3 +103,15 @@ test("a capture without memory for its graph is computed eagerly from then on", 
     process.off("warning", onWarning);
   }
 });
+
+test("no graph is captured while it cannot be, and a captured one is replayed all the same", () => {
+  let mayCapture = false;
+  const options = owned.use(new RunOptions({ gpu_graph_id: "1" }));
+  const captured = new CapturedRun(run, options, () => mayCapture);
+  for (let index = 0; index < 3; index++) captured.run();
+  mayCapture = true;
+  captured.run();
+  mayCapture = false;
+  captured.run();
+  expect(kinds).toEqual(["eager", "eager", "eager", "graph", "graph"]);
+});

@@ -6,7 +6,7 @@ import { noEmbeddings } from "../../../engine/decoder/decoder.ts";
 import type { SpanEmbeddings, TokenSpan } from "../../../engine/decoder/decoder.ts";
 import { PagedDecoder } from "../../../engine/decoder/paged-decoder.ts";
 import { Sequence } from "../../../engine/scheduler/sequence.ts";
-import type { ToEngineThread } from "../../../engine/thread/messages.ts";
+import type { EncoderOutput, ToEngineThread } from "../../../engine/thread/messages.ts";
 import type { FeaturePool } from "../../../engine/vision/feature-pool.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "../core/golden-engine.ts";
@@ -135,11 +135,16 @@ test.for([
   using core = await createEngineCore(options, () => messages.splice(0));
   core.drainMessages();
   core.step();
+  core.copyEncoderOutputs();
   expect(core.isEncoding).toBe(encodesInBackground);
-  const outputs = core.takeEncoderOutputs();
+  expect(core.isCopying).toBe(!encodesInBackground);
+  const outputs: EncoderOutput[] = [];
   while (outputs.length < golden.pictures.length) {
-    await core.encodingEnded;
-    core.step();
+    // Nothing waits for a copy.
+    if (core.hasWork) core.step();
+    core.copyEncoderOutputs();
+    if (core.isWaiting) await core.encodingEnded;
+    else await new Promise((resolve) => setImmediate(resolve));
     outputs.push(...core.takeEncoderOutputs());
   }
   const [output] = outputs;
@@ -147,5 +152,6 @@ test.for([
   expect(outputs).toHaveLength(golden.imageFeatures!.length / expected.length);
   expect(output!.embeddings.data.every((value, index) => Math.abs(value - expected[index]!) < 1e-3)).toBe(true);
   core.step();
+  core.copyEncoderOutputs();
   expect(core.takeEncoderOutputs()).toEqual([]);
 });

@@ -24,6 +24,8 @@ export interface WebGpuReport {
   }[];
   /** Four times [1, 2, 3]: doubled on the device, the result bound as input of the next run. */
   readonly doubledTwice: readonly number[];
+  /** The same numbers, copied by another thread. */
+  readonly copiedBeside: readonly number[];
   /** Shape and numbers of an output that stays on the device. */
   readonly allocated: {
     readonly isOnDevice: boolean;
@@ -48,7 +50,7 @@ function promptOn(device: "cpu" | "webgpu", numTokens: number): number[] {
   return [...decodeInOneRun(session, numTokens).outputs];
 }
 
-function sums(): Omit<WebGpuReport, "cpu" | "webgpu" | "prompts"> {
+async function sums(): Promise<Omit<WebGpuReport, "cpu" | "webgpu" | "prompts">> {
   using session = Session.load(sumPath!, { device: "webgpu", deviceId: 0, numThreads: 1 });
   using binding = session.createBinding();
   using first = session.allocateTensor("float32", [1, 3]);
@@ -72,8 +74,10 @@ function sums(): Omit<WebGpuReport, "cpu" | "webgpu" | "prompts"> {
     data: [...(output.copyToHost() as Float32Array)],
   };
   const doubledTwice = [...first.copyToHost()];
+  const beside = new Float32Array(new SharedArrayBuffer(12));
+  await first.copyIntoBeside(beside);
   session[Symbol.dispose]();
-  return { doubledTwice, allocated, afterDisposal: messageOf(() => first.copyToHost()) };
+  return { doubledTwice, copiedBeside: [...beside], allocated, afterDisposal: messageOf(() => first.copyToHost()) };
 }
 
 function messageOf(call: () => unknown): string {
@@ -93,6 +97,6 @@ const report: WebGpuReport = {
     cpu: promptOn("cpu", numTokens),
     webgpu: promptOn("webgpu", numTokens),
   })),
-  ...sums(),
+  ...(await sums()),
 };
 process.stdout.write(JSON.stringify(report));

@@ -27,13 +27,14 @@ beforeAll(async () => {
 }, TIMEOUT_MS);
 
 test("with tensors that stay on the device between runs, webgpu gives the CPU's numbers", () => {
-  const { cpu, webgpu, doubledTwice, allocated, afterDisposal } = report;
+  const { cpu, webgpu, doubledTwice, copiedBeside, allocated, afterDisposal } = report;
 
   expect(cpu.outputs.some((value) => value !== 0)).toBe(true);
   webgpu.outputs.forEach((value, index) => expect(value).toBeCloseTo(cpu.outputs[index]!, 5));
   expect(webgpu.keys).toEqual(cpu.keys);
 
   expect(doubledTwice).toEqual([4, 8, 12]);
+  expect(copiedBeside).toEqual(doubledTwice);
   // `sum` was then bound to memory of ONNX Runtime's choice, with `second` = [2, 4, 6] still bound as both inputs.
   expect(allocated).toEqual({ isOnDevice: true, shape: [1, 3], data: [4, 8, 12] });
   expect(afterDisposal).toContain("used after its disposal");

@@ -6,7 +6,13 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { EngineConfig } from "../../../engine/contract/config.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import { decodeModel, encodeModel } from "../../../engine/graph/onnx-schema.ts";
-import type { EngineCoreOutput, FromEngineThread, ToEngineThread } from "../../../engine/thread/messages.ts";
+import type {
+  EncoderOutput,
+  EngineCoreOutput,
+  FromEngineThread,
+  ToEngineThread,
+  WorkerOptions,
+} from "../../../engine/thread/messages.ts";
 import { StepProgress } from "../../../engine/thread/step-progress.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
@@ -23,17 +29,19 @@ class EngineThread implements AsyncDisposable {
   /** The first message but those about phases of the start. */
   first: Promise<FromEngineThread>;
   failure: FromEngineThread | null = null;
+  /** Of all images so far. */
+  readonly encoded: EncoderOutput[] = [];
   /** All output so far. */
   stderr = "";
 
-  constructor(golden: GoldenModel, overrides: Partial<EngineConfig> = {}) {
+  constructor(golden: GoldenModel, overrides: Partial<EngineConfig> = {}, options: Partial<WorkerOptions> = {}) {
     const { port1, port2 } = new MessageChannel();
     this.#worker = new Worker(new URL("../../../engine/thread/worker.ts", import.meta.url), {
       workerData: { optionsPort: port2, progress: new StepProgress().buffer, cudaDeviceId: null },
       transferList: [port2],
       stderr: true,
     });
-    port1.postMessage(createWorkerOptions(golden.model, overrides));
+    port1.postMessage({ ...createWorkerOptions(golden.model, overrides), ...options });
     port1.close();
     this.#worker.stderr.on("data", (chunk: Buffer) => (this.stderr += chunk.toString()));
     this.#exited = new Promise((resolve) => {
@@ -47,6 +55,7 @@ class EngineThread implements AsyncDisposable {
     });
     this.#worker.on("message", (message: FromEngineThread) => {
       if (message.kind === "failed") this.failure = message;
+      if (message.kind === "encoded") this.encoded.push(...message.images);
       if (message.kind !== "outputs") return;
       this.#outputs.push(...message.outputs);
       this.#waiting = this.#waiting.filter((isDone) => !isDone());
@@ -310,6 +319,21 @@ describe("the engine thread", () => {
     });
     thread.post({ kind: "add", request: beyond("failing") });
     await expect.poll(() => thread.failure).toMatchObject({ kind: "failed", code: "device_lost" });
+    expect(await thread.close()).toBe(0);
+  });
+
+  test("sends embeddings that were copied out of the pool beside later steps, and ends while some are copied", async () => {
+    const paged = await buildGoldenModel("llava-default", folder.path, "float32", { kind: "paged", blockSize: 16 });
+    const withImages = paged.cases.filter(({ imageFeatures }) => imageFeatures !== null);
+    const recorded = withImages[0]!;
+    // As on a GPU; images that are encoded beside the steps have their features on the host.
+    await using thread = new EngineThread(paged, {}, { encodesInBackground: false });
+    const outputs = await thread.generate(goldenRequest("first", recorded, paged.model));
+    expect(tokensOf(outputs)).toEqual(recorded.greedyTokenIds);
+    await expect.poll(() => thread.encoded.length).toBeGreaterThan(0);
+    const { data } = thread.encoded[0]!.embeddings;
+    expect(data.every((value, index) => Math.abs(value - recorded.imageFeatures![index]!) < 1e-3)).toBe(true);
+    for (const one of withImages) thread.post({ kind: "add", request: goldenRequest(one.name, one, paged.model) });
     expect(await thread.close()).toBe(0);
   });
 

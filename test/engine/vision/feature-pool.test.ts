@@ -22,9 +22,8 @@ test("images that come and go keep their own rows, and leave all of the pool fre
       using pool = new FeaturePool(session, { width, numRows: 64, maxRunRows: 8 });
       const held: { readonly rows: PooledRows; readonly value: number }[] = [];
       const check = ({ rows, value }: (typeof held)[number]): void => {
-        const numbers = new Float32Array(rows.numRows * width);
-        pool.read(rows, numbers);
-        expect(numbers.every((number) => number === value)).toBe(true);
+        using view = pool.view(rows);
+        expect(view.data.every((number) => number === value)).toBe(true);
       };
       steps.forEach(({ numRows, releases }, index) => {
         const rows = pool.take(numRows);

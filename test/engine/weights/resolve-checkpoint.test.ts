@@ -371,7 +371,7 @@ test("a local folder is used directly, or rejected with the missing file", async
   expect(await errorOf(resolveFolder("./llava-1.5-7b-hf"))).toMatchObject({
     code: "invalid_configuration",
     message:
-      "The model ./llava-1.5-7b-hf is neither a folder nor a repository org/name of the hub nor s3://bucket/prefix.",
+      "The model ./llava-1.5-7b-hf is neither a folder nor a repository org/name of the hub nor s3://bucket/prefix, gs://bucket/prefix or az://container/prefix.",
   });
   const path = join(folder.path, "model");
   await mkdir(path);

@@ -2,38 +2,30 @@
 import { addAbortSignal, Readable } from "node:stream";
 import { GetObjectCommand, ListObjectsV2Command, type S3Client } from "@aws-sdk/client-s3";
 
-import { EngineError } from "../contract/errors.ts";
-import { TransientDownloadError } from "./parallel-ranges.ts";
+import { EngineError } from "../../contract/errors.ts";
+import type { ObjectLocation } from "../../contract/model-reference.ts";
+import { TransientDownloadError } from "../parallel-ranges.ts";
+import { requireFewObjects } from "./remote-objects.ts";
+import type { RemoteObject, RemoteObjects } from "./remote-objects.ts";
 
-export interface S3Location {
+export interface S3Object extends RemoteObject {
   readonly bucket: string;
-  /** Empty or ends in "/". */
-  readonly prefix: string;
 }
 
-export interface S3Object {
-  readonly bucket: string;
-  readonly key: string;
-  /** The key without the location's prefix. */
-  readonly name: string;
-  readonly eTag: string;
-  readonly byteLength: number;
+/** The caller destroys the client. */
+export function createS3Objects(client: S3Client, { bucket, prefix }: ObjectLocation): RemoteObjects {
+  return {
+    reference: `s3://${bucket}/${prefix}`,
+    list: (folder, signal) =>
+      listObjects(client, { bucket, prefix: folder === "" ? prefix : `${prefix}${folder}/` }, signal),
+    createReader: (object) => readRange.bind(null, client, { ...object, bucket }),
+  };
 }
 
-/**
- * A checkpoint has at most some hundred files. A prefix with more objects is not a checkpoint and is not listed to its
- * end.
- */
-const MAX_LISTED_OBJECTS = 10_000;
-
-/**
- * Lists the objects directly below the prefix, not those in folders. One call per thousand objects.
- *
- * @throws EngineError `invalid_configuration` that names bucket and prefix (absent, not allowed, not reachable).
- */
-export async function listObjects(
+/** One call per thousand objects. */
+async function listObjects(
   client: S3Client,
-  { bucket, prefix }: S3Location,
+  { bucket, prefix }: ObjectLocation,
   signal: AbortSignal | undefined,
 ): Promise<readonly S3Object[]> {
   const objects: S3Object[] = [];
@@ -48,30 +40,23 @@ export async function listObjects(
     const page = await client
       .send(command, signal === undefined ? {} : { abortSignal: signal })
       .catch((cause: unknown) => {
-        throw explainFailure(cause, `s3://${bucket}/${prefix} cannot be listed`, signal);
+        const error = explainFailure(cause, `s3://${bucket}/${prefix} cannot be listed`, signal);
+        // The SDK has tried again by itself.
+        if (!(error instanceof TransientDownloadError)) throw error;
+        throw new EngineError("invalid_configuration", error.message, { cause: error });
       });
     for (const { Key: key, ETag: eTag, Size: byteLength } of page.Contents ?? []) {
       if (key === undefined || eTag === undefined || byteLength === undefined) continue;
       objects.push({ bucket, key, name: key.slice(prefix.length), eTag, byteLength });
     }
-    if (objects.length > MAX_LISTED_OBJECTS) {
-      throw new EngineError(
-        "invalid_configuration",
-        `s3://${bucket}/${prefix} contains ${objects.length} objects or more; a checkpoint has at most ${MAX_LISTED_OBJECTS}.`,
-      );
-    }
+    requireFewObjects(`s3://${bucket}/${prefix}`, objects.length);
     continuation = page.IsTruncated === true ? page.NextContinuationToken : undefined;
   } while (continuation !== undefined);
   return objects;
 }
 
-/**
- * Returns bytes `start` (inclusive) to `end` (exclusive) of the object in the listed version.
- *
- * @throws TransientDownloadError, also while reading; EngineError `invalid_checkpoint` if the object vanished or
- * changed since, `invalid_configuration` if it may not be read, `aborted`.
- */
-export async function* readRange(
+/** See `RemoteObjects.createReader`. */
+async function* readRange(
   client: S3Client,
   { bucket, key, eTag, byteLength }: S3Object,
   start: number,
