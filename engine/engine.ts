@@ -17,6 +17,7 @@ import type { GenerationRequest, PromptRequest } from "./contract/generation-req
 import type { RequestOutput } from "./contract/request-output.ts";
 import type { SamplingParams } from "./contract/sampling-params.ts";
 import { timePhase } from "./contract/start-phase.ts";
+import { warmUpPrompt } from "./input/warm-up-prompt.ts";
 import type { LoadedModel } from "./loading/load-model.ts";
 import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
 import type { RequestOutputs } from "./output/request-outputs.ts";
@@ -42,6 +43,7 @@ const noStats: EngineCoreStats = {
   numPrefixCacheHits: 0,
   numPreemptions: 0,
   numSteps: 0,
+  drafts: { numDrafts: 0, numDraftTokens: 0, numAcceptedTokens: 0, numAcceptedPerPosition: [] },
 };
 
 /** One of the sequences of a request. */
@@ -185,6 +187,11 @@ export class ThreadedEngine implements Engine {
     return this.#closed;
   }
 
+  /** Of this thread: the other one warms up the model. */
+  async #warmUp({ inputProcessor, modelInfo }: LoadedModel, signal: AbortSignal): Promise<void> {
+    if (this.#config.warmUp === true) await warmUpPrompt(inputProcessor, modelInfo.hasChatTemplate, signal);
+  }
+
   async #load(dependencies: EngineDependencies): Promise<void> {
     const ready = Promise.withResolvers<void>();
     ready.promise.catch(() => undefined);
@@ -198,7 +205,7 @@ export class ThreadedEngine implements Engine {
       signal.throwIfAborted();
       thread.load(this.#model.workerOptions);
       // Parsed files and graphs under construction are garbage now, and this thread is idle.
-      await Promise.all([ready.promise, collectGarbage()]);
+      await Promise.all([ready.promise, this.#warmUp(this.#model, signal).then(collectGarbage)]);
       if (this.#state === "loading") this.#state = "ready";
     } catch (error) {
       const failure = this.#closing.signal.aborted ? closedError() : (this.#failure ?? toEngineError(error));

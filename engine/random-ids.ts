@@ -22,7 +22,7 @@ export function renewRandomness(): void {
   }
 }
 
-/** Of version 4. */
+/** A UUID of version 4. */
 export function randomUuid(): string {
   const bytes = draw(NUM_BYTES);
   bytes[6] = (bytes[6]! & 0x0f) | 0x40;

@@ -40,7 +40,7 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
     const isCut = incoming !== null && !incoming.complete;
     // The caller can empty a full store, and the answer says so.
     if (status >= 500 && status !== 503 && status !== 507) logger.error("A request failed.", { requestId, error });
-    const shown = anthropicPaths.has(c.req.path)
+    const shown = isAtOrBelow(anthropicPaths, c.req.path)
       ? { ...toAnthropicError(body), request_id: requestId }
       : (c.get("toErrorBody")?.(body) ?? body);
     return c.json(shown, status as ContentfulStatusCode, { ...headers, ...(isCut && { Connection: "close" }) });
@@ -48,6 +48,11 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
   app.onError(answerError);
   app.notFound((c) => answerError(notFound(app, c), c));
   return app;
+}
+
+/** Paths below that have no route of their own belong to the same API, such as batches of messages. */
+function isAtOrBelow(paths: ReadonlySet<string>, path: string): boolean {
+  return Array.from(paths).some((known) => path === known || path.startsWith(`${known}/`));
 }
 
 /** False if the body arrives too slowly, or if the server has no room or time for it. */

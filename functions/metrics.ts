@@ -7,12 +7,13 @@ import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom
 import type { FinishReason } from "../engine/index.ts";
 import type { FinalStatus } from "./batch/batch-record.ts";
 import { addCacheMetrics } from "./cache-metrics.ts";
+import { addDraftMetrics } from "./draft-metrics.ts";
 import type { BodyIntake } from "./http/body-intake.ts";
 import type { JobOutcome } from "./jobs/job-runner.ts";
 import type { Service } from "./service.ts";
 import { StartTimes } from "./start-times.ts";
 
-/** What a finished or abandoned sequence adds to the counters. */
+/** The amounts that a finished or abandoned sequence adds to the counters. */
 interface SequenceFigures {
   /** Index of the choice; a shared prompt counts with the first choice. */
   readonly index: number;
@@ -280,6 +281,7 @@ function addCurrentFigures(registry: Registry, service: Service, bodies: BodyFig
     }),
   );
   addCounter("vllm:generation_tokens_total", "Tokens generated.", () => stats()?.numGenerationTokens);
+  addDraftMetrics(registry, () => stats()?.drafts);
   addGauge("fovea_engine_stalled", "1 while an engine step exceeds its time limit, else 0.", () =>
     service.stall === null ? 0 : 1,
   );

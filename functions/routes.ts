@@ -32,7 +32,7 @@ import {
   playgroundServiceRoute,
 } from "./api/routes/playground.ts";
 import { renderChatCompletionRoute, renderCompletionRoute } from "./api/routes/render.ts";
-import { responsesRoute } from "./api/routes/responses.ts";
+import { responseInputTokensRoute, responsesRoute } from "./api/routes/responses.ts";
 import { tokenizeRoute } from "./api/routes/tokenize.ts";
 import { versionRoute } from "./api/routes/version.ts";
 import type { AppDependencies } from "./app-dependencies.ts";
@@ -88,6 +88,7 @@ function requestRoutes(dependencies: AppDependencies): readonly Route[] {
     route("POST", "/v1/chat/completions", "key", hold(chatCompletionsRoute(dependencies))),
     route("POST", "/v1/completions", "key", hold(completionsRoute(dependencies))),
     route("POST", "/v1/responses", "key", hold(responsesRoute(dependencies))),
+    route("POST", "/v1/responses/input_tokens", "key", hold(responseInputTokensRoute(dependencies))),
     route("POST", "/v1/messages", "key", hold(messagesRoute(dependencies)), "anthropic"),
     route("POST", "/v1/messages/count_tokens", "key", hold(countTokensRoute(dependencies)), "anthropic"),
     route("POST", "/v1/chat/completions/render", "key", hold(renderChatCompletionRoute(dependencies))),

@@ -73,6 +73,11 @@ export async function startService({
         ...(progress && { onProgress: progress.show }),
       });
       composing.resolve(composition);
+      // Imported while the model loads.
+      if (servesRequests && config.engine.warmUp) {
+        const { warmUpSchemas } = await import("./generation/warm-up-schemas.ts");
+        warmUpSchemas();
+      }
       await composition.engine.ready.catch((error: unknown) => {
         composition.service.fail();
         throw error;
@@ -81,9 +86,11 @@ export async function startService({
       warnOfRefusedDefaults(composition.engine, config, logger);
       warnOfFewerSequences(composition.engine, config, logger);
       composition.startBackgroundWork();
+      // Without the template, which would be most of the line.
+      const { chatTemplate: _, ...modelInfo } = composition.engine.modelInfo ?? {};
       logger.info("Ready.", {
         models: config.servedModelNames,
-        ...composition.engine.modelInfo,
+        ...modelInfo,
         kvCache: composition.engine.stats.kvCapacity,
         afterMs: Math.round(performance.now()),
         phasesMs: startTimes.toLogField(),

@@ -90,6 +90,8 @@ const queueCredentials = [
   { variable: "JOB_SOURCE_USERNAME", parameter: "username" },
   { variable: "JOB_SOURCE_PASSWORD", parameter: "password" },
 ] as const;
+/** NATS is read through its monitoring port, without credentials. */
+const typesWithCredentials: ReadonlySet<string> = new Set(["rabbitmq", "redis"]);
 
 function queueRules(deployment: Deployment) {
   const { secrets } = deployment;
@@ -107,7 +109,7 @@ function queueRules(deployment: Deployment) {
               { secretRef: secretName(secrets.AWS_SECRET_ACCESS_KEY ?? ""), triggerParameter: "awsSecretAccessKey" },
             ]
           : queueCredentials
-              .filter(({ variable }) => variable in secrets)
+              .filter(({ variable }) => typesWithCredentials.has(type) && variable in secrets)
               .map(({ variable, parameter }) => ({
                 secretRef: secretName(secrets[variable] ?? ""),
                 triggerParameter: parameter,

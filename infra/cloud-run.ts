@@ -13,7 +13,7 @@ const MAX_GRACE_SECONDS = 8;
 const maxStartupSeconds = { cpu: 600, gpu: 1800 } as const;
 const MAX_REQUEST_SECONDS = 3600;
 const MAX_CONCURRENCY = 1000;
-/** Of one attempt of a job; without a GPU it is the most that the description allows. */
+/** Time limit of one attempt of a job; without a GPU it is the most that the description allows. */
 const MAX_GPU_TASK_SECONDS = 3600;
 const STARTUP_PERIOD_SECONDS = 10;
 

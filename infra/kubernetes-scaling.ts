@@ -124,6 +124,8 @@ export function queueTriggers(deployment: Deployment) {
     case "amqp:":
     case "amqps:": {
       const { hostname, protocol, pathname, searchParams } = address;
+      const problem = halfCredentials(deployment);
+      if (problem !== null) throw new ConfigError([problem]);
       // By AMQP, messages that workers have are not counted: a queue that they have emptied would look done.
       const managementUrl = protocol === "amqps:" ? `https://${hostname}:15671` : `http://${hostname}:15672`;
       const metadata = {
@@ -159,6 +161,14 @@ export function queueTriggers(deployment: Deployment) {
   }
 }
 
+/** KEDA's scaler of RabbitMQ stops at a user name without a password, and the reverse. Null if there is no such problem. */
+function halfCredentials(deployment: Deployment): string | null {
+  const names = Object.values(credentialsFromEnvironment(deployment));
+  if (names.length !== 1) return null;
+  const missing = names[0] === "JOB_SOURCE_USERNAME" ? "JOB_SOURCE_PASSWORD" : "JOB_SOURCE_USERNAME";
+  return `${missing}: it is missing; KEDA reads a queue of RabbitMQ with both or neither.`;
+}
+
 /** Names of variables of the replicas, which KEDA reads, secrets included. */
 function credentialsFromEnvironment({ environment, secrets }: Deployment): Readonly<Record<string, string>> {
   const has = (name: string): boolean => name in environment || name in secrets;
@@ -173,8 +183,9 @@ function credentialsFromEnvironment({ environment, secrets }: Deployment): Reado
  * Google Cloud. Null where it needs neither.
  */
 export function queueAuthentication(deployment: Deployment) {
+  if (scaledObject(deployment) === null) return null;
   const trigger = queueTriggers(deployment).find((candidate) => "authenticationRef" in candidate);
-  if (trigger === undefined || scaledObject(deployment) === null) return null;
+  if (trigger === undefined) return null;
   return {
     apiVersion: "keda.sh/v1alpha1",
     kind: "TriggerAuthentication",

@@ -25,7 +25,7 @@ const assets = [
   ...globSync("models/fovea-shapes/{*,examples/*}.*", { cwd: repository }),
 ];
 
-/** What programs can import. */
+/** The modules that programs can import. */
 const typesOfEntries = Object.values(packageJson.exports).flatMap((entry) =>
   typeof entry === "string" ? [] : [relative("dist", entry.types.default)],
 );

@@ -1,6 +1,7 @@
 /** Settings of one engine. The service reads them from the environment; the engine does not. */
 
 import type { LargestSize } from "../multimodal/processing-info.ts";
+import type { SpeculativeConfig } from "./speculative-config.ts";
 
 export const deviceNames = ["cpu", "cuda", "webgpu"] as const;
 export type DeviceName = (typeof deviceNames)[number];
@@ -162,6 +163,8 @@ export interface EngineConfig {
   readonly preload?: boolean;
   /** Reuse cached keys and values for shared prompt prefixes, images included. Default true. */
   readonly enablePrefixCaching?: boolean;
+  /** Drafts for all requests; null or left out: only for requests that ask for them. */
+  readonly speculativeConfig?: SpeculativeConfig | null;
   readonly logitsProcessors: readonly LogitsProcessorReference[];
   /**
    * Folders in which dotted module paths of logits processors are looked up. Packages are found in their node_modules

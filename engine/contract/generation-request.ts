@@ -31,11 +31,11 @@ export interface ChatMessage {
   readonly role: ChatRole;
   /** Empty text for an assistant's turn that only calls tools. */
   readonly content: string | readonly ContentPart[];
-  /** Of an assistant's turn. */
+  /** For an assistant's turn. */
   readonly toolCalls?: readonly ToolCall[];
-  /** Of an assistant's turn: the text of its thinking. Most chat templates print it for the last turns only. */
+  /** For an assistant's turn: the text of its thinking. Most chat templates print it for the last turns only. */
   readonly reasoning?: string;
-  /** Of a tool's result: the call that it answers. */
+  /** For a tool's result: the call that it answers. */
   readonly toolCallId?: string;
   /** The name of the participant, or of the tool. */
   readonly name?: string;

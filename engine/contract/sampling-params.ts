@@ -5,6 +5,7 @@ import type { ExtraArguments } from "./extra-arguments.ts";
 import { noRepeatNgramsOf } from "./no-repeat-ngram.ts";
 import { checkRepetitionDetection } from "./repetition-detection.ts";
 import type { RepetitionDetection } from "./repetition-detection.ts";
+import { numSpeculativeTokensOf } from "./speculative-config.ts";
 
 /** How a model marks its thinking in its output. */
 export interface ReasoningMarkers {
@@ -152,6 +153,7 @@ export function createSamplingParams(partial: SamplingParamsInput = {}): Samplin
   checkBadWords(params);
   if (params.repetitionDetection !== null) checkRepetitionDetection(params.repetitionDetection);
   noRepeatNgramsOf(params.extraArgs);
+  numSpeculativeTokensOf(params.extraArgs);
   if (params.topK !== -1) requireInteger("topK", params.topK, 0, "0 (disable), or at least 1");
   checkLogprobs("logprobs", params.logprobs);
   checkLogprobs("promptLogprobs", params.promptLogprobs);

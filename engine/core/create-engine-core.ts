@@ -1,5 +1,8 @@
 /** Assembles the parts of an engine thread. */
+import type { EngineConfig } from "../contract/config.ts";
+import { EngineError } from "../contract/errors.ts";
 import type { OnStartPhase } from "../contract/start-phase.ts";
+import type { Decoder } from "../decoder/decoder.ts";
 import { planEncoderCache } from "../kv/memory-plan.ts";
 import type { AddedSequence } from "../sampling/built-in/added-sequence.ts";
 import { createBuiltInProcessors } from "../sampling/built-in/built-in-processors.ts";
@@ -48,6 +51,7 @@ export async function createEngineCore(
   using loaded = new DisposableStack();
   const { decoder, kvManager } = loadDecoder(options);
   loaded.use(decoder);
+  requireDrafts(config, decoder);
   const { maxNumEmbeddings } = planEncoderCache(graph.imageWidth, options.maxEmbeddingsPerImage);
   const encoderCache = new EncoderCache(maxNumEmbeddings, (embeddings) => {
     if ("firstRow" in embeddings) decoder.featurePool?.release(embeddings);
@@ -69,6 +73,7 @@ export async function createEngineCore(
       encodesInBackground: backgroundEncoder !== null,
       keepsImagesWhole: graph.keepsImagesWhole,
       widensPrompts: graph.widensPrompts,
+      checksDrafts: decoder.draftObstacle === null,
       // As `requireRoomForImage` counts them.
       fewestStepTokens:
         graph.keepsImagesWhole === true ? options.maxEmbeddingsPerImage + config.maxNumSequences - 1 : 1,
@@ -104,6 +109,15 @@ export async function createEngineCore(
   const core = createCore(processors, takeMessages);
   loaded.move();
   return core;
+}
+
+/** A setting that cannot act is an error. A request's argument is a wish, since it changes no answer. */
+function requireDrafts({ speculativeConfig = null }: EngineConfig, { draftObstacle }: Decoder): void {
+  if (speculativeConfig === null || draftObstacle === null) return;
+  throw new EngineError(
+    "invalid_configuration",
+    `SPECULATIVE_CONFIG cannot be used here: ${draftObstacle}. Or remove the setting.`,
+  );
 }
 
 async function createProcessors(options: WorkerOptions, progress: StepProgress): Promise<ProcessorChain> {

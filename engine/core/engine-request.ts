@@ -20,7 +20,7 @@ export interface ImageFeature {
 /** The most tokens of thinking, after which its end is written. */
 export interface ThinkingBudget {
   readonly numTokens: number;
-  /** Of the markers; not empty. */
+  /** Token ids of the markers; not empty. */
   readonly startTokenIds: readonly number[];
   readonly endTokenIds: readonly number[];
   /** Whether the prompt has started the thinking. */

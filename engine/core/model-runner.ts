@@ -6,6 +6,7 @@ import { embeddingsField } from "../multimodal/processed-item.ts";
 import type { ProcessorChain } from "../sampling/processor-chain.ts";
 import type { Sampler } from "../sampling/sampler.ts";
 import type { StepLogits } from "../sampling/step-logits.ts";
+import type { Draft } from "../scheduler/drafts.ts";
 import { isLastChunk } from "../scheduler/scheduler-output.ts";
 import type { PrefillChunk, SchedulerOutput } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
@@ -17,6 +18,7 @@ import type { EncoderCache, StoredEmbeddings } from "../vision/encoder-cache.ts"
 import type { PooledRows } from "../vision/feature-pool.ts";
 import { numEmbeddingsOf, visitEmbeddings } from "../vision/image-span.ts";
 import type { VisionEncoder } from "../vision/vision-encoder.ts";
+import { DraftLogits } from "./draft-logits.ts";
 import type { ImageFeature } from "./engine-request.ts";
 import { InputBatch } from "./input-batch.ts";
 import { PromptLogprobs } from "./prompt-logprobs.ts";
@@ -46,12 +48,14 @@ export class ModelRunner implements Disposable {
   readonly #logits: StepLogits;
   readonly #promptLogprobs: PromptLogprobs;
   readonly #copies: EmbeddingCopies;
+  readonly #draftLogits: DraftLogits;
 
   constructor(parts: ModelRunnerParts) {
     this.#parts = parts;
     this.#logits = parts.logits;
     this.#promptLogprobs = new PromptLogprobs(parts.logits.vocabSize);
     this.#copies = new EmbeddingCopies({ ...parts, pool: parts.decoder.featurePool ?? null });
+    this.#draftLogits = new DraftLogits(parts.logits.vocabSize);
   }
 
   /** The image that is encoded beside the steps; null if there is none. */
@@ -97,6 +101,7 @@ export class ModelRunner implements Disposable {
   run(scheduled: SchedulerOutput, admitLate: () => SchedulerOutput): StepResults {
     const results = new Map<Sequence, StepResult>();
     const { decoder, progress } = this.#parts;
+    this.#draftLogits.releaseEnded();
     progress.enter("model");
     this.#startEncoding(scheduled);
     this.#transfer(scheduled);
@@ -156,14 +161,26 @@ export class ModelRunner implements Disposable {
 
   #planRuns(decodes: readonly Sequence[], chunks: readonly PrefillChunk[]): readonly DecoderRun[] {
     return [
-      ...this.#parts.decoder.planRuns(decodes, chunks.filter(isPlain)),
+      ...this.#parts.decoder.planRuns(
+        decodes.filter((sequence) => !hasDraft(sequence)),
+        chunks.filter(isPlain),
+      ),
+      ...runsOfDrafts(decodes),
       ...chunks.filter((chunk) => !isPlain(chunk)).map((chunk) => ({ decodes: [], chunks: [chunk] })),
     ];
   }
 
   /** Returns the sequences in the order of their rows, which are the first ones of the step. */
   #computeDecodes({ decodes, prefills }: SchedulerOutput, results: Map<Sequence, StepResult>): readonly Sequence[] {
-    const runs = this.#parts.decoder.planRuns(decodes, prefills).filter((run) => run.decodes.length > 0);
+    const runs = [
+      ...this.#parts.decoder
+        .planRuns(
+          decodes.filter((sequence) => !hasDraft(sequence)),
+          prefills,
+        )
+        .filter((run) => run.decodes.length > 0),
+      ...runsOfDrafts(decodes),
+    ];
     const rows = this.#batch.plan(decodes, runIndexOf(runs));
     let firstRow = 0;
     for (const run of runs) {
@@ -207,6 +224,11 @@ export class ModelRunner implements Disposable {
     if (chunk !== undefined && !isPlain(chunk)) {
       const run = { numTokens: chunk.numTokens, numSequences: 1 };
       return this.#attemptRun(results, [chunk.sequence], run, () => this.#computeWithPromptLogprobs(chunk));
+    }
+    const [decode] = run.decodes;
+    if (decode !== undefined && hasDraft(decode)) {
+      const size = { numTokens: decode.draft.tokenIds.length + 1, numSequences: 1 };
+      return this.#attemptRun(results, [decode], size, () => this.#computeWithDraft(decode, firstRow));
     }
     const chunks = new Map(run.chunks.map((each) => [each.sequence, each]));
     const spans = rows.map((sequence) => {
@@ -281,6 +303,24 @@ export class ModelRunner implements Disposable {
       if (!isLastChunk(piece)) continue;
       this.#logits.row(this.#batch.rowIndexOf(piece.sequence)).set(logits.subarray(-vocabSize));
     }
+  }
+
+  /**
+   * A step samples one token of each sequence, also of one with a draft: the run that checks the draft computes the logits
+   * after all of its tokens, and later steps take their rows for as long as the sampled tokens are those of the draft.
+   */
+  #computeWithDraft(sequence: DraftedSequence, rowIndex: number): void {
+    const { draft } = sequence;
+    let row = this.#draftLogits.rowAfterNewest(sequence);
+    if (row === null) {
+      const rows = this.#draftLogits.rowsFor(sequence, draft);
+      const numLogits = draft.tokenIds.length + 1;
+      const endToken = draft.firstToken + draft.tokenIds.length;
+      const span = { ...newestToken(sequence), endToken, numLogits, draftTokenIds: draft.tokenIds };
+      this.#parts.decoder.compute([span], { rows, step: null });
+      row = rows.subarray(0, this.#logits.vocabSize);
+    }
+    this.#logits.rowsFrom(rowIndex, 1).set(row);
   }
 
   #spanOf(chunk: PrefillChunk, numLogits: number): TokenSpan {
@@ -389,6 +429,16 @@ export class ModelRunner implements Disposable {
 /** Whether the chunk can run together with others. Prompt logprobs take the logits of every token. */
 function isPlain({ sequence }: PrefillChunk): boolean {
   return sequence.samplingParams.promptLogprobs === null || sequence.outputTokenIds.length > 0;
+}
+
+type DraftedSequence = Sequence & { readonly draft: Draft };
+
+function hasDraft(sequence: Sequence): sequence is DraftedSequence {
+  return sequence.draft !== null;
+}
+
+function runsOfDrafts(decodes: readonly Sequence[]): DecoderRun[] {
+  return decodes.filter(hasDraft).map((sequence) => ({ decodes: [sequence], chunks: [] }));
 }
 
 function newestToken(sequence: Sequence): TokenSpan {

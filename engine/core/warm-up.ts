@@ -7,7 +7,7 @@ import type { EngineCore } from "./engine-core.ts";
 /** A prompt and a step that decodes: the two forms of a step. */
 const NUM_TOKENS = 2;
 
-/** Of a salt that no request has, so that none reuses its keys and values. */
+/** Also the salt. No request has it, so no request reuses the keys and values. */
 const requestId = "fovea-warm-up";
 
 /**

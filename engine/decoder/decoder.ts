@@ -20,7 +20,7 @@ export interface SpanEmbeddings {
 
 export const noEmbeddings: SpanEmbeddings = { embeddings: new Float32Array(0), positions: new BigInt64Array(0) };
 
-/** Neighbouring tokens of one sequence: a chunk of a prompt, or the newest token. */
+/** Neighbouring tokens of one sequence: a chunk of a prompt, or the newest token, alone or with a draft. */
 export interface TokenSpan {
   readonly sequence: Sequence;
   readonly firstToken: number;
@@ -29,7 +29,17 @@ export interface TokenSpan {
   /** The predictions of this many last tokens are wanted. */
   readonly numLogits: number;
   readonly embeddings: SpanEmbeddings;
+  /** The last tokens of the span, if the sequence does not have them yet. Left out: none. */
+  readonly draftTokenIds?: readonly number[];
 }
+
+/** In order. */
+export function spanTokenIds({ sequence, firstToken, endToken, draftTokenIds = [] }: TokenSpan): number[] {
+  return [...sequence.tokenIdsBetween(firstToken, endToken), ...draftTokenIds];
+}
+
+/** See `Decoder.draftObstacle`. */
+export const recurrentObstacle = "recurrent states cannot be taken back";
 
 /** The work of one step that is computed together. */
 export interface DecoderRun {
@@ -61,6 +71,11 @@ export interface Decoder extends Disposable {
    * during the decodes then join the step.
    */
   readonly runsPromptsApart: boolean;
+  /**
+   * Null if a run can compute newest tokens together with a draft, of which the last tokens may be taken back. Otherwise the
+   * reason, as the end of a sentence.
+   */
+  readonly draftObstacle: string | null;
   transfer(transfer: SlotTransfer): void;
   /** Divides the work of a step into runs. Their order is that of the rows of logits. */
   planRuns(decodes: readonly Sequence[], chunks: readonly PrefillChunk[]): readonly DecoderRun[];

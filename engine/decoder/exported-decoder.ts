@@ -29,6 +29,7 @@ import { spanPositions, outputPosition } from "./token-positions.ts";
 export class ExportedDecoder implements Decoder {
   readonly canTransfer = true;
   readonly runsPromptsApart = true;
+  readonly draftObstacle = "the model is a ready-made ONNX export";
   readonly #maxSlotsPerRun: number;
   readonly #graph: DecoderExport;
   readonly #kvSlots: KvSlots;

@@ -20,6 +20,7 @@ import type { Sequence } from "../scheduler/sequence.ts";
 import { BoundedCache } from "./bounded-cache.ts";
 import { DecodeBatch } from "./decode-batch.ts";
 import { DecoderBinding } from "./decoder-binding.ts";
+import { recurrentObstacle, spanTokenIds } from "./decoder.ts";
 import type { Decoder, DecoderRun, LogitsTarget, TokenSpan } from "./decoder.ts";
 import { planSlotRuns } from "./slot-runs.ts";
 import { spanPositions } from "./token-positions.ts";
@@ -70,6 +71,13 @@ export class InPlaceDecoder implements Decoder {
 
   get canRepeat(): boolean {
     return this.#states === null;
+  }
+
+  get draftObstacle(): string | null {
+    if (this.#states !== null) return recurrentObstacle;
+    if (this.#session.deviceMemory !== null) return `KV slots on ${this.#session.device} compute prompts elsewhere`;
+    // A draft would be computed with other weights than the tokens of an answer.
+    return this.#graph.widensPrompts === true ? "int4 prompts have 8-bit weights; set PROMPT_DTYPE=model" : null;
   }
 
   transfer(transfer: SlotTransfer): void {
@@ -123,7 +131,7 @@ export class InPlaceDecoder implements Decoder {
     const range = { firstSlot: kvSlot, numSlots: 1 };
     this.#kvCache.prepare(range, span);
     const run = this.#prefillRuns.getOrCreate(kvSlot, () => this.#createRun(range));
-    const tokenIds = BigInt64Array.from(sequence.tokenIdsBetween(firstToken, endToken), BigInt);
+    const tokenIds = BigInt64Array.from(spanTokenIds(span), BigInt);
     const logitRows = BigInt64Array.from({ length: numLogits }, (_, row) => BigInt(tokenIds.length - numLogits + row));
     run.setInput("input_ids", Tensor.fromTypedArray("int64", tokenIds, [1, tokenIds.length]));
     run.setInput("seqlens_k", Tensor.fromTypedArray("int32", Int32Array.of(endToken - 1), [1]));

@@ -143,10 +143,13 @@ export function placeEmbeddings(
 }
 
 /** A loop rather than a copy of the lists: a sequence that decodes has one token. */
-function writeTokenIds(target: BigInt64Array, { sequence, firstToken, endToken }: TokenSpan, token: number): void {
+function writeTokenIds(target: BigInt64Array, span: TokenSpan, token: number): void {
+  const { sequence, firstToken, endToken, draftTokenIds = [] } = span;
   const { promptTokenIds, outputTokenIds } = sequence;
   const numPrompt = promptTokenIds.length;
-  for (let place = firstToken; place < endToken; place++) {
+  const draftStart = endToken - draftTokenIds.length;
+  draftTokenIds.forEach((tokenId, index) => (target[token + draftStart - firstToken + index] = BigInt(tokenId)));
+  for (let place = firstToken; place < draftStart; place++) {
     const tokenId = place < numPrompt ? promptTokenIds[place] : outputTokenIds[place - numPrompt];
     target[token + place - firstToken] = BigInt(tokenId!);
   }

@@ -21,6 +21,7 @@ import { FeaturePool } from "../vision/feature-pool.ts";
 import { BoundedCache } from "./bounded-cache.ts";
 import { CapturedRun } from "./captured-run.ts";
 import { decodeShape, paddedColumns, paddedSequences, sequenceCountsUpTo } from "./decode-buckets.ts";
+import { recurrentObstacle } from "./decoder.ts";
 import type { Decoder, DecoderRun, LogitsTarget, TokenSpan } from "./decoder.ts";
 import {
   fillPackedInputs,
@@ -102,6 +103,10 @@ export class PagedDecoder implements Decoder {
     this.#owned.defer(() => {
       for (const decode of this.#decodeRuns.values()) decode[Symbol.dispose]();
     });
+  }
+
+  get draftObstacle(): string | null {
+    return this.#states === null ? null : recurrentObstacle;
   }
 
   /** Restores the states of a sequence. */

@@ -46,7 +46,7 @@ export interface InputProcessorOptions {
   readonly vocabSize: number;
 }
 
-/** What the engine thread needs in addition to the caller's id, sampling parameters and seed. */
+/** The engine thread's input besides the caller's id, sampling parameters and seed. */
 export interface ProcessedPrompt extends Pick<EngineRequest, "promptTokenIds" | "images" | "positions"> {
   /** Images of the request that the model does not see. */
   readonly numOmittedImages: number;
@@ -57,7 +57,7 @@ interface TokenizedPrompt {
   readonly tokenIds: readonly number[];
   /** True if image tokens are the only images: the other text is known to contain none. */
   readonly isExact: boolean;
-  /** What was tokenized; "" for a prompt of tokens. */
+  /** The tokenized text; "" for a prompt of tokens. */
   readonly text: string;
 }
 

@@ -37,7 +37,7 @@ export interface ItemCache {
   ): Promise<readonly ProcessedItem[]>;
 }
 
-/** What sources reported about images. Never rejects. */
+/** Remembers what sources reported about images. Never rejects. */
 export interface SourceCache {
   getMany(keys: readonly string[]): Promise<readonly (KnownImage | null)[]>;
   setMany(entries: readonly { readonly key: string; readonly value: KnownImage }[]): void;

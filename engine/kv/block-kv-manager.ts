@@ -131,6 +131,9 @@ export class BlockKvManager implements KvManager {
     if (holding.awaited.length > 0 && !sequence.isPrefilling) this.#stopAwaiting(holding);
   }
 
+  /** Only blocks of computed tokens are reusable, and later tokens overwrite what a draft left. */
+  forgetDraft(): void {}
+
   /** The end of a sequence is evicted before its start, which more prompts share. */
   release(sequence: Sequence): void {
     const holding = this.#holdings.get(sequence);

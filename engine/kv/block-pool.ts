@@ -81,7 +81,7 @@ export class BlockPool {
 
   /**
    * Makes the tokens of a held block reusable. The block must not be written to any more. If another block keeps the
-   * same tokens, `find` continues to return that one while it is held. If nobody holds it, it gives up its tokens: the
+   * same tokens, `find` continues to return that one while it is held. Without a holder, it gives up its tokens: the
    * held block is going to be evicted later.
    */
   setHash(blockId: number, hash: string): void {

@@ -40,6 +40,8 @@ export interface KvManager {
   reserve(sequence: Sequence, endToken: number): readonly SlotTransfer[];
   /** Makes the keys and values of `numComputedTokens` tokens reusable. Call it after each successful run. */
   keepComputed(sequence: Sequence): void;
+  /** Forgets keys and values behind the sequence's computed tokens: those of a draft that has ended. */
+  forgetDraft(sequence: Sequence): void;
   /**
    * Takes the memory back. With `keepsTokens`, later prompts may reuse what was kept. Safe to call for a sequence that
    * holds nothing.

@@ -36,7 +36,7 @@ export function disposeAll(tensors: readonly Tensor[]): void {
   for (const tensor of tensors) tensor[Symbol.dispose]();
 }
 
-/** Of the keys or values of one layer. */
+/** Shape of the keys or values of one layer. */
 export function slotShape({ numKvHeads, headDim }: KvHeads, numSlots: number, maxLen: number): readonly number[] {
   return [numSlots, numKvHeads, maxLen, headDim];
 }

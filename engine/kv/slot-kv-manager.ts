@@ -70,6 +70,11 @@ export class SlotKvManager implements KvManager {
   /** The decoder records the kept tokens of a slot. */
   keepComputed(): void {}
 
+  forgetDraft({ kvSlot, numComputedTokens }: Sequence): void {
+    if (kvSlot === null || this.#kvSlots.numKeptTokens(kvSlot) <= numComputedTokens) return;
+    this.#kvSlots.setNumKeptTokens(kvSlot, numComputedTokens);
+  }
+
   release(sequence: Sequence, keepsTokens: boolean): void {
     if (sequence.kvSlot === null) return;
     this.#prefixCache.release(sequence.kvSlot, keepsTokens);

@@ -92,7 +92,7 @@ function buildMoveGraph(decoder: KvShape): Uint8Array {
   return graph.encode();
 }
 
-/** Of the heads of an input for one kind of layers. */
+/** Suffix for the heads of an input for one kind of layers. */
 function suffixOf({ numKvHeads, headDim }: KvHeads): string {
   return `${numKvHeads}.${headDim}`;
 }

@@ -12,17 +12,18 @@ export interface KvLayoutSettings {
   readonly device: DeviceName;
   readonly kvLayout?: KvLayoutName;
   readonly blockSize?: number | null;
+  readonly numBlocks?: number | null;
 }
 
 /** Small blocks share more of a prefix, and the CPU's reference attention computes all sizes alike. */
 const CPU_BLOCK_SIZE = 16;
 
 /**
- * @throws EngineError `invalid_configuration` for a layout that the device or a ready-made export lacks, and for a block
- *   size that the device's kernels do not compute; `unsupported_model` and `invalid_checkpoint` as `configure` does.
+ * @throws EngineError `invalid_configuration` for a layout that the device or a ready-made export lacks, for a block size
+ *   that the device's kernels do not compute, and for blocks of slots; `unsupported_model` and `invalid_checkpoint` as `configure` does.
  */
 export function resolveKvLayout(
-  { device, kvLayout = "auto", blockSize }: KvLayoutSettings,
+  { device, kvLayout = "auto", blockSize, numBlocks }: KvLayoutSettings,
   checkpoint: Pick<Checkpoint, "config" | "onnxFileNames">,
 ): KvLayout {
   const isExport = checkpoint.onnxFileNames !== null;
@@ -30,6 +31,15 @@ export function resolveKvLayout(
     kvLayout === "auto"
       ? device === "cuda" && !isExport && !keepsImagesWhole(checkpoint) && hasPagedHeads(checkpoint)
       : kvLayout === "paged";
+  // With "auto", the same settings serve devices of both layouts.
+  if (kvLayout === "slots" && (blockSize != null || numBlocks != null)) {
+    throw new EngineError(
+      "invalid_configuration",
+      "A block size or a number of blocks is for a paged KV cache, and the KV layout is slots. Leave " +
+        `${blockSize == null ? `the number of blocks (${numBlocks})` : `the block size (${blockSize})`} out, or choose ` +
+        'the KV layout "paged".',
+    );
+  }
   if (!isPaged) return { kind: "slots" };
   if (isExport) throw unavailable("A ready-made ONNX export computes its own attention and has no paged KV cache.");
   if (device === "webgpu") throw unavailable("The webgpu device has no paged KV cache.");
@@ -72,7 +82,7 @@ export function resolveKvPrecision(
   }
   if (kvCacheDtype === "model") return { kind: "activations" };
   if (isPossible) return { kind: "int8", steps: null };
-  const where = isExport ? "a ready-made ONNX export" : device === "cpu" ? "a paged KV cache" : device;
+  const where = isExport ? "a ready-made ONNX export" : device === "cpu" ? 'the KV layout "paged"' : device;
   throw new EngineError(
     "invalid_configuration",
     `The KV cache of ${where} has no 8-bit form: it is for KV slots on the cpu. Choose the KV cache dtype "model" or "auto".`,

@@ -30,6 +30,8 @@ export interface VisionEncoderDefinition extends VisionEncoderShape {
   readonly hasProjector?: boolean;
   /** Left out unless `pixel_values` are the patches of one picture, each value of the picture once. */
   readonly patchOrder?: PatchOrder;
+  /** Options of the image processor that only exports have, over `imageOptions`. */
+  readonly exportImageOptions?: VisionEncoderShape["imageOptions"];
   /** Why exports of this encoder cannot be served. Left out if they can. */
   readonly refusesExports?: string;
   /**

@@ -60,7 +60,7 @@ export interface ProcessedBatch {
   readonly imageSizes: readonly ImageSize[];
 }
 
-/** What a prompt update can depend on: one image of a request. */
+/** The facts that a prompt update can depend on: one image of a request. */
 export type UpdateItem =
   | { readonly kind: "image"; readonly imageSize: ImageSize; readonly tensors: ReadonlyMap<string, ItemTensor> }
   /** Its embeddings came with the request. */

@@ -11,6 +11,8 @@ import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import type { EngineCoreOutput, EngineCoreStats } from "../thread/messages.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
 import { embeddedSpan, endTokenOf } from "../vision/image-span.ts";
+import { Drafts } from "./drafts.ts";
+import type { DraftOptions } from "./drafts.ts";
 import { ImageHolds } from "./image-holds.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
 import { Sequence } from "./sequence.ts";
@@ -21,7 +23,7 @@ import type { StopLimits } from "./stop-conditions.ts";
 import { TokenBudget } from "./token-budget.ts";
 import { insertByUrgency, WaitingQueue } from "./waiting-queue.ts";
 
-export interface SchedulerOptions extends StopLimits {
+export interface SchedulerOptions extends StopLimits, DraftOptions {
   readonly maxNumBatchedTokens: number;
   /** See `TokenBudget`. Default: no such bound. */
   readonly enoughPromptTokens?: number | undefined;
@@ -45,6 +47,7 @@ export class Scheduler {
   readonly #imageHolds: ImageHolds;
   readonly #stepLimit: StepLimit;
   readonly #waiting = new WaitingQueue();
+  readonly #drafts: Drafts;
   /** By urgency, the most urgent first; each holds memory of the KV cache. */
   #running: Sequence[] = [];
   #numArrived = 0;
@@ -61,6 +64,7 @@ export class Scheduler {
     this.#options = options;
     this.#kvManager = options.kvManager;
     this.#imageHolds = new ImageHolds(options.encoderCache, options.encodesInBackground === true);
+    this.#drafts = new Drafts(options);
     this.#stepLimit = new StepLimit(options.fewestStepTokens ?? 1);
   }
 
@@ -80,6 +84,7 @@ export class Scheduler {
       numPrefixCacheHits: this.#numPrefixCacheHits,
       numPreemptions: this.#numPreemptions,
       numSteps: this.#numSteps,
+      drafts: this.#drafts.stats,
     };
   }
 
@@ -124,6 +129,8 @@ export class Scheduler {
    *
    * If the device had no memory for a step, its sequences are preempted as well, and steps have fewer tokens and
    * sequences for a while; see `StepLimit`.
+   *
+   * Drafts take what tokens and room are left.
    */
   schedule(): SchedulerOutput {
     const numPreemptionsBefore = this.#numPreemptions;
@@ -149,7 +156,7 @@ export class Scheduler {
       const remaining = decodes.filter((sequence) => running.has(sequence));
       return { transfers, decodes: remaining, prefills, awaitedImage: this.#awaitedImage };
     }
-    transfers.push(...this.#admitWaiting(budget, prefills));
+    transfers.push(...this.#admitWaiting(budget, prefills), ...this.#drafts.schedule(decodes, budget.tokensLeft));
     return { transfers, decodes, prefills, awaitedImage: this.#awaitedImage };
   }
 
@@ -228,6 +235,7 @@ export class Scheduler {
       case "sampled": {
         sequence.outputTokenIds.push(result.tokenId);
         this.#numGenerationTokens++;
+        this.#drafts.follow(sequence);
         const stop = checkStop(sequence, this.#options);
         if (stop !== null) this.#finish(sequence, stop.finishReason);
         outputs.push({
@@ -280,6 +288,7 @@ export class Scheduler {
   /** @param keepsTokens See `KvManager.release`. */
   #preempt(sequence: Sequence, keepsTokens = true): void {
     this.#numPreemptions++;
+    this.#drafts.end(sequence);
     this.#kvManager.release(sequence, keepsTokens);
     this.#imageHolds.release(sequence, () => true);
     sequence.preempt();
@@ -398,6 +407,7 @@ export class Scheduler {
   #finish(sequence: Sequence, finishReason: FinishReason): void {
     sequence.finishReason = finishReason;
     this.#imageHolds.release(sequence, () => true);
+    this.#drafts.end(sequence);
     // The KV of a failed run is not reused.
     this.#kvManager.release(sequence, finishReason !== "error");
   }

@@ -5,6 +5,7 @@ import type { EngineRequest, ImageFeature, ThinkingBudget } from "../core/engine
 import type { PromptPositions } from "../multimodal/prompt-positions.ts";
 import type { CompiledGrammar } from "../structured-output/compiled-grammar.ts";
 import { endTokenOf } from "../vision/image-span.ts";
+import type { Draft } from "./drafts.ts";
 import { RepetitionDetector } from "./repetition-detector.ts";
 import { createSequenceTokens } from "./sequence-tokens.ts";
 import type { SequenceTokens } from "./sequence-tokens.ts";
@@ -46,6 +47,11 @@ export class Sequence {
   numTokensToPrefill: number;
   /** Tokens at which a chunk ends, because the recurrent states after them are kept; ascending. */
   chunkEnds: readonly number[] = [];
+  /**
+   * Computed with the newest token, or to be computed with it, and right so far. Keys and values of the rest may be in the
+   * KV cache. Null without speculative decoding.
+   */
+  draft: Draft | null = null;
   numPreemptions = 0;
   /** Prompt tokens that the statistics contain; a preempted prompt is counted once. */
   numCountedTokens = 0;

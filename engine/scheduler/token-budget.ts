@@ -12,6 +12,11 @@ export class TokenBudget {
     this.#enoughPromptTokens = enoughPromptTokens;
   }
 
+  /** Tokens that the step may still have, of whichever kind. */
+  get tokensLeft(): number {
+    return this.#numLeft;
+  }
+
   /** The most tokens that the next chunk of a prompt may have. */
   get promptTokensLeft(): number {
     return this.#numPromptTokens >= this.#enoughPromptTokens ? 0 : this.#numLeft;

@@ -22,7 +22,7 @@ interface Property {
   readonly isRequired: boolean;
 }
 
-/** What the rest of an object may contain. */
+/** The possible contents of the rest of an object. */
 interface Shape {
   readonly name: string;
   readonly properties: readonly Property[];

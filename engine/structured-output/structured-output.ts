@@ -25,7 +25,7 @@ export type StructuredOutput =
  * proportional to the source.
  */
 export const structuredOutputLimits = { sourceBytes: 256 * 1024, choices: 10_000 } as const;
-/** Of a structural format with all its forms: the schemas of a few hundred tools. */
+/** Limit of a structural format with all its forms: the schemas of a few hundred tools. */
 const MAX_FORMAT_BYTES = 4 * structuredOutputLimits.sourceBytes;
 const { sourceBytes: maxSourceBytes, choices: maxChoices } = structuredOutputLimits;
 

@@ -10,6 +10,7 @@ import type { KvCapacity } from "../kv/kv-manager.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
 import type { CudaDevice } from "../runtime/cuda-driver.ts";
+import type { DraftStats } from "../scheduler/drafts.ts";
 
 /** Worker data of the engine thread. */
 export interface EngineThreadData {
@@ -82,6 +83,7 @@ export interface EngineCoreStats {
   /** How often a sequence was preempted. */
   readonly numPreemptions: number;
   readonly numSteps: number;
+  readonly drafts: DraftStats;
 }
 
 /** The vision encoder's output for one image. */

@@ -80,7 +80,7 @@ export class EmbeddingCopies {
         await pool!.read(rows, data);
         this.#finish(mmHash, data);
       } catch (error) {
-        // Nobody waits for the copy. If the device is lost, the next step says so.
+        // The copy has no caller that waits. If the device is lost, the next step says so.
         if (!(error instanceof EngineError)) throw error;
       } finally {
         this.#release(mmHash);

@@ -79,7 +79,7 @@ export class EncoderCache {
     this.#referenced(mmHash).embeddings = embeddings;
   }
 
-  /** Of an acquired and encoded item. */
+  /** The embeddings of an acquired and encoded item. */
   get(mmHash: string): StoredEmbeddings {
     const { embeddings } = this.#referenced(mmHash);
     invariant(embeddings !== null, `image ${mmHash} is read before it was encoded`);

@@ -62,7 +62,7 @@ export async function downloadAll<File extends RemoteFile>(
 }
 
 export interface VerifiedDownloadContext extends DownloadContext {
-  /** Of the whole file; without it, only its size is certain. */
+  /** Hash of the whole file; without it, only its size is certain. */
   readonly checksum?: Checksum;
 }
 

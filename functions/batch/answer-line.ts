@@ -32,7 +32,7 @@ export interface AnswerDependencies {
   /** The tenant of the batch; "" without API keys. */
   readonly tenant: string;
   readonly config: RequestConfig & Pick<Config, "servedModelNames">;
-  /** Of a job, if traces are sent. */
+  /** The span of a job, if traces are sent. */
   readonly span?: RequestSpan;
 }
 

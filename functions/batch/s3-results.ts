@@ -25,7 +25,7 @@ export const s3Timeouts = { callMs: 30_000, bodyMs: 120_000 };
 export interface S3ResultsOptions {
   readonly client: S3Client;
   readonly location: S3ObjectLocation;
-  /** Of the segments: runs with the same name resume each other. */
+  /** Name of the segments: runs with the same name resume each other. */
   readonly name: string;
   /** Whether lines that have a result in the existing object count as done and stay in it. */
   readonly keepsObject: boolean;

@@ -15,10 +15,10 @@ import type { BatchFiles, OpenedFiles } from "./batch-files.ts";
 import { EXIT_FAILED, exitCodeOf, exitCodeOfSignal } from "./exit-codes.ts";
 import { exitProcess } from "./exit-process.ts";
 import { killItself } from "./kill-itself.ts";
-import { describeLoadFailure } from "./load-failure.ts";
 import { createProgressDisplay } from "./progress.ts";
 import type { ProgressDisplay } from "./progress.ts";
 import { describeS3Failure } from "./s3-failure.ts";
+import { describeLoadFailure } from "./start-failure.ts";
 import { onStopSignal } from "./stop-signals.ts";
 import type { StopSignal } from "./stop-signals.ts";
 

@@ -8,9 +8,9 @@ import { formatReport, toJsonReport } from "./check-report.ts";
 import type { CheckReport, Fit } from "./check-report.ts";
 import { EXIT_FAILED, EXIT_USAGE, exitCodeOf } from "./exit-codes.ts";
 import { exitProcess } from "./exit-process.ts";
-import { describeLoadFailure } from "./load-failure.ts";
 import { createProgressDisplay } from "./progress.ts";
 import type { Progress } from "./progress.ts";
+import { describeLoadFailure } from "./start-failure.ts";
 import type { DescribedSetting } from "./usage.ts";
 
 export interface CheckOptions {

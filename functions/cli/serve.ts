@@ -6,7 +6,7 @@ import type { StartedService } from "../start-service.ts";
 import { exitCodeOf } from "./exit-codes.ts";
 import { exitProcess } from "./exit-process.ts";
 import { killItself } from "./kill-itself.ts";
-import { describeLoadFailure } from "./load-failure.ts";
+import { describeListenFailure, describeLoadFailure } from "./start-failure.ts";
 import { onStopSignal } from "./stop-signals.ts";
 
 /** Errors of sockets whose other end has disconnected; they say nothing about this process. */
@@ -31,7 +31,10 @@ export async function serve(config: Config, logger: Logger, { servesRequests }: 
   try {
     service = await starting;
   } catch (error) {
-    return die(logger, `Cannot listen on ${config.host} port ${config.port}.`, error);
+    logger.error(`Cannot listen on ${config.host} port ${config.port}.`, {
+      ...(describeListenFailure(error) ?? { error }),
+    });
+    return exitProcess(exitCodeOf(error));
   }
   try {
     await service.ready;

@@ -11,7 +11,7 @@ import type { Usage } from "./usage.ts";
 import { promptTokenEntries, toCompletionLogprobs, toPromptLogprobs, tokenEntries } from "./wire-logprobs.ts";
 import type { CompletionLogprobs, TokenEntry } from "./wire-logprobs.ts";
 
-/** What an answer contains of its prompt. */
+/** The parts of its prompt that an answer contains. */
 export interface EchoOptions extends TokenOptions {
   /** Whether text and logprobs start with the prompt's. */
   readonly echo: boolean;

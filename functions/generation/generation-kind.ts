@@ -34,7 +34,7 @@ export interface CommonFields {
 
 /** One kind of prompts: the fields of its bodies. */
 export interface PromptKind<Fields extends CommonFields> {
-  /** Of the ids of answers: `chatcmpl-`. */
+  /** Prefix of the ids of answers: `chatcmpl-`. */
   readonly idPrefix: string;
   readonly schema: z.ZodType<Fields>;
   readonly unservedFields: UnservedFields;
@@ -60,7 +60,7 @@ export interface GenerationKind<Fields extends CommonFields> extends PromptKind<
   ): AsyncGenerator<object>;
   /** Default: OpenAI's chunks. */
   readonly eventFormat?: EventFormat;
-  /** What the answer leaves out although the request asks for it. Default: nothing. */
+  /** Names the fields of the request that the answer leaves out. Default: none. */
   warnings?(fields: Fields, formats: ModelFormats): readonly string[];
 }
 

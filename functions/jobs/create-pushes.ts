@@ -10,7 +10,7 @@ import { createPushedJobSource } from "./sources/pushed-job-source.ts";
 import type { PushedJobSource } from "./sources/pushed-job-source.ts";
 
 export interface Pushes {
-  /** Of all jobs that come in over HTTP. */
+  /** The source of all jobs that come in over HTTP. */
   readonly source: PushedJobSource;
   /** Null if no events are accepted. */
   readonly events: EventsDependencies | null;

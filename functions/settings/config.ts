@@ -9,6 +9,7 @@ import { EngineError } from "../../engine/contract/errors.ts";
 import type { ExtraArguments } from "../../engine/contract/extra-arguments.ts";
 import { parseModelReference } from "../../engine/contract/model-reference.ts";
 import { noRepeatNgramsOf } from "../../engine/contract/no-repeat-ngram.ts";
+import { numSpeculativeTokensOf } from "../../engine/contract/speculative-config.ts";
 import { awsSdkSettings, s3Settings } from "./aws.ts";
 import { azureMetadataUrl, azureSettings } from "./azure.ts";
 import { batchSettings } from "./batches.ts";
@@ -90,6 +91,7 @@ function conflictsOf({ engine, batches, jobs, defaultExtraArguments }: ParsedVal
 function refusalOfDefaults(defaultExtraArguments: ExtraArguments): string[] {
   try {
     noRepeatNgramsOf(defaultExtraArguments);
+    numSpeculativeTokensOf(defaultExtraArguments);
     return [];
   } catch (error) {
     if (!(error instanceof EngineError)) throw error;

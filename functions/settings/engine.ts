@@ -13,7 +13,7 @@ import { defaultEngineLimits } from "../../engine/contract/default-limits.ts";
 import { objectAddressForms } from "../../engine/contract/model-reference.ts";
 import { cacheSettings } from "./caches.ts";
 import { imageLimitSettings } from "./images.ts";
-import { jsonObject, logitsProcessors } from "./json-values.ts";
+import { jsonObject, logitsProcessors, speculativeConfig } from "./json-values.ts";
 import { pipelineSettings } from "./pipelines.ts";
 import { setting } from "./setting.ts";
 import {
@@ -163,6 +163,11 @@ export const engineSettings = {
     { default: true },
   ),
 
+  speculativeConfig: setting(
+    "SPECULATIVE_CONFIG",
+    speculativeConfig(),
+    'Speculative decoding by prompt look-up, such as {"method": "ngram", "num_speculative_tokens": 4}; default: only for requests that ask for it.',
+  ),
   logitsProcessors: setting(
     "LOGITS_PROCESSORS",
     logitsProcessors(),

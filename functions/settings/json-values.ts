@@ -5,6 +5,12 @@ import type { LogitsProcessorReference } from "../../engine/contract/config.ts";
 import { defaultImageLimits } from "../../engine/contract/default-limits.ts";
 import { isExtraArguments } from "../../engine/contract/extra-arguments.ts";
 import type { ExtraArguments } from "../../engine/contract/extra-arguments.ts";
+import {
+  defaultPromptLookup,
+  speculativeLimits,
+  speculativeMethods,
+} from "../../engine/contract/speculative-config.ts";
+import type { SpeculativeConfig } from "../../engine/contract/speculative-config.ts";
 import type { Parser } from "./setting.ts";
 
 const jsonObjectSchema = z.record(z.string(), z.unknown());
@@ -89,6 +95,37 @@ export function logitsProcessors(): Parser<readonly LogitsProcessorReference[]> 
       const list = text.startsWith("[") ? parseJson(text) : text.split(/[\s,]+/).filter((name) => name !== "");
       return logitsProcessorList.safeParse(list).data;
     },
+  };
+}
+
+const speculativeConfigSchema = z
+  .strictObject({
+    method: z.enum(speculativeMethods),
+    num_speculative_tokens: z.int().min(1).max(speculativeLimits.numSpeculativeTokens),
+    prompt_lookup_max: z.int().min(1).max(speculativeLimits.promptLookup).optional(),
+    prompt_lookup_min: z.int().min(1).max(speculativeLimits.promptLookup).optional(),
+  })
+  .transform((fields) => {
+    const { prompt_lookup_max: longest, prompt_lookup_min: shortest } = fields;
+    const { promptLookupMax, promptLookupMin } = defaultPromptLookup;
+    return {
+      method: fields.method,
+      numSpeculativeTokens: fields.num_speculative_tokens,
+      promptLookupMax: longest ?? Math.max(promptLookupMax, shortest ?? 0),
+      promptLookupMin: shortest ?? Math.min(promptLookupMin, longest ?? Infinity),
+    };
+  })
+  .refine(({ promptLookupMin, promptLookupMax }) => promptLookupMin <= promptLookupMax);
+
+/** vLLM's `--speculative-config`, of its `ngram` method. */
+export function speculativeConfig(): Parser<SpeculativeConfig> {
+  const { numSpeculativeTokens, promptLookup } = speculativeLimits;
+  return {
+    expected:
+      `a JSON object such as {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, ` +
+      `"prompt_lookup_min": 2}, with no other method than ngram, 1 to ${numSpeculativeTokens} tokens, and n-grams of 1 ` +
+      `to ${promptLookup} tokens, the minimum at most the maximum`,
+    parse: (text) => speculativeConfigSchema.safeParse(parseJson(text)).data,
   };
 }
 

@@ -9,7 +9,7 @@ import type { RequestSpan, SpanAttributes } from "./telemetry.ts";
 /** Not among the convention's well-known values: its own name, as it says for others. */
 const provider = "fovea";
 
-/** What a request asks for. Its prompts share everything but their texts. */
+/** Attributes of a request's parameters. Its prompts share everything but their texts. */
 export function requestAttributes(
   { idPrefix }: { readonly idPrefix: string },
   model: string,
@@ -43,7 +43,7 @@ export function traced(
   return requests.map((request) => ({ ...request, onStage: (stage) => span.addStage(stage) }));
 }
 
-/** What the request's line in the access log says of its answer. */
+/** Attributes of the answer, from the request's line in the access log. */
 export function answerAttributes(logFields: Readonly<Record<string, unknown>>): SpanAttributes {
   const { id, model, promptTokens, completionTokens, finishReason, timeToFirstTokenMs, images } = logFields;
   return {

@@ -42,7 +42,7 @@ export function stagePackages(repository: string, staging: string): void {
   stageInstalled(repository, staging, installedPackages(repository, []));
 }
 
-/** What the device suites of the tests need beside them. */
+/** Stages the packages that the device suites of the tests need. */
 export function stageTestPackages(repository: string, staging: string): void {
   const production = new Set(installedPackages(repository, []));
   stageInstalled(

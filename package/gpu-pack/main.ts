@@ -22,6 +22,7 @@ import {
   stageProvider,
   stageTestPackages,
 } from "./contents.ts";
+import { leasePartMib } from "./lease-parts.ts";
 import { fetchLibraries } from "./wheels.ts";
 
 const repository = fileURLToPath(new URL("../..", import.meta.url));
@@ -37,7 +38,8 @@ const usage = `Usage: npm run gpu:pack -- [--output FOLDER] [--system-cuda] [--c
 --no-provider    packs code and Node alone, to replace those of a pack that is there already
 --arch 9.0       keeps the provider's machine code for this compute capability alone: 50 instead of 175 MB
 --lease          for test/gpu/lease.sh, which runs the code of a working tree: neither code nor the packages of tests, and
-                 NVIDIA's libraries as with --system-cuda; files of 24 MiB where --part-mib is not given
+                 NVIDIA's libraries as with --system-cuda; where --part-mib is not given, files as large as fit into 64 MiB
+                 beside the tree
 --part-mib N     the largest file, 43 where not given
 Wheels are downloaded once, with python3 and pip, into .cache/gpu-pack.`;
 
@@ -71,7 +73,7 @@ function parseCommandLine(): CommandLine {
       process.exit(0);
     }
     const isLease = values.lease;
-    const partMib = Number(values["part-mib"] ?? (isLease ? 24 : 43));
+    const partMib = Number(values["part-mib"] ?? (isLease ? leasePartMib(repository) : 43));
     if (!Number.isInteger(partMib) || partMib < 1)
       throw new Error(`--part-mib is ${values["part-mib"]}, not a number from 1.`);
     const { arch } = values;

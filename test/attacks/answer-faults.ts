@@ -139,7 +139,7 @@ function readPlatformError(target: string, json: unknown): FoundError | null {
 
 /** Attacks spell paths in many ways, which the service reads as the URL standard does. */
 function isAnthropic(target: string): boolean {
-  return /^\/v1\/messages(?:\/count_tokens)?$/.test(pathOf(target));
+  return /^\/v1\/messages(?:\/|$)/.test(pathOf(target));
 }
 
 function pathOf(target: string): string {

@@ -1,4 +1,4 @@
-/** What a decode step of many sequences gains on WebGPU over runs of one sequence each. */
+/** Measures the gain of decoding many sequences in one run on WebGPU over one run for each sequence. */
 import { execFile } from "node:child_process";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";

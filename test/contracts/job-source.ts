@@ -107,8 +107,9 @@ export function testJobSource(
 
     test("hands out no more jobs than asked for", async () => {
       const { source } = await startForLong({ n: 0 }, { n: 1 }, { n: 2 });
-      const jobs = await source.take(2, never);
-      expect(jobs.length).toBeGreaterThan(0);
+      let jobs: readonly LeasedJob[] = [];
+      // A queue may take its time to hand out the first one.
+      while (jobs.length === 0) jobs = await source.take(2, never);
       expect(jobs.length).toBeLessThanOrEqual(2);
       for (const job of jobs) await job.release(0);
     });
@@ -180,6 +181,8 @@ export function testJobSource(
       } finally {
         stopping.abort();
         await taking;
+        // The other worker may have waited until the lease ended.
+        isInTime &&= performance.now() - keptSinceMs < LEASE_MS;
       }
       if (!isInTime) {
         for (const lost of [job!, ...taken]) await lost.release(0).catch(() => {});

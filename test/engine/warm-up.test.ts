@@ -88,3 +88,9 @@ test("every phase of a start is reported once, and a warm-up adds its first step
   expect(await phasesOf(false)).toEqual(always.toSorted());
   expect(await phasesOf(true, "llava-default")).toEqual(always.concat("first_step", "first_image").toSorted());
 });
+
+test("a chat template that refuses the warm-up's conversation does not keep the engine from starting", async () => {
+  const engine = await startEngine("llama", { chatTemplate: "{{ raise_exception('I take no messages.') }}" });
+  expect(engine.state).toBe("ready");
+  await engine.close();
+});

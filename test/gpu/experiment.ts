@@ -1,4 +1,4 @@
-/** What an experiment is, and what it is given. */
+/** The interface of an experiment, and its inputs. */
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 

@@ -9,14 +9,14 @@
 #   sh test/gpu/lease.sh third        parts 8 and 10
 #   sh test/gpu/lease.sh parts N ...  any parts, or options of run.sh
 #
-# Reports go to $OUT, gpu-reports where it is not set. LEASE_SECONDS (560) bounds a command; LEASE_FOLDER
+# Reports go to $OUT, gpu-reports where it is not set. LEASE_SECONDS (500) bounds a command; LEASE_FOLDER
 # (/tmp/fovea-lease) keeps what came, for as long as the machine is lent.
 set -eu
 tree=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
 kept=${LEASE_FOLDER:-/tmp/fovea-lease}
 output=${OUT:-$tree/gpu-reports}
 started=$(date +%s)
-seconds=${LEASE_SECONDS:-560}
+seconds=${LEASE_SECONDS:-500}
 mkdir -p "$kept/parts" "$output"
 
 # Prints the parts of the pack that are not here.

@@ -18,7 +18,7 @@ import { isChunk } from "./run-kinds.ts";
 import { batch, pastTokens, presentTokens } from "./sizes.ts";
 import { attentionRotates, queryKeyValue, rotaryRows, type SlotValues } from "./slot-projections.ts";
 
-/** What attention takes that is the same in all layers. */
+/** Inputs of attention that are the same in all layers. */
 export interface RunShape {
   /** bool []: whether the run computes a chunk of a prompt; null in a graph for newest tokens only. */
   readonly isChunk: Value | null;

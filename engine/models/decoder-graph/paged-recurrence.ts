@@ -37,7 +37,7 @@ export interface PackedSequences {
   readonly sequences: TokenPlaces["sequences"];
 }
 
-/** What all layers share. */
+/** Inputs that all layers share. */
 interface RecurrenceIndex {
   /** int64 [B]. */
   readonly rows: Value;

@@ -11,7 +11,7 @@ import { batch, length, tokens } from "./sizes.ts";
 import type { ImageRows } from "./whole-image-attention.ts";
 
 export interface SlotValues {
-  /** Of the names of values that other tokens of the run have too. */
+  /** Prefix of the names of values that other tokens of the run have too. */
   readonly prefix: string;
   /** Names of the sizes S and N. */
   readonly sizes: { readonly length: string; readonly tokens: string };

@@ -45,7 +45,7 @@ export interface Glm4vConfig {
   readonly imageOptions: { readonly resizes_like_glm: true };
 }
 
-/** What the two models differ in. */
+/** The differences between the two models. */
 interface Family {
   readonly imageTokenId: number;
   readonly modelTypes: { readonly text: string; readonly vision: readonly string[] };

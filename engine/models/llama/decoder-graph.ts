@@ -140,7 +140,7 @@ function normaliseOutput(context: GraphContext, { config, glm }: DecoderOptions,
   return rmsNorm(context, name, output, { size: config.hiddenSize, epsilon: config.rmsNormEpsilon });
 }
 
-/** What attention takes that is the same in all layers. */
+/** Inputs of attention that are the same in all layers. */
 interface Mixing {
   readonly inputs: DecoderInputs;
   readonly rotary: Rotary;

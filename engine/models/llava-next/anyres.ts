@@ -19,7 +19,7 @@ export interface AnyresLayout {
   readonly tiles: Grid;
   /** The embeddings of the tiles without those of the border. */
   readonly window: Grid & { readonly top: number; readonly left: number };
-  /** What the window is scaled to; as large as the window if it is not scaled. */
+  /** The size to which the window is scaled; the window's own if it is not scaled. */
   readonly scaled: Grid;
 }
 

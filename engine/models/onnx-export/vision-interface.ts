@@ -13,10 +13,11 @@ const pixelMask = "pixel_attention_mask";
 
 /** @throws EngineError `unsupported_model` and `invalid_checkpoint` that name the file and what is expected of it. */
 export function readVisionInterface(
-  { inputs, imageSize, numImageTokens, imageOptions, patchOrder, refusesExports }: VisionEncoderDefinition,
+  definition: VisionEncoderDefinition,
   hiddenSize: number,
   file: OnnxFile,
 ): VisionEncoderExport {
+  const { inputs, imageSize, numImageTokens, patchOrder, refusesExports } = definition;
   if (refusesExports !== undefined) {
     throw new EngineError(
       "unsupported_model",
@@ -36,7 +37,8 @@ export function readVisionInterface(
   if (features.shape !== null) {
     requireShape(file, features, [...features.shape.slice(0, -1).map(() => null), hiddenSize]);
   }
-  const shape = { inputs, imageSize, numImageTokens, ...(imageOptions && { imageOptions }) };
+  const imageOptions = { ...definition.imageOptions, ...definition.exportImageOptions };
+  const shape = { inputs, imageSize, numImageTokens, imageOptions };
   return { form: "export", path: file.path, ...shape, exportedInputs };
 }
 

@@ -124,6 +124,6 @@ function encoderOptions(
     ...preprocessorConfig,
     patch_size: patchSize,
     spatial_merge_size: visionEncoder.imageSize / patchSize,
-    rounds_to: roundsTo,
+    rounds_to: visionEncoder.imageOptions?.rounds_to ?? roundsTo,
   };
 }

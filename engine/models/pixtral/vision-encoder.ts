@@ -28,9 +28,8 @@ export function pixtralVisionEncoder(config: PixtralConfig): VisionEncoderDefini
     imageSize: patchSize * mergeSize,
     numImageTokens: 1,
     patchOrder: { patchSize, mergeSize },
-    ...(config.patchOrder === "rows" && {
-      refusesExports: "it takes pictures of whole squares of patches, and this model has others",
-    }),
+    // transformers.js, for which exports are made, rounds pictures of every model to whole squares.
+    exportImageOptions: { rounds_to: "squares" },
     hasProjector: true,
     largestSizes: (numEmbeddings) => largestSizes(config, numEmbeddings),
     build: (context) => buildVisionEncoder(context, config),

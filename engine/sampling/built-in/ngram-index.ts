@@ -24,7 +24,7 @@ export class NgramIndex {
   /** `HASH_BASE` to the power of n - 1. */
   readonly #leavingFactor: number;
   #numRead = 0;
-  /** Of the last n - 1 tokens, or of all while there are fewer. */
+  /** Hash of the last n - 1 tokens, or of all while there are fewer. */
   #hash = 0;
   /** N-grams before this one have left the window. */
   #firstStart = 0;

@@ -12,14 +12,14 @@ export interface ProcessedRow {
   readonly outputTokenIds: readonly number[];
 }
 
-/** What was thrown, by row index. */
+/** Errors by row index. */
 export type Failures = ReadonlyMap<number, unknown>;
 
 type IndexedRow = readonly [rowIndex: number, row: ProcessedRow];
 
 export interface FailedProcessor {
   readonly create: () => LogitsProcessor;
-  /** What it threw for all rows together. */
+  /** The error for all rows together. */
   readonly failure: unknown;
 }
 

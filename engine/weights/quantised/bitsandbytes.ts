@@ -1,6 +1,7 @@
 /** bitsandbytes: NF4 and FP4 with a codebook, and the 8 bits of LLM.int8(). */
 import { z } from "zod";
 
+import { EngineError } from "../../contract/errors.ts";
 import { readBySchema, describeProblem } from "../../schema-problem.ts";
 import type { StoredTensor } from "../stored-tensor.ts";
 import { readTensor } from "./column-order.ts";
@@ -35,6 +36,7 @@ const stateSchema = z.looseObject({
 const MAX_STATE_BYTES = 4096;
 const stateNames = ["nf4", "fp4"] as const;
 const NUM_CODES = 16;
+const ROW_FORMAT = 0;
 const NUM_NESTED_CODES = 256;
 
 export function parseBitsandbytes(json: unknown): Quantisation {
@@ -47,10 +49,14 @@ export function parseBitsandbytes(json: unknown): Quantisation {
       description: "bitsandbytes, 8 bits",
       keepsIntegers: false,
       suffixes: ["SCB"],
-      locate: async (tensors) =>
-        new Map(
-          [...modulesWith(tensors, "SCB")].map(([module, scales]) => [module, locateInt8(tensors, module, scales)]),
-        ),
+      async locate(tensors) {
+        const located = new Map<string, LocatedMatrix>();
+        for (const [module, scales] of modulesWith(tensors, "SCB")) {
+          await requireRowFormat(tensors, module);
+          located.set(module, locateInt8(tensors, module, scales));
+        }
+        return located;
+      },
     };
   }
   if (fields.bnb_4bit_quant_storage !== "uint8") {
@@ -69,6 +75,25 @@ export function parseBitsandbytes(json: unknown): Quantisation {
       return located;
     },
   };
+}
+
+/**
+ * Old versions could write codes in the layout of a GPU's kernels. The number is that of bitsandbytes'
+ * `LINEAR_8BIT_WEIGHTS_FORMAT_MAPPING`; files of the first versions do not have it.
+ */
+async function requireRowFormat(tensors: Tensors, module: string): Promise<void> {
+  const tensor = tensors.get(`${module}.weight_format`);
+  if (tensor === undefined) return;
+  requirePart(tensors, tensor.name, module, ["uint8"]);
+  if (tensor.byteLength !== 1) {
+    throw invalidCheckpoint(`Tensor ${tensor.name} has ${tensor.byteLength} bytes; expected one number.`);
+  }
+  const [format] = await readTensor(tensor);
+  if (format === ROW_FORMAT) return;
+  throw new EngineError(
+    "unsupported_model",
+    `Tensor ${tensor.name} is ${format}: the codes of ${module} are in the layout of a GPU. Only rows (${ROW_FORMAT}) are supported; save the checkpoint again with a recent bitsandbytes.`,
+  );
 }
 
 function locateInt8(tensors: Tensors, module: string, scales: StoredTensor): LocatedMatrix {

@@ -92,7 +92,10 @@ function dequantizeCodebook(
   const elementBytes = nested === null ? 4 : 1;
   const position = scaleTensor.byteOffset + firstBlock * elementBytes;
   const bytes = readFilePart(scaleTensor.file, position, numBlocks * elementBytes);
-  const scales = nested === null ? new Float32Array(bytes.buffer) : nestedScales(bytes, firstBlock, nested);
+  const scales =
+    nested === null
+      ? requireFinite(scaleTensor, new Float32Array(bytes.buffer))
+      : nestedScales(bytes, firstBlock, nested);
   const values = new Float32Array(last - first);
   for (let index = first; index < last; index++) {
     const byte = codes[(index >> 1) - firstByte]!;
@@ -117,5 +120,15 @@ function nestedScales(
 
 function readAll(tensor: StoredTensor): Float32Array {
   if (!isFloat(tensor.elementType)) throw new TensorFault(`has scales of ${tensor.elementType} in ${tensor.name}`);
-  return toFloat32(readFilePart(tensor.file, tensor.byteOffset, tensor.byteLength), tensor.elementType);
+  return requireFinite(
+    tensor,
+    toFloat32(readFilePart(tensor.file, tensor.byteOffset, tensor.byteLength), tensor.elementType),
+  );
+}
+
+/** A scale that is not finite would make all of its weights so, and each answer nonsense. */
+function requireFinite({ name }: StoredTensor, scales: Float32Array): Float32Array {
+  const wrong = scales.find((scale) => !Number.isFinite(scale));
+  if (wrong === undefined) return scales;
+  throw new TensorFault(`has the scale ${wrong} in ${name}; scales are finite`);
 }

@@ -18,6 +18,7 @@ export function discoveryRoute(service: Service, { servedModelNames, hasPlaygrou
         chat_completions: "/v1/chat/completions",
         completions: "/v1/completions",
         responses: "/v1/responses",
+        responses_input_tokens: "/v1/responses/input_tokens",
         messages: "/v1/messages",
         messages_count_tokens: "/v1/messages/count_tokens",
         chat_completions_render: "/v1/chat/completions/render",

@@ -4,8 +4,8 @@ import type { Context, Handler } from "hono";
 import type { AppDependencies } from "../../app-dependencies.ts";
 import { countedPromptKind, messagesKind } from "../../generation/messages/messages-kind.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
-import { admittedRoute, onlyRequestOf, promptsOf } from "../admitted-route.ts";
 import { generationRoute } from "../generation-route.ts";
+import { tokenCountRoute } from "../token-count-route.ts";
 
 export function messagesRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return withRequestId(generationRoute(messagesKind, dependencies));
@@ -13,12 +13,7 @@ export function messagesRoute(dependencies: AppDependencies): Handler<AppEnviron
 
 /** The tokens of a prompt, with its images, as a message with the same fields would have them. */
 export function countTokensRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
-  const answer = admittedRoute(dependencies, async (request) => {
-    const { engine, signal } = request.admission;
-    const prompt = onlyRequestOf(promptsOf(countedPromptKind, request, dependencies));
-    const { tokenIds } = await engine.render(prompt, { signal, exceedsModelLen: true });
-    return { input_tokens: tokenIds.length };
-  });
+  const answer = tokenCountRoute(countedPromptKind, dependencies, (numTokens) => ({ input_tokens: numTokens }));
   return withRequestId(answer);
 }
 

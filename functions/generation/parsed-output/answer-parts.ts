@@ -15,7 +15,7 @@ export interface AnswerPart {
   readonly call: { readonly id: string; readonly name: string } | null;
   /** So far. For a call, the JSON text of its arguments. */
   text: string;
-  /** Of the tokens of a text; empty if the request asks for none. */
+  /** Logprobs of the tokens of a text; empty if the request asks for none. */
   readonly logprobs: DecodedTokenLogprobs[];
 }
 

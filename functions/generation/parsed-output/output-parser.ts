@@ -32,7 +32,7 @@ export class OutputParser {
   readonly #calls: ToolCallParser | null;
   #numCalls = 0;
   #isThinking = false;
-  /** Of the last call. */
+  /** Pieces of the last call's arguments. */
   #argumentPieces: string[] = [];
 
   /** @param start Where the output starts; null for a model that does not mark its thinking. */

@@ -15,7 +15,7 @@ export interface ToolCallDelta {
   readonly arguments: string;
 }
 
-/** What a piece of output adds to a choice. Fields without news are left out. */
+/** The parts that a piece of output adds to a choice. Fields without news are left out. */
 export interface ParsedDelta {
   readonly content?: string;
   readonly reasoning?: string;

@@ -6,9 +6,9 @@ export type Reading<Result> = Generator<void, Result>;
 
 /** Mutable. */
 export class TextSource {
-  /** What has arrived, from some place at or before `position`. */
+  /** The text that has arrived, from some place at or before `position`. */
   text = "";
-  /** Of the next character. A parser may set it back to a place that it has seen since the last `forget`. */
+  /** Position of the next character. A parser may set it back to a place that it has seen since the last `forget`. */
   position = 0;
   /** Whether no more text will arrive. */
   isComplete = false;

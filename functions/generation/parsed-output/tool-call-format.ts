@@ -1,7 +1,7 @@
 /** How models write calls of tools into their text. A format is chosen from the chat template, or by TOOL_CALL_PARSER. */
 import type { StructuredOutput, ToolDefinition } from "../../../engine/index.ts";
 
-/** What a parser finds in the text, in the order of the text. */
+/** A part of the text that a parser finds, in the order of the text. */
 export type OutputEvent =
   | { readonly type: "text"; readonly text: string }
   /** Starts a call. */

@@ -1,4 +1,4 @@
-/** What the tools of a request mean for its output: the form that the engine enforces, and how the text is parsed. */
+/** Derives from a request's tools the form that the engine enforces and the parser of the text. */
 import type { StructuredOutput, ToolDefinition } from "../../../engine/index.ts";
 import { hermesFormat } from "./formats/hermes.ts";
 import type { OutputParsing } from "./output-parser.ts";

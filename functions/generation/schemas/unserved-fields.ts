@@ -42,7 +42,7 @@ const codes: Readonly<Record<string, string>> = {
   thread: "thread_not_found",
 };
 
-/** What to send instead. */
+/** The field to send instead. */
 const advice: Readonly<Record<string, string>> = {
   best_of: "n returns that many choices, without ranking them",
   guided_json: 'send structured_outputs: {"json": …} instead',

@@ -13,7 +13,7 @@ export interface PushedEvent {
   readonly jobId: string;
   /** For `parseMessage`. */
   readonly message: string;
-  /** Of a CloudEvent; null for others. */
+  /** Type of a CloudEvent; null for others. */
   readonly type: string | null;
 }
 

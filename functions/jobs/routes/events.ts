@@ -66,7 +66,7 @@ export function eventsRoute(
   };
 }
 
-/** That of the event comes before that of the request, which may be a broker's. */
+/** The event's context comes before the request's, which may be a broker's. */
 function contextOf(c: Context<AppEnvironment>): TraceContext | null {
   return (
     readTraceContext((name) => c.req.header(`ce-${name}`)) ??

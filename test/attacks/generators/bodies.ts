@@ -153,6 +153,7 @@ export const bodyRoutes: readonly BodyRoute[] = [
   createRoute("/tokenize", chatCompletionRequest, chatBodies),
   createRoute("/detokenize", detokenizeRequest, [{ tokens: [5, 6, 7] }], null),
   createRoute("/v1/responses", responsesRequest, responseBodies, "max_output_tokens"),
+  createRoute("/v1/responses/input_tokens", responsesRequest, responseBodies, null),
   createRoute("/v1/messages", messagesRequest, messageBodies),
   createRoute("/v1/messages/count_tokens", countTokensRequest, messageBodies, null),
   createRoute("/v1/batches", batchRequest, batchBodies, null),

@@ -3,8 +3,10 @@ import { describe, expect, test } from "vitest";
 import { GraphBuilder } from "../../../engine/graph/graph-builder.ts";
 import { multiply, relu } from "../../../engine/graph/standard-ops.ts";
 import type { KvLayout } from "../../../engine/models/built-model.ts";
+import { resolveKvPrecision } from "../../../engine/models/kv-layout.ts";
 import type { ModelDefinition } from "../../../engine/models/model-definition.ts";
 import { configureGraphs, type ModelGraphs } from "../../../engine/models/model-graphs.ts";
+import { resolvePromptDtype } from "../../../engine/models/precision.ts";
 import { findModelDefinition, modelDefinitions } from "../../../engine/models/registry.ts";
 import { imaginedWeights, WeightCollector, type WeightSource } from "../../../engine/models/weight-source.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
@@ -35,6 +37,10 @@ describe.for(cudaFamilies)("$name on cuda", (family) => {
       const options = { dtype, device: "cuda", maxModelLen: 64, kvLayout } as const;
       const graphs = configureGraphs(await familyConfig(family), options);
       expect(unservedNodes(graphs)).toEqual({ decoder: [], vision: [] });
+      // CUDA has kernels for these, but they wait for the host, and no graph with them is captured. The CPU's graphs have
+      // them for prompts beside 8-bit keys and values, and beside 4-bit weights.
+      const { nodes } = graphs.buildDecoder(imaginedWeights).graph;
+      expect(nodes.filter(({ operator }) => ["If", "Loop", "Scan"].includes(operator))).toEqual([]);
     },
   );
 
@@ -57,6 +63,21 @@ describe.for(cudaFamilies)("$name on cuda", (family) => {
 
 /** Refused on cuda: what their recurrent layers compute there is not compared with transformers. */
 const refused = ["Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"];
+test("forms of prompts for the CPU are refused on cuda, and not chosen by themselves", () => {
+  const checkpoint = { onnxFileNames: null, tensors: new Map(), config: {} };
+  for (const kvLayout of cudaLayouts) {
+    const settings = { dtype: "int4", device: "cuda" } as const;
+    expect(resolvePromptDtype(settings, kvLayout, checkpoint, 2 ** 40)).toBe(false);
+    expect(resolveKvPrecision(settings, kvLayout, { onnxFileNames: null })).toEqual({ kind: "activations" });
+    expect(() => resolvePromptDtype({ ...settings, promptDtype: "int8" }, kvLayout, checkpoint, 2 ** 40)).toThrow(
+      "for dtype int4 on the cpu with KV slots",
+    );
+    expect(() => resolveKvPrecision({ ...settings, kvCacheDtype: "int8" }, kvLayout, checkpoint)).toThrow(
+      "The KV cache of cuda has no 8-bit form",
+    );
+  }
+});
+
 test("every architecture that cuda takes is among these families", async () => {
   const shown = new Set<string>();
   for (const family of cudaFamilies) {

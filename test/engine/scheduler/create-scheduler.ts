@@ -1,6 +1,7 @@
 /** A scheduler with small limits, and requests for it, each field replaceable. */
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
+import type { SpeculativeConfig } from "../../../engine/contract/speculative-config.ts";
 import type { EngineRequest, ImageFeature } from "../../../engine/core/engine-request.ts";
 import type { StepResult, StepResults } from "../../../engine/core/step-results.ts";
 import { KvSlots } from "../../../engine/kv/kv-slots.ts";
@@ -22,6 +23,7 @@ export interface SchedulerOverrides {
   readonly encodesInBackground?: boolean;
   readonly keepsImagesWhole?: boolean;
   readonly widensPrompts?: boolean;
+  readonly speculativeConfig?: SpeculativeConfig;
   /** Blocks that the slots share; left out if each has memory for the longest sequence. Each has 8 tokens. */
   readonly numBlocks?: number;
 }
@@ -49,6 +51,8 @@ export function createScheduler(overrides: SchedulerOverrides = {}): SchedulerPa
     encodesInBackground: overrides.encodesInBackground,
     keepsImagesWhole: overrides.keepsImagesWhole,
     widensPrompts: overrides.widensPrompts,
+    speculativeConfig: overrides.speculativeConfig,
+    checksDrafts: overrides.speculativeConfig !== undefined,
   });
   return { scheduler, kvSlots, encoderCache };
 }

@@ -294,9 +294,14 @@ describe("a failure", () => {
 
   test("without a route, or with another method, has Anthropic's body too", async () => {
     const { app } = createTestApp();
-    const response = await app.request(path);
-    expect(response.status).toBe(405);
-    check("ErrorResponse", await response.json());
+    for (const [target, status] of [
+      [path, 405],
+      [`${path}/batches`, 404],
+    ] as const) {
+      const response = await app.request(target);
+      expect(response.status).toBe(status);
+      check("ErrorResponse", await response.json());
+    }
   });
 });
 

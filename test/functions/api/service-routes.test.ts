@@ -308,6 +308,10 @@ test("metrics have vLLM's names and count served requests", async () => {
         .at(-1),
     );
   expect(valueOf(/^vllm:num_requests_running\{.*model_name="tiny"/)).toBe(3);
+  expect(valueOf(/^vllm:spec_decode_num_drafts_total\{/)).toBe(6);
+  expect(valueOf(/^vllm:spec_decode_num_draft_tokens_total\{/)).toBe(20);
+  expect(valueOf(/^vllm:spec_decode_num_accepted_tokens_total\{/)).toBe(9);
+  expect(valueOf(/^vllm:spec_decode_num_accepted_tokens_per_pos_total\{.*position="1"/)).toBe(3);
   expect(valueOf(/^vllm:num_requests_waiting\{/)).toBe(2);
   expect(valueOf(/^vllm:kv_cache_usage_perc\{/)).toBe(0.25);
   expect(valueOf(/^vllm:prompt_tokens_total\{/)).toBe(100);

@@ -70,7 +70,7 @@ test("--help lists every setting, --version prints the version", async () => {
   expect((await runCli(["--version"])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
 });
 
-test("a port in use is named and exits with 1", async () => {
+test("a port in use is named, with the remedy and without a stack, and exits with 1", async () => {
   const other = createServer();
   const { promise, resolve } = Promise.withResolvers<void>();
   other.listen(0, "127.0.0.1", resolve);
@@ -79,7 +79,31 @@ test("a port in use is named and exits with 1", async () => {
   const { exitCode, stdout } = await runCli([], { HOST: "127.0.0.1", PORT: String(port) });
   other.close();
   expect(exitCode).toBe(1);
-  expect(stdout).toContain(`Cannot listen on 127.0.0.1 port ${port}.`);
+  expect(JSON.parse(stdout)).toMatchObject({
+    message: `Cannot listen on 127.0.0.1 port ${port}.`,
+    code: "EADDRINUSE",
+    advice: "Set PORT to a free port, or end the other program.",
+  });
+  expect(stdout).not.toContain("stack");
+});
+
+test("a host that this machine lacks is named, with the remedy, and exits with 1", async () => {
+  // An address of RFC 5737, which no machine has.
+  const { exitCode, stdout } = await runCli([], { HOST: "203.0.113.5", PORT: "0" });
+  expect(exitCode).toBe(1);
+  expect(JSON.parse(stdout)).toMatchObject({ advice: "Set HOST to 0.0.0.0, or to an address of this machine." });
+});
+
+test("a bucket that cannot be reached is named, with what to check, and exits with 1", async () => {
+  const { exitCode, stdout } = await runCli(["--model", "s3://bucket/llava", "--port", "0"], {
+    AWS_ENDPOINT_URL_S3: "http://127.0.0.1:1",
+    AWS_REGION: "eu-central-1",
+    AWS_ACCESS_KEY_ID: "key",
+    AWS_SECRET_ACCESS_KEY: "secret",
+  });
+  expect(exitCode).toBe(1);
+  expect(stdout).toContain("s3://bucket/llava/ cannot be listed (ECONNREFUSED)");
+  expect(stdout).toContain("Check the bucket and prefix of MODEL");
 });
 
 test("a missing model is named and exits with 1", async () => {

@@ -68,26 +68,31 @@ test("a start logs the times of its phases in one line, and /metrics has the sam
   }
 });
 
-test("SIGTERM in the middle of a stream lets it finish, then ends the process with 0", async () => {
-  const { cli, baseUrl, client } = await startService();
-  await using _ = cli;
-  await cli.waitForLog("Ready.");
-  const stream = await openLongStream(client, 1);
-  cli.child.kill("SIGTERM");
-  await cli.waitForLog("Draining.");
-  const refused = await fetch(`${baseUrl}/health`).then(
-    (response) => response.status,
-    () => 503,
-  );
-  expect(refused).toBe(503);
-  let finishReason: string | null = null;
-  for (let next = await stream.next(); !next.done; next = await stream.next()) {
-    finishReason = next.value.choices[0]!.finish_reason;
-  }
-  expect(finishReason).toBe("length");
-  expect(await cli.exitCode).toBe(0);
-  expect(cli.stdout()).toContain('"isClean":true');
-});
+test(
+  "SIGTERM in the middle of a stream lets it finish, then ends the process with 0",
+  { timeout: 300_000 },
+  async () => {
+    // On a busy machine, the stream takes longer than the default.
+    const { cli, baseUrl, client } = await startService({ SHUTDOWN_GRACE_SECONDS: "300" });
+    await using _ = cli;
+    await cli.waitForLog("Ready.");
+    const stream = await openLongStream(client, 1);
+    cli.child.kill("SIGTERM");
+    await cli.waitForLog("Draining.");
+    const refused = await fetch(`${baseUrl}/health`).then(
+      (response) => response.status,
+      () => 503,
+    );
+    expect(refused).toBe(503);
+    let finishReason: string | null = null;
+    for (let next = await stream.next(); !next.done; next = await stream.next()) {
+      finishReason = next.value.choices[0]!.finish_reason;
+    }
+    expect(finishReason).toBe("length");
+    expect(await cli.exitCode).toBe(0);
+    expect(cli.stdout()).toContain('"isClean":true');
+  },
+);
 
 test("a stream that exceeds the grace ends with an error event", async () => {
   const { cli, client } = await startService({ SHUTDOWN_GRACE_SECONDS: "0" });

@@ -89,6 +89,13 @@ test("every event of a stream has the published shape", async () => {
   expect(numEvents).toBeGreaterThan(10);
 });
 
+test("counts the tokens of a prompt with its picture without generating", async () => {
+  const input = await ask(describeQuestion);
+  const counted = await client.responses.inputTokens.count({ model, instructions: "Look.", input });
+  const { usage } = await client.responses.create({ model, instructions: "Look.", input, max_output_tokens: 1 });
+  expect(counted).toEqual({ object: "response.input_tokens", input_tokens: usage!.input_tokens });
+});
+
 test("continues a conversation with the items of the answer", async () => {
   const input = await ask("What color is the star?");
   const first = await client.responses.create({ model, input });

@@ -67,6 +67,8 @@ test("one click on an example asks a question, and the conversation continues", 
   expect(figures).toMatch(/36 tokens in \d/);
   expect(figures).toMatch(/prompt \d+ \(64 from pictures/);
   expect(figures).toMatch(/first token after \d/);
+  // The dots between them are not read out.
+  expect(await page.locator(".figure-list").ariaSnapshot()).toMatch(/listitem: first token after \d+ ms$/m);
 
   const question = page.getByLabel("Question", { exact: true });
   await question.fill("What color is the star?");

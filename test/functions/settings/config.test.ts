@@ -121,6 +121,22 @@ test.for<[Record<string, string>, (config: Config) => unknown, unknown]>([
     (config) => config.engine.mmProcessorOptions,
     { size: { height: 8 } },
   ],
+  [{}, (config) => config.engine.speculativeConfig, null],
+  [
+    { SPECULATIVE_CONFIG: '{"method": "ngram", "num_speculative_tokens": 4}' },
+    (config) => config.engine.speculativeConfig,
+    { method: "ngram", numSpeculativeTokens: 4, promptLookupMax: 4, promptLookupMin: 2 },
+  ],
+  [
+    { SPECULATIVE_CONFIG: '{"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 1}' },
+    (config) => config.engine.speculativeConfig,
+    { method: "ngram", numSpeculativeTokens: 8, promptLookupMax: 1, promptLookupMin: 1 },
+  ],
+  [
+    { SPECULATIVE_CONFIG: '{"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_min": 5}' },
+    (config) => config.engine.speculativeConfig,
+    { method: "ngram", numSpeculativeTokens: 2, promptLookupMax: 5, promptLookupMin: 5 },
+  ],
   [{ AWS_ENDPOINT_URL: "http://one:9000" }, (config) => config.s3.endpoint, "http://one:9000"],
   [
     { AWS_ENDPOINT_URL: "http://one:9000", AWS_ENDPOINT_URL_S3: "http://two:9000" },
@@ -160,6 +176,18 @@ test.for<[string, string, RegExp]>([
   ["MM_PROCESSOR_KWARGS", "[1]", /expected a JSON object such as/],
   ["LIMIT_MM_PER_PROMPT", "4", /expected {"image": N}/],
   ["ALLOWED_ORIGINS", "https://a.example/", /expected origins such as/],
+  [
+    "SPECULATIVE_CONFIG",
+    '{"method": "eagle", "num_speculative_tokens": 4}',
+    /^SPECULATIVE_CONFIG is .*eagle.* with no other method than ngram/,
+  ],
+  ["SPECULATIVE_CONFIG", '{"method": "ngram"}', /"num_speculative_tokens": 4/],
+  ["SPECULATIVE_CONFIG", '{"method": "ngram", "num_speculative_tokens": 17}', /1 to 16 tokens/],
+  [
+    "SPECULATIVE_CONFIG",
+    '{"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 2, "prompt_lookup_min": 3}',
+    /the minimum at most the maximum/,
+  ],
   ["LOGITS_PROCESSORS", "[5]", /expected module:Export names/],
   ["LOGITS_PROCESSORS", '[{"class": "a:B", "option": {}}]', /expected module:Export names/],
   ["LOGITS_PROCESSOR_DEFAULT_ARGS", "67", /expected a JSON object such as/],

@@ -96,6 +96,11 @@ export function groupsOf(change: (groups: Int32Array) => void) {
   };
 }
 
+/** Set bits are NaN in every type of float. */
+export function notFinite({ bytes }: SafetensorsTensor): Partial<SafetensorsTensor> {
+  return { bytes: new Uint8Array(bytes.byteLength).fill(0xff) };
+}
+
 export function float8NaN({ bytes }: SafetensorsTensor): Partial<SafetensorsTensor> {
   return { bytes: Uint8Array.from(bytes, (byte, index) => (index === 100 ? 0x7f : byte)) };
 }

@@ -67,6 +67,7 @@ export function createScriptedEngine(
       numPrefixCacheHits: 40,
       numPreemptions: 0,
       numSteps: 50,
+      drafts: { numDrafts: 6, numDraftTokens: 20, numAcceptedTokens: 9, numAcceptedPerPosition: [5, 3, 1] },
     },
     caches: null,
     refusalOf: () => null,

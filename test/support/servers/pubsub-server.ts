@@ -59,7 +59,7 @@ interface Discovery {
 
 /** How long a call waits for messages. Google's waits for up to 90 seconds. */
 const HOLD_MS = 1_000;
-const LOOK_MS = 10;
+const LOOK_MS = 1;
 const DEFAULT_DEADLINE_SECONDS = 10;
 
 // `any` is no type of JSON Schema.

@@ -63,7 +63,8 @@ export interface RunpodServerOptions {
 
 const apiKey = "worker-key";
 /** How often calls that wait look for something new. */
-const lookMs = 10;
+const lookMs = 1;
+const expiryMs = 10;
 
 export async function startRunpodServer(options: RunpodServerOptions = {}): Promise<RunpodServer> {
   const { holdMs = 200, workerTimeoutMs = 2_000 } = options;
@@ -80,7 +81,7 @@ export async function startRunpodServer(options: RunpodServerOptions = {}): Prom
       if (job.status !== "IN_PROGRESS" || performance.now() - heartbeats.get(job.worker!)! < workerTimeoutMs) continue;
       job.status = "IN_QUEUE";
     }
-  }, lookMs);
+  }, expiryMs);
 
   function violate(problem: string, request: IncomingMessage): void {
     violations.push(`${request.method} ${request.url}: ${problem}`);

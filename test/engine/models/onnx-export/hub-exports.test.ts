@@ -11,7 +11,7 @@ import { hubExportCases, hubExports, writeHubExport } from "../../../support/che
 import { compareHubAnswers, hubEngineConfig } from "../../../support/engine/hub-answers.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 
-const refused = new Set(["llava-onevision", "lighton-ocr"]);
+const refused = new Set(["llava-onevision"]);
 const served = hubExports.filter((name) => !refused.has(name));
 const variants = served.map((name, index) => ({ name, generation: generations[index % 2]! }));
 
@@ -46,7 +46,6 @@ test.for([
 
 test.for([
   { name: "llava-onevision", reason: "it lacks the embedding at the end of each row of a picture (image_newline)" },
-  { name: "lighton-ocr", reason: "it takes pictures of whole squares of patches, and this model has others" },
 ])("the vision encoder of $name is rejected with the reason", async ({ name, reason }) => {
   await using folder = await createTemporaryFolder();
   await expect(buildHubExport(name, folder.path)).rejects.toMatchObject({

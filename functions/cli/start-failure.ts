@@ -1,4 +1,4 @@
-/** Describes why a model cannot be loaded: one line that names the fault and what to do. */
+/** Describes why a service cannot start: one line that names the fault and what to do. */
 import type { EngineErrorCode } from "../../engine/index.ts";
 import type { Config } from "../settings/config.ts";
 
@@ -21,12 +21,42 @@ const adviceOf: Partial<Record<EngineErrorCode, string>> = {
   invalid_logits_processor: "docs/logits-processors.md lists the fix for each reason.",
 };
 
+/** By the code of the system's error. */
+const listenFailures: Readonly<Record<string, Omit<LoadFailure, "code">>> = {
+  EADDRINUSE: {
+    reason: "Another program listens on this port.",
+    advice: "Set PORT to a free port, or end the other program.",
+  },
+  EACCES: {
+    reason: "This user may not listen on this port.",
+    advice: "Set PORT to 1024 or higher.",
+  },
+  EADDRNOTAVAIL: {
+    reason: "The host is not an address of this machine.",
+    advice: "Set HOST to 0.0.0.0, or to an address of this machine.",
+  },
+  ENOTFOUND: {
+    reason: "The name of the host has no address.",
+    advice: "Set HOST to 0.0.0.0, or to an address of this machine.",
+  },
+};
+
+/** Null for a failure that is not about the address; it is shown in full, with its stack. */
+export function describeListenFailure(error: unknown): LoadFailure | null {
+  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  const failure = listenFailures[code];
+  return failure === undefined ? null : { code, ...failure };
+}
+
 /** Null for a failure that the operator cannot fix; it is shown in full, with its stack. */
 export function describeLoadFailure(error: unknown, { engine }: Config): LoadFailure | null {
   // Without its class: importing the engine's modules would delay opening the port.
   if (!(error instanceof Error) || !("code" in error)) return null;
   const code = error.code as EngineErrorCode;
-  const advice = settingAdvice(error, engine) ?? adviceOf[code];
+  const advice =
+    settingAdvice(error, engine) ??
+    (code === "invalid_configuration" ? bucketAdvice(error, engine) : null) ??
+    adviceOf[code];
   return advice === undefined ? null : { code, reason: error.message.replaceAll(/\s+/g, " "), advice };
 }
 
@@ -35,7 +65,7 @@ function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): st
     case "cacheFolder":
       return `CACHE_FOLDER is ${cacheFolder}: set it to a writable folder with enough free space.`;
     case "hubCacheFolder":
-      return `HF_HUB_CACHE is ${hub.cacheFolder}: set it to a folder that has the repository, or that is writable and has enough free space.`;
+      return `Check the connection to the hub (HF_ENDPOINT, HF_TOKEN). Or set HF_HUB_CACHE, which is ${hub.cacheFolder}, to a folder that has the repository, or that is writable and has enough free space.`;
     case "maxModelLen":
       return "Set MAX_MODEL_LEN to a length within the limit.";
     case "maxNumBatchedTokens":
@@ -43,4 +73,11 @@ function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): st
     default:
       return null;
   }
+}
+
+/** For a reason that names the bucket: other wrong settings have the same code. */
+function bucketAdvice({ message }: Error, { model }: Config["engine"]): string | null {
+  if (!/^(s3|gs|az):/.test(model) || !message.includes(model)) return null;
+  const region = model.startsWith("s3:") ? "AWS_REGION, " : "";
+  return `Check the bucket and prefix of MODEL, ${region}the credentials and their rights, and the connection to the store.`;
 }

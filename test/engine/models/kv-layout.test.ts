@@ -1,0 +1,43 @@
+import { beforeAll, describe, expect, test } from "vitest";
+
+import { resolveKvLayout, resolveKvPrecision } from "../../../engine/models/kv-layout.ts";
+import { familyConfig } from "../../gpu/cuda-families.ts";
+
+describe("the layout of a Llama with heads of 64", () => {
+  let checkpoint: Parameters<typeof resolveKvLayout>[1];
+
+  beforeAll(async () => {
+    const sizes = { hidden_size: 256, num_attention_heads: 4, num_key_value_heads: 2, head_dim: 64 };
+    checkpoint = { config: await familyConfig({ name: "llama", sizes }), onnxFileNames: null };
+  });
+
+  test("is paged on cuda, and slots elsewhere", () => {
+    expect(resolveKvLayout({ device: "cuda" }, checkpoint)).toEqual({ kind: "paged", blockSize: 256 });
+    for (const device of ["cpu", "webgpu"] as const) {
+      // Settings for a GPU do not end a start on another device.
+      expect(resolveKvLayout({ device, blockSize: 256, numBlocks: 9 }, checkpoint)).toEqual({ kind: "slots" });
+    }
+  });
+
+  test.for([
+    [{ blockSize: 16 }, "the block size (16)"],
+    [{ numBlocks: 9 }, "the number of blocks (9)"],
+  ] as const)("rejects slots together with %o", ([blocks, named]) => {
+    const settings = { device: "cpu", kvLayout: "slots", ...blocks } as const;
+    expect(() => resolveKvLayout(settings, checkpoint)).toThrow(`Leave ${named} out, or choose the KV layout "paged"`);
+  });
+
+  test.for([
+    [{ device: "webgpu", kvLayout: "paged" }, "The webgpu device has no paged KV cache."],
+    [{ device: "cuda", blockSize: 128 }, "A block of 128 tokens is not a multiple of 256"],
+  ] as const)("rejects %o", ([settings, reason]) => {
+    expect(() => resolveKvLayout(settings, checkpoint)).toThrow(reason);
+  });
+
+  test("8-bit keys and values in blocks are rejected by the name of the layout", () => {
+    const settings = { device: "cpu", dtype: "int8", kvCacheDtype: "int8" } as const;
+    expect(() => resolveKvPrecision(settings, { kind: "paged", blockSize: 16 }, checkpoint)).toThrow(
+      'The KV cache of the KV layout "paged" has no 8-bit form',
+    );
+  });
+});
