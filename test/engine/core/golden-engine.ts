@@ -118,6 +118,15 @@ export class SteppedEngine implements Disposable {
     return true;
   }
 
+  /** Has the images of all cases encoded, so that later requests do not wait for them. */
+  async encodeImages({ cases, model }: GoldenModel): Promise<void> {
+    for (const [index, recorded] of cases.entries()) {
+      this.add({ ...goldenRequest(`image ${index}`, recorded, model, { maxTokens: 1 }), cacheSalt: "images" });
+    }
+    await this.runToEnd();
+    this.generations.clear();
+  }
+
   get isEncoding(): boolean {
     return this.#core.isEncoding;
   }

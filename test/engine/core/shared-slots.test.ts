@@ -98,10 +98,7 @@ describe.for(["llama", "qwen3.5", "llava-default"] as const)("%s", (name) => {
     using scarce = await SteppedEngine.create({ ...options, config, model });
     for (const engine of [ample, scarce]) {
       // With their images known, all of them run at once and memory gets scarce.
-      for (const [index, recorded] of golden.cases.entries()) {
-        engine.add(goldenRequest(`image ${index}`, recorded, golden.model, { maxTokens: 1 }));
-      }
-      await engine.runToEnd();
+      await engine.encodeImages(golden);
       for (let index = 0; index < 10; index++) engine.add(requestOf(index));
       await engine.runToEnd();
     }

@@ -214,6 +214,7 @@ describe.for(cases)("%s with %o", ([name, kvLayout]) => {
     using ample = await createEngine({ maxNumSequences: 2 });
     using scarce = await createEngine({ maxNumSequences: 2, speculativeConfig, ...scarceMemory() });
     for (const engine of [ample, scarce]) {
+      await engine.encodeImages(golden);
       for (const index of [1, 2, 3, 6]) engine.add(requestOf(index, { maxTokens: 330, repetitionDetection: null }));
       await engine.runToEnd();
     }
@@ -225,6 +226,7 @@ describe.for(cases)("%s with %o", ([name, kvLayout]) => {
   test("frees everything when a request is aborted between the tokens of a draft", async () => {
     using engine = await createEngine({ maxNumSequences: 2, speculativeConfig });
     using without = await createEngine({ maxNumSequences: 2 });
+    await engine.encodeImages(golden);
     for (let numSteps = 5; numSteps < 25; numSteps++) {
       engine.add(requestOf(1, { maxTokens: 60 }));
       for (let step = 0; step < numSteps; step++) engine.step();
