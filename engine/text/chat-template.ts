@@ -48,6 +48,8 @@ export interface RenderOptions {
 export interface ChatTemplateOptions {
   /** The file of the checkpoint that contains the template, for errors. */
   readonly fileName?: string;
+  /** Where the template is from, for errors. */
+  readonly owner?: "checkpoint" | "settings";
   /** The checkpoint's own template for conversations with tools. */
   readonly forTools?: ChatTemplate | null;
   /** Default: detected in the template. */
@@ -79,8 +81,8 @@ export class ChatTemplate {
    * @throws EngineError `invalid_checkpoint` for a template that is not Jinja.
    */
   constructor(source: string, namedTokens: Readonly<Record<string, string>>, options: ChatTemplateOptions = {}) {
-    const { fileName, forTools, contentFormat } = options;
-    this.#title = `The chat template of the checkpoint${fileName === undefined ? "" : ` (${fileName})`}`;
+    const { fileName, forTools, contentFormat, owner = "checkpoint" } = options;
+    this.#title = `The chat template of the ${owner}${fileName === undefined ? "" : ` (${fileName})`}`;
     try {
       this.#template = new Template(source);
     } catch (error) {
@@ -154,7 +156,7 @@ export async function loadChatTemplate(
   const contentFormat = format === undefined ? {} : { contentFormat: format };
   if (settings.chatTemplate != null) {
     const source = await readGivenTemplate(settings.chatTemplate);
-    return aboutSetting(() => new ChatTemplate(source, namedTokens, contentFormat));
+    return aboutSetting(() => new ChatTemplate(source, namedTokens, { ...contentFormat, owner: "settings" }));
   }
   const found = await tryReadTemplate(folder);
   if (found === null) {
@@ -191,8 +193,7 @@ function aboutSetting<Result>(run: () => Result): Result {
     return run();
   } catch (error) {
     if (!(error instanceof EngineError)) throw error;
-    const message = error.message.replace("of the checkpoint", "of the settings");
-    throw new EngineError("invalid_configuration", message, { cause: error, setting: "chatTemplate" });
+    throw new EngineError("invalid_configuration", error.message, { cause: error, setting: "chatTemplate" });
   }
 }
 

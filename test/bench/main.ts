@@ -36,6 +36,7 @@ import { benchSampling } from "./sampling.ts";
 import { benchScale } from "./scale.ts";
 import { benchFolder, engineOptions, numThreads } from "./settings.ts";
 import { benchSoak } from "./soak.ts";
+import { benchSpeculation } from "./speculation.ts";
 import { benchStartUp } from "./start-up.ts";
 import { benchStructuredOutput } from "./structured-output.ts";
 import { benchWebGpu } from "./webgpu.ts";
@@ -73,6 +74,7 @@ const benches: Readonly<Record<string, Bench>> = {
   engine: { title: "Engine against a bare loop over the same session", run: benchAgainstBareLoop },
   sampling: { title: "Sampling of 32 sequences", run: benchSampling },
   no_repeat_ngram: { title: "A step of 32 sequences whose n-grams must not repeat", run: benchNoRepeatNgram },
+  speculation: { title: "Drafts by prompt look-up, int8, answers written by a processor", run: benchSpeculation },
   "host-step": { title: "The host's share of a step of 64 sequences", run: benchHostStep },
   "structured-output": { title: "Structured output of 32 sequences", run: benchStructuredOutput },
   "output-parsing": { title: "Parsing of 32 streams of calls and thinking", run: benchOutputParsing },

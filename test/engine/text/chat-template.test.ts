@@ -231,6 +231,13 @@ test.for([
   }
 });
 
+test("a template of the settings that fails on a conversation is not called the checkpoint's", async () => {
+  const template = (await loadChatTemplate(tmpdir(), namedTokens, { chatTemplate: "{{ nothing() }}" }))!;
+  expect(() => template.render([], { addGenerationPrompt: false })).toThrow(
+    /^The chat template of the settings fails on these messages/,
+  );
+});
+
 test("the settings' template replaces the checkpoint's, and the family's is for checkpoints without one", async () => {
   const folder = await mkdtemp(join(tmpdir(), "fovea-template-"));
   const rendered = async (settings: Parameters<typeof loadChatTemplate>[2]) =>
