@@ -137,6 +137,7 @@ const otherVariables = new Set([
   "TOOL_CALLS",
   "IN_QUEUE",
   "TIMED_OUT",
+  "LEASE_SECONDS",
   "UPPER_SNAKE_CASE",
 ]);
 

@@ -48,7 +48,7 @@ async function generate(
 ): Promise<{ tokenIds: readonly (readonly number[])[]; logprobs: readonly number[] }> {
   using engine = await SteppedEngine.create(createWorkerOptions(model, { enablePrefixCaching: false, ...overrides }));
   for (const request of requests) engine.add(request);
-  engine.runToEnd();
+  await engine.runToEnd();
   return {
     tokenIds: requests.map(({ requestId }) => engine.tokensOf(requestId)),
     logprobs: requests.flatMap(({ requestId }) =>
