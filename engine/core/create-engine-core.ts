@@ -15,10 +15,12 @@ import { Scheduler } from "../scheduler/scheduler.ts";
 import { GrammarLogitsProcessor } from "../structured-output/grammar-logits-processor.ts";
 import type { ToEngineThread, WorkerOptions } from "../thread/messages.ts";
 import { StepProgress } from "../thread/step-progress.ts";
+import { BackgroundEncoder } from "../vision/background-encoder.ts";
 import { EncoderCache } from "../vision/encoder-cache.ts";
 import { EngineCore } from "./engine-core.ts";
 import { loadDecoder, loadVisionEncoder } from "./load-graphs.ts";
 import { ModelRunner } from "./model-runner.ts";
+import { encodesOnHost } from "./session-options.ts";
 import { warmUp } from "./warm-up.ts";
 
 /**
@@ -55,6 +57,10 @@ export async function createEngineCore(
     if ("firstRow" in embeddings) decoder.featurePool?.release(embeddings);
   });
   const visionEncoder = loaded.use(loadVisionEncoder(config, options.model));
+  const backgroundEncoder =
+    visionEncoder !== null && (options.encodesInBackground ?? encodesOnHost(config, options.model))
+      ? new BackgroundEncoder(visionEncoder, progress)
+      : null;
   const logits = new StepLogits(config.maxNumSequences, graph.vocabSize);
   const createCore = (chain: ProcessorChain, take: () => readonly ToEngineThread[]): EngineCore => {
     const eosTokenIds = new Set(options.eosTokenIds);
@@ -64,6 +70,7 @@ export async function createEngineCore(
       eosTokenIds,
       kvManager,
       encoderCache,
+      encodesInBackground: backgroundEncoder !== null,
       keepsImagesWhole: graph.keepsImagesWhole,
       widensPrompts: graph.widensPrompts,
       checksDrafts: decoder.draftObstacle === null,
@@ -74,7 +81,8 @@ export async function createEngineCore(
     });
     const runner = new ModelRunner({
       decoder,
-      visionEncoder,
+      visionEncoder: backgroundEncoder === null ? visionEncoder : null,
+      backgroundEncoder,
       encoderCache,
       processors: chain,
       sampler: new Sampler(chain, logits),

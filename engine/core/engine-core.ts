@@ -24,6 +24,8 @@ export class EngineCore implements Disposable {
   /** Outputs that were created between steps. */
   #pendingOutputs: EngineCoreOutput[] = [];
   #isClosing = false;
+  /** Whether the last step had nothing to compute. */
+  #isLastStepEmpty = true;
 
   constructor({ scheduler, runner, takeMessages, progress }: EngineCoreParts) {
     this.#scheduler = scheduler;
@@ -32,9 +34,27 @@ export class EngineCore implements Disposable {
     this.#progress = progress;
   }
 
-  /** Whether a step would compute or report something. */
+  /** Whether a step would compute or report something, now or when an image is encoded. */
   get hasWork(): boolean {
-    return this.#scheduler.hasUnfinished || this.#pendingOutputs.length > 0;
+    return this.#scheduler.hasUnfinished || this.#pendingOutputs.length > 0 || this.isEncoding;
+  }
+
+  /**
+   * Whether an image is encoded beside the steps. The thread must return to its event loop between two steps then, which
+   * reports the end of the encoding.
+   */
+  get isEncoding(): boolean {
+    return this.#runner.imageUnderWay !== null;
+  }
+
+  /** Whether the next step computes nothing, unless an image is encoded or a message arrives before. */
+  get isWaiting(): boolean {
+    return this.isEncoding && this.#isLastStepEmpty && this.#pendingOutputs.length === 0;
+  }
+
+  /** Resolves when no image is encoded beside the steps any more. */
+  get encodingEnded(): Promise<void> {
+    return this.#runner.encodingEnded;
   }
 
   /** Whether a `close` message has arrived. */
@@ -50,6 +70,8 @@ export class EngineCore implements Disposable {
   step(): EngineCoreOutput[] {
     this.#progress.beginStep();
     try {
+      const failed = this.#runner.collectEncoded();
+      if (failed !== null) this.#pendingOutputs.push(...this.#scheduler.failImage(failed.image.mmHash, failed.error));
       let scheduled = this.#scheduler.schedule();
       const results = this.#runner.run(scheduled, () => {
         this.drainMessages();
@@ -57,6 +79,7 @@ export class EngineCore implements Disposable {
         return scheduled;
       });
       this.#progress.enter("scheduling");
+      this.#isLastStepEmpty = scheduled.decodes.length + scheduled.prefills.length + scheduled.transfers.length === 0;
       this.drainMessages();
       return [...this.#takePendingOutputs(), ...this.#scheduler.update(scheduled, results)];
     } finally {
@@ -87,7 +110,10 @@ export class EngineCore implements Disposable {
     await this.#runner.copies.settle();
   }
 
-  /** Adds new requests and aborts others. An abort frees everything the sequence holds at once. */
+  /**
+   * Adds new requests and aborts others. An abort frees everything the sequence holds at once, and ends the encoding of an
+   * image that no other request has.
+   */
   drainMessages(): void {
     for (const message of this.#takeMessages()) {
       switch (message.kind) {
@@ -97,6 +123,7 @@ export class EngineCore implements Disposable {
           break;
         case "abort":
           this.#pendingOutputs.push(...this.#scheduler.abort(message.requestIds));
+          this.#cancelUnusedImage();
           break;
         case "close":
           this.#isClosing = true;
@@ -119,6 +146,11 @@ export class EngineCore implements Disposable {
       if (!(error instanceof EngineError)) throw error;
       this.#pendingOutputs.push(refusalOf(request, error));
     }
+  }
+
+  #cancelUnusedImage(): void {
+    const image = this.#runner.imageUnderWay;
+    if (image !== null && !this.#scheduler.usesImage(image.mmHash)) this.#runner.cancelEncoding();
   }
 
   #takePendingOutputs(): EngineCoreOutput[] {

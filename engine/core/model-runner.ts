@@ -1,4 +1,4 @@
-/** Runs the scheduler's output: encodes images, computes prompt chunks and newest tokens, samples the next tokens. */
+/** Runs the scheduler's output: has images encoded, computes prompt chunks and newest tokens, samples the next tokens. */
 import { EngineError, invariant } from "../contract/errors.ts";
 import { noEmbeddings } from "../decoder/decoder.ts";
 import type { Decoder, DecoderRun, SpanEmbeddings, TokenSpan } from "../decoder/decoder.ts";
@@ -12,8 +12,10 @@ import type { PrefillChunk, SchedulerOutput } from "../scheduler/scheduler-outpu
 import type { Sequence } from "../scheduler/sequence.ts";
 import type { FailedRun } from "../scheduler/step-limit.ts";
 import type { StepProgress } from "../thread/step-progress.ts";
+import type { BackgroundEncoder } from "../vision/background-encoder.ts";
 import { EmbeddingCopies } from "../vision/embedding-copies.ts";
 import type { EncoderCache, StoredEmbeddings } from "../vision/encoder-cache.ts";
+import type { PooledRows } from "../vision/feature-pool.ts";
 import { numEmbeddingsOf, visitEmbeddings } from "../vision/image-span.ts";
 import type { VisionEncoder } from "../vision/vision-encoder.ts";
 import { DraftLogits } from "./draft-logits.ts";
@@ -24,8 +26,10 @@ import type { StepResult, StepResults } from "./step-results.ts";
 
 export interface ModelRunnerParts {
   readonly decoder: Decoder;
-  /** Null for a text model. */
+  /** Encodes images within the steps. Null for a text model, and if `backgroundEncoder` does it. */
   readonly visionEncoder: VisionEncoder | null;
+  /** Encodes images beside the steps; null if they are encoded within. */
+  readonly backgroundEncoder: BackgroundEncoder | null;
   readonly encoderCache: EncoderCache;
   readonly processors: ProcessorChain;
   readonly sampler: Sampler;
@@ -54,6 +58,38 @@ export class ModelRunner implements Disposable {
     this.#draftLogits = new DraftLogits(parts.logits.vocabSize);
   }
 
+  /** The image that is encoded beside the steps; null if there is none. */
+  get imageUnderWay(): ImageFeature | null {
+    return this.#parts.backgroundEncoder?.current ?? null;
+  }
+
+  /** Resolves when no image is encoded beside the steps any more. */
+  get encodingEnded(): Promise<void> {
+    return this.#parts.backgroundEncoder?.ended ?? Promise.resolve();
+  }
+
+  /** Ends the encoding beside the steps. The image has no result. */
+  cancelEncoding(): void {
+    this.#parts.backgroundEncoder?.cancel();
+  }
+
+  /**
+   * Begins a step: makes the image that was encoded since the last one available to it. Returns an image that could not be
+   * encoded. Only bugs in Fovea and `device_lost` are thrown.
+   */
+  collectEncoded(): { readonly image: ImageFeature; readonly error: EngineError } | null {
+    // Their rows may be those of other images after this step.
+    this.#encoded.length = 0;
+    const result = this.#parts.backgroundEncoder?.takeResult() ?? null;
+    if (result === null) return null;
+    if (result.kind === "encoded") {
+      this.#storeLate(result.image, result.embeddings);
+      return null;
+    }
+    if (!isRuntimeError(result.error)) throw result.error;
+    return { image: result.image, error: result.error };
+  }
+
   /**
    * Runs one step. A failure stays with the sequences it affects: a failed image or run with the sequences it serves, a
    * failed logits processor with its rows. A run without memory for it is reported with its size. Only bugs in Fovea and
@@ -65,14 +101,14 @@ export class ModelRunner implements Disposable {
   run(scheduled: SchedulerOutput, admitLate: () => SchedulerOutput): StepResults {
     const results = new Map<Sequence, StepResult>();
     const { decoder, progress } = this.#parts;
-    // Their rows may be those of other images after this step.
-    this.#encoded.length = 0;
     this.#draftLogits.releaseEnded();
     progress.enter("model");
+    this.#startEncoding(scheduled);
     this.#transfer(scheduled);
     if (decoder.runsPromptsApart && scheduled.decodes.length > 0) {
       const rows = this.#computeDecodes(scheduled, results);
       const late = admitLate();
+      this.#startEncoding(late);
       this.#transfer(late);
       const runs = this.#planRuns([], this.#encodeImagesOf(late, results));
       this.#updateBatch(rows, runs);
@@ -104,10 +140,15 @@ export class ModelRunner implements Disposable {
   [Symbol.dispose](): void {
     this.#parts.decoder[Symbol.dispose]();
     this.#parts.visionEncoder?.[Symbol.dispose]();
+    this.#parts.backgroundEncoder?.[Symbol.dispose]();
   }
 
   #transfer({ transfers }: SchedulerOutput): void {
     for (const transfer of transfers) this.#parts.decoder.transfer(transfer);
+  }
+
+  #startEncoding({ awaitedImage }: SchedulerOutput): void {
+    if (awaitedImage !== null) this.#parts.backgroundEncoder?.tryStart(awaitedImage);
   }
 
   /** Returns the chunks whose images are encoded. */
@@ -293,10 +334,41 @@ export class ModelRunner implements Disposable {
     const { encoderCache, visionEncoder } = this.#parts;
     for (const image of images) {
       if (encoderCache.has(image.mmHash)) continue;
-      invariant(visionEncoder !== null, "an image reached a model without a vision encoder");
+      const given = image.tensors.get(embeddingsField);
+      if (given?.elementType === "float32") {
+        encoderCache.store(image.mmHash, this.#toPool(image, given.data) ?? given.data);
+        continue;
+      }
+      invariant(visionEncoder !== null, "an image reached a step without a vision encoder");
       const embeddings = this.#encode(image, visionEncoder);
       encoderCache.store(image.mmHash, embeddings);
-      if (!image.tensors.has(embeddingsField)) this.#encoded.push({ mmHash: image.mmHash, embeddings });
+      this.#encoded.push({ mmHash: image.mmHash, embeddings });
+    }
+  }
+
+  /** Nothing is stored if the image has been brought by another request, or its requests have ended and left no room. */
+  #storeLate(image: ImageFeature, embeddings: Float32Array): void {
+    const { encoderCache } = this.#parts;
+    const { mmHash } = image;
+    this.#encoded.push({ mmHash, embeddings });
+    if (encoderCache.has(mmHash)) return;
+    const rows = this.#toPool(image, embeddings);
+    const isStored = encoderCache.tryStore(mmHash, numEmbeddingsOf(image), rows ?? embeddings);
+    if (!isStored && rows !== null) this.#parts.decoder.featurePool?.release(rows);
+  }
+
+  /** Copies embeddings into the decoder's pool; null if it has none, or no gap that is large enough. */
+  #toPool(image: ImageFeature, embeddings: Float32Array): PooledRows | null {
+    const pool = this.#parts.decoder.featurePool ?? null;
+    const rows = pool?.take(numEmbeddingsOf(image)) ?? null;
+    if (pool === null || rows === null) return null;
+    try {
+      using target = pool.view(rows);
+      target.copyFrom(embeddings);
+      return rows;
+    } catch (error) {
+      pool.release(rows);
+      throw error;
     }
   }
 
@@ -322,6 +394,8 @@ export class ModelRunner implements Disposable {
     const poolRows: bigint[] = [];
     const rows: Float32Array[] = [];
     for (const image of sequence.images.slice(sequence.firstHeldImage, sequence.endHeldImage)) {
+      // The last one may still be under way.
+      if (image.placeholder.offset >= endToken) break;
       const embeddings = encoderCache.get(image.mmHash);
       visitEmbeddings(image, firstToken, endToken, (token, embeddingRow) => {
         positions.push(BigInt(token - firstToken));

@@ -21,7 +21,15 @@ export function pagedSessionOptions(config: EngineConfig, model: BuiltModel): Se
   };
 }
 
-/** The threads of this session do not spin after a run: they would take the cores from the decoder, which runs next. */
+/**
+ * Whether images are encoded on the CPU. They are then encoded beside the steps: an image takes as long as hundreds of
+ * steps, and the run uses memory of the host only. A GPU computes one run after the other anyway.
+ */
+export function encodesOnHost(config: EngineConfig, model: BuiltModel): boolean {
+  return visionEncoderSessionOptions(config, model).device === "cpu";
+}
+
+/** The threads of this session do not spin after a run: they would take the cores from the decoder. */
 export function visionEncoderSessionOptions(config: EngineConfig, model: BuiltModel): SessionOptions {
   const { visionEncoder } = model;
   const device = (visionEncoder?.form === "in-place" ? visionEncoder.device : undefined) ?? config.device;

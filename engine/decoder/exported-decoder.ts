@@ -82,12 +82,13 @@ export class ExportedDecoder implements Decoder {
   }
 
   compute(spans: readonly TokenSpan[], { rows }: LogitsTarget): void {
-    if (spans[0]!.sequence.isPrefilling) this.#prefill(spans[0]!, rows);
-    else
-      this.#decode(
-        spans.map(({ sequence }) => sequence),
-        rows,
-      );
+    if (spans[0]!.sequence.isPrefilling) return this.#prefill(spans[0]!, rows);
+    // A sequence has the token already if it was computed beside one whose run failed.
+    for (const { sequence, firstToken } of spans) this.#pastSlots.truncate(sequence.kvSlot!, firstToken);
+    this.#decode(
+      spans.map(({ sequence }) => sequence),
+      rows,
+    );
   }
 
   [Symbol.dispose](): void {

@@ -12,7 +12,7 @@ import { EngineError, invariant } from "../contract/errors.ts";
 import type { DeviceMemory } from "./device-memory.ts";
 import { takeHostTensor } from "./native-tensor.ts";
 import { pointersAt } from "./ort-api.ts";
-import type { OutPointer, Pointer } from "./ort-api.ts";
+import type { OutPointer, Pointer, Status } from "./ort-api.ts";
 import { checkStatus, ortEnvironment, shrinkingRunOptions } from "./ort-environment.ts";
 import type { RunOptions } from "./run-options.ts";
 import type { Tensor } from "./tensor.ts";
@@ -41,6 +41,8 @@ export class IoBinding implements Disposable {
   readonly #inputs = new Map<string, Tensor>();
   // In the order of the first binding of each name, which is ONNX Runtime's order of bound outputs.
   readonly #outputs = new Map<string, Tensor | OutputLocation>();
+  /** Whether a run of `runAsync` is under way. */
+  #isBusy = false;
 
   /** Only sessions call this. All other code calls `Session.createBinding`. */
   constructor(owner: BindingOwner, binding: Pointer) {
@@ -92,16 +94,39 @@ export class IoBinding implements Disposable {
    */
   run(options: Pick<RunOptions, "handle"> | null = null): void {
     const { api } = ortEnvironment();
-    // ONNX Runtime would write into a value left by the previous run, with its old shape.
-    for (const [name, bound] of this.#outputs) if (typeof bound === "string") this.#bindLocation(name, bound);
+    this.#prepareRun();
     checkStatus(api, api.RunWithBinding(this.#owner.handle, options?.handle ?? null, this.#handle));
     this.#owner.noteRun(this);
+  }
+
+  /**
+   * Runs the model on another thread. Until the promise settles, the binding, its tensors, the session and the options may
+   * not be changed or disposed of; other bindings may run. The promise settles on the event loop of this thread.
+   *
+   * @throws EngineError as `run` does, also if `options` end the run early.
+   */
+  async runAsync(options: Pick<RunOptions, "handle">): Promise<void> {
+    const { api } = ortEnvironment();
+    this.#prepareRun();
+    const { promise, resolve, reject } = Promise.withResolvers<Status>();
+    this.#isBusy = true;
+    try {
+      api.RunWithBinding.async(this.#owner.handle, options.handle, this.#handle, (error, status) => {
+        if (error === null) resolve(status);
+        else reject(error);
+      });
+      checkStatus(api, await promise);
+    } finally {
+      this.#isBusy = false;
+      this.#owner.noteRun(this);
+    }
   }
 
   /**
    * See `Session.releaseRunMemory`; requires the same inputs as a run. Discards outputs that ONNX Runtime allocated.
    */
   releaseRunMemory(): void {
+    invariant(!this.#isBusy, "the memory of a run is released while it is under way");
     const { api } = ortEnvironment();
     // The memory can only be released at the end of a run. This run ends, with an error, before its first node.
     const status = api.RunWithBinding(this.#owner.handle, shrinkingRunOptions(), this.#handle);
@@ -141,6 +166,7 @@ export class IoBinding implements Disposable {
   /** Bound tensors still belong to the caller. Disposing twice has no effect. */
   [Symbol.dispose](): void {
     if (this.#binding === null) return;
+    invariant(!this.#isBusy, "a binding is disposed of while its run is under way");
     ortEnvironment().api.ReleaseIoBinding(this.#binding);
     this.#binding = null;
     this.#inputs.clear();
@@ -151,6 +177,12 @@ export class IoBinding implements Disposable {
   get #handle(): Pointer {
     invariant(this.#binding !== null, "the binding is used after its disposal");
     return this.#binding;
+  }
+
+  #prepareRun(): void {
+    invariant(!this.#isBusy, "a binding is run while its last run is under way");
+    // ONNX Runtime would write into a value left by the previous run, with its old shape.
+    for (const [name, bound] of this.#outputs) if (typeof bound === "string") this.#bindLocation(name, bound);
   }
 
   #bindLocation(name: string, location: OutputLocation): void {

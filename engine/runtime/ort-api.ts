@@ -84,7 +84,7 @@ export interface OrtApi {
   readonly AddSessionConfigEntry: (options: Pointer, key: string, value: string) => Status;
   readonly CreateAllocator: (session: Pointer, memoryInfo: Pointer, allocator: OutPointer) => Status;
   readonly ReleaseAllocator: (allocator: Pointer) => void;
-  readonly RunWithBinding: (session: Pointer, runOptions: Pointer | null, binding: Pointer) => Status;
+  readonly RunWithBinding: RunWithBinding;
   readonly AddRunConfigEntry: (runOptions: Pointer, key: string, value: string) => Status;
   readonly CreateIoBinding: (session: Pointer, binding: OutPointer) => Status;
   readonly ReleaseIoBinding: (binding: Pointer) => void;
@@ -125,6 +125,17 @@ interface CopyTensors {
   (...args: CopyArguments): Status;
   /** The same on a thread of libuv's pool. `done` is called by this thread's event loop. */
   async(...args: [...CopyArguments, done: (error: Error | null, status: Status) => void]): void;
+}
+
+interface RunWithBinding {
+  (session: Pointer, runOptions: Pointer | null, binding: Pointer): Status;
+  /** Runs on a thread of libuv's pool; `onEnd` is called by the event loop of this thread. */
+  async(
+    session: Pointer,
+    runOptions: Pointer | null,
+    binding: Pointer,
+    onEnd: (error: Error | null, status: Status) => void,
+  ): void;
 }
 
 type Signature = readonly [index: number, result: "void *" | "void" | "str", parameters: readonly string[]];

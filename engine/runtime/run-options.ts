@@ -7,7 +7,7 @@ export class RunOptions implements Disposable {
   #options: Pointer | null;
 
   /** @throws EngineError `runtime_failed` for an entry that ONNX Runtime rejects. */
-  constructor(configEntries: Readonly<Record<string, string>>) {
+  constructor(configEntries: Readonly<Record<string, string>> = {}) {
     const { api, out } = ortEnvironment();
     checkStatus(api, api.CreateRunOptions(out));
     const options = out[0]!;
@@ -26,6 +26,12 @@ export class RunOptions implements Disposable {
   get handle(): Pointer {
     invariant(this.#options !== null, "run options are used after their disposal");
     return this.#options;
+  }
+
+  /** Ends a run that is under way with these options before its next node, and every later one. */
+  terminate(): void {
+    const { api } = ortEnvironment();
+    checkStatus(api, api.RunOptionsSetTerminate(this.handle));
   }
 
   /** Disposing twice has no effect. */

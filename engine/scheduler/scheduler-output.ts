@@ -18,6 +18,11 @@ export interface SchedulerOutput {
   /** Sequences that compute their newest output token and sample the next. */
   readonly decodes: readonly Sequence[];
   readonly prefills: readonly PrefillChunk[];
+  /**
+   * The image that the most urgent of the sequences without an image's embeddings waits for, to encode beside this step
+   * and the next ones. It may be under way already. Null if none waits.
+   */
+  readonly awaitedImage: ImageFeature | null;
 }
 
 /** Whether the chunk is one output token of a sequence that was preempted. It is computed like a newest token. */

@@ -10,9 +10,10 @@ import type { KvManager, KvPlacement } from "../kv/kv-manager.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import type { EngineCoreOutput, EngineCoreStats } from "../thread/messages.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
-import { embeddedSpan, endTokenOf, numEmbeddingsOf } from "../vision/image-span.ts";
+import { embeddedSpan, endTokenOf } from "../vision/image-span.ts";
 import { Drafts } from "./drafts.ts";
 import type { DraftOptions } from "./drafts.ts";
+import { ImageHolds } from "./image-holds.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
 import { Sequence } from "./sequence.ts";
 import { StepLimit } from "./step-limit.ts";
@@ -29,6 +30,8 @@ export interface SchedulerOptions extends StopLimits, DraftOptions {
   readonly maxNumWaiting: number;
   readonly kvManager: KvManager;
   readonly encoderCache: EncoderCache;
+  /** Whether images are encoded beside the steps, and a sequence waits for them. Default false: within the step. */
+  readonly encodesInBackground?: boolean | undefined;
   /** See `DecoderShape.keepsImagesWhole`. Default false. */
   readonly keepsImagesWhole?: boolean | undefined;
   /** See `DecoderShape.widensPrompts`. Default false. */
@@ -41,7 +44,7 @@ export interface SchedulerOptions extends StopLimits, DraftOptions {
 export class Scheduler {
   readonly #options: SchedulerOptions;
   readonly #kvManager: KvManager;
-  readonly #encoderCache: EncoderCache;
+  readonly #imageHolds: ImageHolds;
   readonly #stepLimit: StepLimit;
   readonly #waiting = new WaitingQueue();
   readonly #drafts: Drafts;
@@ -60,7 +63,7 @@ export class Scheduler {
   constructor(options: SchedulerOptions) {
     this.#options = options;
     this.#kvManager = options.kvManager;
-    this.#encoderCache = options.encoderCache;
+    this.#imageHolds = new ImageHolds(options.encoderCache, options.encodesInBackground === true);
     this.#drafts = new Drafts(options);
     this.#stepLimit = new StepLimit(options.fewestStepTokens ?? 1);
   }
@@ -117,7 +120,8 @@ export class Scheduler {
    * rest of the budget in chunks. Waiting requests are then admitted in order of `WaitingQueue` while tokens and room
    * last. A request whose prefix another sequence is about to compute waits for it, and so do the requests behind it. A chunk
    * may end inside an image, unless the model keeps images whole; the image is encoded whole, in the step of the first
-   * chunk that needs it.
+   * chunk that needs it. If images are encoded in the background, a chunk ends before an image that is not encoded yet,
+   * and the sequence keeps its memory until it is.
    *
    * If a sequence has no room for its next token, the least urgent running sequence is preempted: of those with the
    * highest priority value, the youngest. It gives up its memory and waits, before all that came later, until it can be
@@ -149,10 +153,11 @@ export class Scheduler {
     this.#hasPreempted = this.#numPreemptions > numPreemptionsBefore;
     if (this.#hasPreempted) {
       const running = new Set(this.#running);
-      return { transfers, decodes: decodes.filter((sequence) => running.has(sequence)), prefills };
+      const remaining = decodes.filter((sequence) => running.has(sequence));
+      return { transfers, decodes: remaining, prefills, awaitedImage: this.#awaitedImage };
     }
     transfers.push(...this.#admitWaiting(budget, prefills), ...this.#drafts.schedule(decodes, budget.tokensLeft));
-    return { transfers, decodes, prefills };
+    return { transfers, decodes, prefills, awaitedImage: this.#awaitedImage };
   }
 
   /**
@@ -164,10 +169,10 @@ export class Scheduler {
     budget.takeDecodes(decodes.length);
     for (const { numTokens } of prefills) budget.takePrompt(numTokens);
     const unfinished = prefills.filter(({ sequence }) => sequence.finishReason === null);
-    if (this.#hasPreempted) return { transfers: [], decodes, prefills: unfinished };
     // A sequence that was aborted after its decode has freed its room but keeps its row until the end of the step.
     const numAborted = decodes.filter(({ finishReason }) => finishReason !== null).length;
-    return { transfers: this.#admitWaiting(budget, unfinished, numAborted), decodes, prefills: unfinished };
+    const transfers = this.#hasPreempted ? [] : this.#admitWaiting(budget, unfinished, numAborted);
+    return { transfers, decodes, prefills: unfinished, awaitedImage: this.#awaitedImage };
   }
 
   /** Applies the results of the step. Sequences aborted in the meantime are skipped. */
@@ -181,6 +186,20 @@ export class Scheduler {
     if (failed !== null) this.#stepLimit.shrink(failed.run, failed.error.message);
     else this.#stepLimit.noteSuccess(this.#options.maxNumBatchedTokens, this.#running.length + this.#waiting.length);
     return outputs;
+  }
+
+  /** Ends the sequences that wait for an image that cannot be encoded. */
+  failImage(mmHash: string, error: EngineError): EngineCoreOutput[] {
+    const failed = this.#running.filter((sequence) => this.#imageHolds.awaitedBy(sequence)?.mmHash === mmHash);
+    const outputs = failed.map((sequence) => this.#fail(sequence, error));
+    this.#dropFinished();
+    return outputs;
+  }
+
+  /** Whether an unfinished sequence has the image. */
+  usesImage(mmHash: string): boolean {
+    const uses = ({ images }: Sequence): boolean => images.some((image) => image.mmHash === mmHash);
+    return this.#running.some(uses) || [...this.#waiting].some(uses);
   }
 
   /** The largest run that found no memory; null if all did. */
@@ -202,16 +221,15 @@ export class Scheduler {
     }
     sequence.numComputedTokens += numTokens;
     this.#countPromptTokens(sequence);
-    this.#releaseImages(sequence, (image) => endTokenOf(image) <= sequence.numComputedTokens);
+    this.#imageHolds.release(sequence, (image) => endTokenOf(image) <= sequence.numComputedTokens);
     if (result === undefined || result.kind === "sampled") this.#kvManager.keepComputed(sequence);
     switch (result?.kind) {
       case undefined:
         return;
       case "failed":
       case "out_of_memory": {
-        this.#finish(sequence, "error");
-        const { code, message } = result.error.code === "out_of_memory" ? aloneError(sequence, result) : result.error;
-        outputs.push({ ...createOutput(sequence), error: { code, message } });
+        const error = result.error.code === "out_of_memory" ? aloneError(sequence, result) : result.error;
+        outputs.push(this.#fail(sequence, error));
         return;
       }
       case "sampled": {
@@ -272,7 +290,7 @@ export class Scheduler {
     this.#numPreemptions++;
     this.#drafts.end(sequence);
     this.#kvManager.release(sequence, keepsTokens);
-    this.#releaseImages(sequence, () => true);
+    this.#imageHolds.release(sequence, () => true);
     sequence.preempt();
     this.#waiting.add(sequence);
   }
@@ -296,13 +314,16 @@ export class Scheduler {
       sequence.skipCachedTokens(placement.numCachedTokens);
       sequence.chunkEnds = placement.chunkEnds ?? [];
       const chunk = this.#planChunk(sequence, budget.promptTokensLeft);
-      if (chunk === null) {
+      if (chunk === null && this.#imageHolds.awaitedBy(sequence) === null) {
         sequence.skipCachedTokens(0);
         break;
       }
-      budget.takePrompt(chunk.numTokens);
       this.#waiting.take();
-      transfers.push(...this.#admit(sequence, placement), ...this.#reserve(chunk));
+      transfers.push(...this.#admit(sequence, placement));
+      // A prompt that begins with an image runs, so that its image is encoded and later requests are admitted.
+      if (chunk === null) continue;
+      budget.takePrompt(chunk.numTokens);
+      transfers.push(...this.#reserve(chunk));
       prefills.push(chunk);
     }
     return transfers;
@@ -340,14 +361,17 @@ export class Scheduler {
     return this.#kvManager.reserve(sequence, firstToken + numTokens);
   }
 
-  /** The sequence's next chunk of at most `maxNumTokens`; null if its next image has no room in the encoder cache. */
+  /**
+   * The sequence's next chunk of at most `maxNumTokens`; null if its next image has no room in the encoder cache or is not
+   * encoded yet.
+   */
   #planChunk(sequence: Sequence, maxNumTokens: number): PrefillChunk | null {
     const firstToken = sequence.numComputedTokens;
     const nextEnd = sequence.chunkEnds.find((end) => end > firstToken) ?? Infinity;
     const replayEnd =
       this.#options.widensPrompts === true ? Math.max(sequence.numPromptTokens, firstToken + 1) : Infinity;
     const wantedEnd = Math.min(sequence.numTokensToPrefill, nextEnd, replayEnd, firstToken + maxNumTokens);
-    const { endToken, imagesToEncode } = this.#holdImages(sequence, this.#endOfWholeImages(sequence, wantedEnd));
+    const { endToken, imagesToEncode } = this.#imageHolds.hold(sequence, this.#endOfWholeImages(sequence, wantedEnd));
     const numTokens = endToken - firstToken;
     return numTokens > 0 ? { sequence, firstToken, numTokens, imagesToEncode } : null;
   }
@@ -367,30 +391,22 @@ export class Scheduler {
     return cut === undefined ? wantedEnd : Math.max(cut.start, numComputedTokens);
   }
 
-  /**
-   * References the images before `wantedEnd`. The chunk ends before the first image for which the cache has no room.
-   */
-  #holdImages(sequence: Sequence, wantedEnd: number): { endToken: number; imagesToEncode: ImageFeature[] } {
-    const imagesToEncode: ImageFeature[] = [];
-    for (; sequence.endHeldImage < sequence.images.length; sequence.endHeldImage++) {
-      const image = sequence.images[sequence.endHeldImage]!;
-      if (image.placeholder.offset >= wantedEnd) break;
-      const hold = this.#encoderCache.tryAcquire(image.mmHash, numEmbeddingsOf(image));
-      if (hold === null) return { endToken: image.placeholder.offset, imagesToEncode };
-      if (hold === "to-encode") imagesToEncode.push(image);
+  get #awaitedImage(): ImageFeature | null {
+    for (const sequence of this.#running) {
+      const image = this.#imageHolds.awaitedBy(sequence);
+      if (image !== null) return image;
     }
-    return { endToken: wantedEnd, imagesToEncode };
+    return null;
   }
 
-  #releaseImages(sequence: Sequence, isDone: (image: ImageFeature) => boolean): void {
-    while (sequence.firstHeldImage < sequence.endHeldImage && isDone(sequence.images[sequence.firstHeldImage]!)) {
-      this.#encoderCache.release(sequence.images[sequence.firstHeldImage++]!.mmHash);
-    }
+  #fail(sequence: Sequence, { code, message }: EngineError): EngineCoreOutput {
+    this.#finish(sequence, "error");
+    return { ...createOutput(sequence), error: { code, message } };
   }
 
   #finish(sequence: Sequence, finishReason: FinishReason): void {
     sequence.finishReason = finishReason;
-    this.#releaseImages(sequence, () => true);
+    this.#imageHolds.release(sequence, () => true);
     this.#drafts.end(sequence);
     // The KV of a failed run is not reused.
     this.#kvManager.release(sequence, finishReason !== "error");

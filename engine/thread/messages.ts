@@ -33,6 +33,8 @@ export interface WorkerOptions {
   readonly maxEmbeddingsPerImage: number;
   /** Whether caches outside of the thread take the embeddings of images. Default true. */
   readonly wantsEmbeddings?: boolean;
+  /** Whether images are encoded beside the steps. Default: on the CPU. */
+  readonly encodesInBackground?: boolean;
   /** Encoded before the first request; null without a warm-up, and for a model without images. */
   readonly warmUpImage: ImageFeature | null;
 }

@@ -1,5 +1,5 @@
 /**
- * The engine thread's current activity, in memory shared with the thread that watches it. Writing needs no message and
+ * The engine thread's current activity, and whether the vision encoder runs beside it, in memory shared with the thread that watches it. Writing needs no message and
  * reading needs no answer, so it can be read while a step never ends.
  */
 
@@ -7,6 +7,9 @@
 export interface StepReading {
   readonly step: number;
   readonly activity: StepActivity | null;
+  /** Counts started runs of the vision encoder beside steps. */
+  readonly encoding: number;
+  readonly isEncoding: boolean;
 }
 
 export type StepActivity =
@@ -16,7 +19,9 @@ export type StepActivity =
 
 const STEP_CELL = 0;
 const ACTIVITY_CELL = 1;
-const NUM_CELLS = 2;
+const ENCODING_CELL = 2;
+const IS_ENCODING_CELL = 3;
+const NUM_CELLS = 4;
 
 const IDLE = 0;
 const codeOf = { scheduling: 1, model: 2, sampling: 3 } as const;
@@ -51,9 +56,23 @@ export class StepProgress {
     Atomics.store(this.#cells, ACTIVITY_CELL, IDLE);
   }
 
+  beginEncoding(): void {
+    Atomics.add(this.#cells, ENCODING_CELL, 1);
+    Atomics.store(this.#cells, IS_ENCODING_CELL, 1);
+  }
+
+  endEncoding(): void {
+    Atomics.store(this.#cells, IS_ENCODING_CELL, 0);
+  }
+
   read(): StepReading {
     const code = Atomics.load(this.#cells, ACTIVITY_CELL);
-    return { step: Atomics.load(this.#cells, STEP_CELL), activity: activityOf(code) };
+    return {
+      step: Atomics.load(this.#cells, STEP_CELL),
+      activity: activityOf(code),
+      encoding: Atomics.load(this.#cells, ENCODING_CELL),
+      isEncoding: Atomics.load(this.#cells, IS_ENCODING_CELL) === 1,
+    };
   }
 }
 

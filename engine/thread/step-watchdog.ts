@@ -1,7 +1,7 @@
-/** Detects from outside the engine thread that a step does not end. */
+/** Detects from outside the engine thread that a step, or a run of the vision encoder beside it, does not end. */
 import type { StepActivity, StepProgress } from "./step-progress.ts";
 
-/** A step that has exceeded the limit and is still running. */
+/** A step, or a run of the vision encoder, that has exceeded the limit and is still running. */
 export interface StepStall {
   /** Minimum time that the step has taken so far. */
   readonly elapsedMs: number;
@@ -26,8 +26,8 @@ export class StepWatchdog {
   readonly #pollMs: number;
   readonly #onChange: (stall: StepStall | null) => void;
   #timer: NodeJS.Timeout | null = null;
-  #watchedStep = 0;
-  #elapsedMs = 0;
+  readonly #step: Watched = { number: null, elapsedMs: 0 };
+  readonly #encoding: Watched = { number: null, elapsedMs: 0 };
   #stall: StepStall | null = null;
 
   /** @param onChange Called when a stall starts, when it becomes lasting, and with null when its step has ended. */
@@ -53,23 +53,31 @@ export class StepWatchdog {
 
   /** One check of the timer. */
   look(): void {
-    const { step, activity } = this.#progress.read();
-    const isSameStep = activity !== null && step === this.#watchedStep;
-    this.#watchedStep = step;
-    this.#elapsedMs = isSameStep ? this.#elapsedMs + this.#pollMs : 0;
-    if (!isSameStep) {
-      if (this.#stall !== null) this.#change(null);
-      return;
-    }
-    if (this.#elapsedMs < this.#timeoutMs) return;
-    const isLasting = this.#elapsedMs >= this.#timeoutMs * LIMITS_UNTIL_LASTING;
-    if (this.#stall === null || this.#stall.isLasting !== isLasting) {
-      this.#change({ elapsedMs: this.#elapsedMs, activity, isLasting });
-    }
-  }
-
-  #change(stall: StepStall | null): void {
+    const { step, activity, encoding, isEncoding } = this.#progress.read();
+    this.#follow(this.#step, activity === null ? null : step);
+    this.#follow(this.#encoding, isEncoding ? encoding : null);
+    const stall = this.#stallOf(this.#step, activity ?? inModel) ?? this.#stallOf(this.#encoding, inModel);
+    if (stall?.isLasting === this.#stall?.isLasting) return;
     this.#stall = stall;
     this.#onChange(stall);
   }
+
+  #follow(watched: Watched, number: number | null): void {
+    const isSame = number !== null && number === watched.number;
+    watched.elapsedMs = isSame ? watched.elapsedMs + this.#pollMs : 0;
+    watched.number = number;
+  }
+
+  #stallOf({ elapsedMs }: Watched, activity: StepActivity): StepStall | null {
+    if (elapsedMs < this.#timeoutMs) return null;
+    return { elapsedMs, activity, isLasting: elapsedMs >= this.#timeoutMs * LIMITS_UNTIL_LASTING };
+  }
 }
+
+/** Mutable: the number of what was running at the last check, and the time for which it has been seen. */
+interface Watched {
+  number: number | null;
+  elapsedMs: number;
+}
+
+const inModel: StepActivity = { kind: "model" };

@@ -76,11 +76,11 @@ async function stepUntilClosed(
       continue;
     }
     post({ kind: "outputs", outputs: core.step(), stats: core.stats });
-    if (!wantsEmbeddings) continue;
-    core.copyEncoderOutputs();
-    // A copy is reported by the event loop.
-    if (core.isCopying) await nextTurn();
-    postEmbeddings(core, post);
+    if (wantsEmbeddings) core.copyEncoderOutputs();
+    // The event loop reports the end of a copy and of the encoding of an image.
+    if (core.isWaiting) await Promise.race([core.encodingEnded, inbox.nextMessage()]);
+    else if (core.isEncoding || core.isCopying) await nextTurn();
+    if (wantsEmbeddings) postEmbeddings(core, post);
   }
 }
 

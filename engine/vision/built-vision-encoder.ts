@@ -2,9 +2,9 @@
 import type { DeviceName } from "../contract/config.ts";
 import type { ImageFeature } from "../core/engine-request.ts";
 import type { VisionEncoderGraph } from "../models/built-model.ts";
-import { embeddingsField } from "../multimodal/processed-item.ts";
 import type { TensorElementType } from "../runtime/element-type.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";
+import type { RunOptions } from "../runtime/run-options.ts";
 import { Session } from "../runtime/session.ts";
 import type { SessionOptions } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
@@ -25,19 +25,19 @@ export class BuiltVisionEncoder implements VisionEncoder {
   }
 
   encode(image: ImageFeature): Float32Array {
-    const given = image.tensors.get(embeddingsField);
-    if (given?.elementType === "float32") return given.data;
-    const numEmbeddings = numEmbeddingsOf(image);
-    const numBytes = numEmbeddings * this.#imageWidth * Float32Array.BYTES_PER_ELEMENT;
-    const embeddings = new Float32Array(new SharedArrayBuffer(numBytes));
-    using features = Tensor.fromTypedArray("float32", embeddings, [1, numEmbeddings, this.#imageWidth]);
+    using features = this.#createFeatures(image);
     this.#run(image, features);
-    return embeddings;
+    return features.data;
+  }
+
+  async encodeAsync(image: ImageFeature, options: RunOptions): Promise<Float32Array> {
+    using features = this.#createFeatures(image);
+    using _ = this.#bind(image, features);
+    await this.#binding.runAsync(options);
+    return features.data;
   }
 
   encodeInto(image: ImageFeature, target: Tensor<"float32">, device: DeviceName): void {
-    const given = image.tensors.get(embeddingsField);
-    if (given?.elementType === "float32") return target.copyFrom(given.data);
     if (device === this.#session.device) this.#run(image, target);
     else target.copyFrom(this.encode(image));
   }
@@ -46,15 +46,31 @@ export class BuiltVisionEncoder implements VisionEncoder {
     this.#session[Symbol.dispose]();
   }
 
+  /** In shared memory. The caller disposes of it. */
+  #createFeatures(image: ImageFeature): Tensor<"float32"> {
+    const numEmbeddings = numEmbeddingsOf(image);
+    const numBytes = numEmbeddings * this.#imageWidth * Float32Array.BYTES_PER_ELEMENT;
+    const embeddings = new Float32Array(new SharedArrayBuffer(numBytes));
+    return Tensor.fromTypedArray("float32", embeddings, [1, numEmbeddings, this.#imageWidth]);
+  }
+
   #run(image: ImageFeature, features: Tensor): void {
-    using inputs = new DisposableStack();
+    using _ = this.#bind(image, features);
+    this.#binding.run();
+  }
+
+  /** Binds the tensors of one run until it is disposed of. */
+  #bind(image: ImageFeature, features: Tensor): Disposable {
+    using bound = new DisposableStack();
+    bound.defer(() => {
+      this.#binding.clearInputs();
+      this.#binding.clearOutputs();
+    });
     for (const [name, { elementType, data, shape }] of image.tensors) {
       const input = Tensor.fromTypedArray<TensorElementType>(elementType, data, [1, ...shape]);
-      this.#binding.bindInput(name, inputs.use(input));
+      this.#binding.bindInput(name, bound.use(input));
     }
     this.#binding.bindOutput("image_features", features);
-    this.#binding.run();
-    this.#binding.clearInputs();
-    this.#binding.clearOutputs();
+    return bound.move();
   }
 }

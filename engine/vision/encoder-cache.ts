@@ -39,7 +39,7 @@ export class EncoderCache {
   }
 
   /**
-   * Takes a reference. "to-encode" obliges the caller to have the item encoded in this step, even if another sequence
+   * Takes a reference. "to-encode" obliges the caller to have the item encoded before it is read, even if another sequence
    * asked for it in the same step. Returns null, and changes nothing, if referenced entries leave no room.
    */
   tryAcquire(mmHash: string, numEmbeddings: number): EncoderCacheHold | null {
@@ -60,6 +60,19 @@ export class EncoderCache {
 
   has(mmHash: string): boolean {
     return (this.#entries.get(mmHash)?.embeddings ?? null) !== null;
+  }
+
+  /**
+   * Stores an item whose encoding took several steps, referenced or not. Returns false, and changes nothing, if it is
+   * there already or referenced entries leave no room.
+   */
+  tryStore(mmHash: string, numEmbeddings: number, embeddings: StoredEmbeddings): boolean {
+    if (this.has(mmHash)) return false;
+    const entry = this.#entries.get(mmHash) ?? this.#tryReserve(numEmbeddings);
+    if (entry === null) return false;
+    entry.embeddings = embeddings;
+    this.#entries.set(mmHash, entry);
+    return true;
   }
 
   store(mmHash: string, embeddings: StoredEmbeddings): void {

@@ -3,8 +3,9 @@ import { EngineError, invariant } from "../contract/errors.ts";
 import type { ImageFeature } from "../core/engine-request.ts";
 import type { ExportedVisionInput, PatchOrder, VisionEncoderExport } from "../models/built-model.ts";
 import { pictureOfPatches } from "../models/qwen2-vl/patch-values.ts";
-import { embeddingsField, type ItemTensor } from "../multimodal/processed-item.ts";
+import type { ItemTensor } from "../multimodal/processed-item.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";
+import type { RunOptions } from "../runtime/run-options.ts";
 import { Session } from "../runtime/session.ts";
 import type { SessionOptions } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
@@ -29,17 +30,35 @@ export class ExportedVisionEncoder implements VisionEncoder {
   }
 
   encode(image: ImageFeature): Float32Array {
-    const given = image.tensors.get(embeddingsField);
-    if (given?.elementType === "float32") return given.data;
+    using _ = this.#bindInputs(image);
+    this.#binding.run();
+    return this.#readFeatures(image);
+  }
+
+  async encodeAsync(image: ImageFeature, options: RunOptions): Promise<Float32Array> {
+    using _ = this.#bindInputs(image);
+    await this.#binding.runAsync(options);
+    return this.#readFeatures(image);
+  }
+
+  [Symbol.dispose](): void {
+    this.#session[Symbol.dispose]();
+  }
+
+  /** Binds the inputs of one run until they are disposed of. */
+  #bindInputs(image: ImageFeature): Disposable {
+    using bound = new DisposableStack();
+    bound.defer(() => this.#binding.clearInputs());
+    for (const input of this.#graph.exportedInputs) {
+      this.#binding.bindInput(input.name, bound.use(createInput(input, image)));
+    }
+    return bound.move();
+  }
+
+  #readFeatures(image: ImageFeature): Float32Array {
     const numEmbeddings = numEmbeddingsOf(image);
     const numValues = numEmbeddings * this.#hiddenSize;
-    using inputs = new DisposableStack();
-    for (const input of this.#graph.exportedInputs) {
-      this.#binding.bindInput(input.name, inputs.use(createInput(input, image)));
-    }
-    this.#binding.run();
     using output = this.#binding.output("image_features");
-    this.#binding.clearInputs();
     const { data, shape } = output;
     if (data.length !== numValues) {
       throw new EngineError(
@@ -50,10 +69,6 @@ export class ExportedVisionEncoder implements VisionEncoder {
     const embeddings = new Float32Array(new SharedArrayBuffer(numValues * Float32Array.BYTES_PER_ELEMENT));
     embeddings.set(data as Float32Array | Float16Array);
     return embeddings;
-  }
-
-  [Symbol.dispose](): void {
-    this.#session[Symbol.dispose]();
   }
 }
 

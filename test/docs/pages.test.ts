@@ -127,6 +127,7 @@ const otherVariables = new Set([
   "NATS_SERVER",
   "PUBSUB_EMULATOR_HOST",
   "WEBGPU_ADAPTER",
+  "LEASE_SECONDS",
   "ENDPOINT_ID",
   "RUNPOD_API_KEY",
   "PROJECT_ID",
@@ -136,6 +137,7 @@ const otherVariables = new Set([
   "TOOL_CALLS",
   "IN_QUEUE",
   "TIMED_OUT",
+  "LEASE_SECONDS",
   "UPPER_SNAKE_CASE",
 ]);
 

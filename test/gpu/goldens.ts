@@ -33,11 +33,11 @@ export async function checkGoldens(
   const { vocabSize } = model.decoder;
   for (const isTogether of [false, true]) {
     using engine = await SteppedEngine.create(createWorkerOptions(model, { device, ...overrides }));
-    cases.forEach((golden, index) => {
+    for (const [index, golden] of cases.entries()) {
       engine.add(goldenRequest(`${index}`, golden, model));
-      if (!isTogether) engine.runToEnd();
-    });
-    engine.runToEnd();
+      if (!isTogether) await engine.runToEnd();
+    }
+    await engine.runToEnd();
     cases.forEach((golden, index) => {
       const error = engine.errorOf(`${index}`);
       const comparison = compareTokens(engine.tokensOf(`${index}`), golden, vocabSize);

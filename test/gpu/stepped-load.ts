@@ -81,7 +81,7 @@ export function timeDecoding(
     runs.push(runClock.totalMs - runStart);
   }
   engine.abort(...ids);
-  engine.runToEnd();
+  while (engine.step());
   const sorted = (values: number[]): number[] => values.sort((left, right) => left - right);
   return { stepMs: medianOf(sorted(steps)), runMs: medianOf(sorted(runs)) };
 }
@@ -91,7 +91,7 @@ export function timePrefill(engine: SteppedEngine, vocabSize: number, numTokens:
   const id = `${salt}`;
   engine.add(tokenRequest(id, vocabSize, numTokens, { maxTokens: 1 }));
   const startedAt = performance.now();
-  engine.runToEnd();
+  while (engine.step());
   const elapsed = performance.now() - startedAt;
   const error = engine.errorOf(id);
   if (error != null) throw new Error(`The prompt failed: ${error.message}`);

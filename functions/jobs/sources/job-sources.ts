@@ -104,10 +104,11 @@ function openNats({ host, pathname, protocol, searchParams, username, password }
   }
   const user = username === "" ? null : { name: decodeURIComponent(username), password: decodeURIComponent(password) };
   const deadLetterSubject = searchParams.get("dead");
-  return async ({ leaseMs }) => {
+  return async ({ leaseMs, maxNumDeliveries, logger }) => {
     const { createNatsJobSource } = await import("./nats-job-source.ts");
     const tls = protocol === "nats+tls:";
-    return createNatsJobSource({ server: host, user, tls, stream, consumer, deadLetterSubject, leaseMs });
+    const limits = { leaseMs, maxNumDeliveries, logger };
+    return createNatsJobSource({ server: host, user, tls, stream, consumer, deadLetterSubject, ...limits });
   };
 }
 

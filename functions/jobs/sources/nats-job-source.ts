@@ -1,8 +1,9 @@
 /** Jobs from a stream of NATS JetStream. Only this file imports the client of NATS. */
 import { AckPolicy, jetstream, jetstreamManager } from "@nats-io/jetstream";
-import type { JsMsg } from "@nats-io/jetstream";
+import type { ConsumerConfig, JsMsg } from "@nats-io/jetstream";
 import { connect, headers } from "@nats-io/transport-node";
 
+import type { Logger } from "../../logger.ts";
 import { readTraceContext } from "../../telemetry/trace-context.ts";
 import { LeaseLostError } from "../job-source.ts";
 import type { JobSource, LeasedJob } from "../job-source.ts";
@@ -27,13 +28,16 @@ export interface NatsJobSourceOptions {
   readonly deadLetterSubject: string | null;
   /** For a consumer that is created; an existing one has its own. */
   readonly leaseMs: number;
+  readonly maxNumDeliveries: number;
+  readonly logger: Logger;
   /** Default: 2 seconds; at least 1. */
   readonly waitMs?: number;
 }
 
 /**
  * The id of a job is its `Nats-Msg-Id`, or the name of the stream and the sequence number of the message. The lease is
- * the consumer's `ack_wait`. Rejects if the server cannot be reached or the stream does not exist.
+ * the consumer's `ack_wait`. Rejects if the server cannot be reached or the stream does not exist,
+ * and for a consumer that expects no acknowledgement of each message.
  */
 export async function createNatsJobSource(options: NatsJobSourceOptions): Promise<JobSource> {
   const { server, user, tls, stream, consumer: consumerName, deadLetterSubject } = options;
@@ -55,6 +59,7 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
       max_deliver: -1,
     };
     const info = await manager.consumers.info(stream, consumerName).catch(() => manager.consumers.add(stream, config));
+    checkConsumer(info.config, options);
     const leaseMs = (info.config.ack_wait ?? config.ack_wait) / NANOSECONDS_PER_MS;
     const consumer = await client.consumers.get(stream, consumerName);
     // One message at a time: messages that are fetched ahead would lose their leases while they wait.
@@ -109,4 +114,17 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
     await connection.close();
     throw error;
   }
+}
+
+/** Throws for a consumer that would lose jobs, and warns of one that gives them up before they have a result. */
+function checkConsumer(
+  { ack_policy: ackPolicy, max_deliver: maxDeliver = -1 }: Partial<ConsumerConfig>,
+  { stream, consumer, maxNumDeliveries, logger }: NatsJobSourceOptions,
+): void {
+  if (ackPolicy !== AckPolicy.Explicit) {
+    throw new Error(`The consumer ${consumer} of ${stream} has ack_policy ${ackPolicy}; create it with explicit.`);
+  }
+  if (maxDeliver <= 0 || maxDeliver > maxNumDeliveries) return;
+  const remedy = `Set max_deliver to more than JOB_MAX_DELIVERIES, which is ${maxNumDeliveries}.`;
+  logger.warn("NATS gives up jobs before they have a result.", { stream, consumer, maxDeliver, remedy });
 }

@@ -1,5 +1,5 @@
 /** Serving loads: requests that arrive while others decode, against other engines, and over HTTP against in process. */
-import { comparedFigure, plainFigure, ratioFigure, reportProgress } from "../measure.ts";
+import { comparedFigure, median, plainFigure, ratioFigure, reportProgress } from "../measure.ts";
 import type { Figure } from "../measure.ts";
 import { requirePeer } from "../peers.ts";
 import { benchDtypes } from "../settings.ts";
@@ -8,7 +8,7 @@ import { writeQuantisedCheckpoint } from "../write-quantised-checkpoint.ts";
 import { measureInProcess, measureOverHttp } from "./engine-side.ts";
 import { measureLlamaCpp } from "./llama-cpp-side.ts";
 import { installOpenVino, measureOpenVino } from "./openvino-side.ts";
-import { measurePictures } from "./pictures.ts";
+import { measurePictures, measureStreams } from "./pictures.ts";
 import type { Load, LoadFigures, LoadShape, Percentiles } from "./run-load.ts";
 import { installVllm, measureVllm, type VllmForm } from "./vllm-side.ts";
 
@@ -21,6 +21,7 @@ const loads: readonly LoadShape[] = [
 const clientCounts = [1, 8, 32, 64] as const;
 const pictureClientCounts = [1, 8] as const;
 const pictureOutputTokens = 64;
+const streamLoad: Load = { name: "streams", promptTokens: 64, outputTokens: 192, clients: 4, requests: 12 };
 const sharesOfCapacity = [0.5, 0.8, 0.95] as const;
 const openLoopRequests = 80;
 const targets: Readonly<Record<BenchDtype, number>> = { int8: 1.2, int4: 1 };
@@ -180,7 +181,31 @@ export async function benchLoadOfPictures(rounds: number): Promise<Figure[]> {
     const speeds = measured.map(({ outputTokensPerSecond }) => outputTokensPerSecond);
     figures.push(plainFigure(name, "tok/s", speeds), ...latencies(name, measured));
   }
-  return figures;
+  return [...figures, ...(await benchStreams(rounds))];
+}
+
+/** Ours: streams beside pictures. Theirs: the same streams alone. */
+async function benchStreams(rounds: number): Promise<Figure[]> {
+  const name = `${streamLoad.promptTokens} in, ${streamLoad.outputTokens} out, 4 clients beside one of new pictures, against none`;
+  const beside: LoadFigures[] = [];
+  const alone: LoadFigures[] = [];
+  const picturesMs: number[] = [];
+  for (let round = 0; round < rounds; round++) {
+    const figures = await measureStreams(streamLoad);
+    beside.push(figures.besidePictures);
+    alone.push(figures.alone);
+    picturesMs.push(median(figures.picturesMs));
+    reportProgress(`${name}: ${summary(figures.besidePictures)}; alone: ${summary(figures.alone)}`);
+  }
+  const speed = (side: readonly LoadFigures[]): number[] => side.map((each) => each.outputTokensPerSecond);
+  const longest = (side: readonly LoadFigures[]): number[] =>
+    side.map(({ betweenTokensMs }) => betweenTokensMs.max ?? 0);
+  return [
+    comparedFigure(name, "tok/s", speed(beside), speed(alone)),
+    ...latencies(name, beside, alone),
+    comparedFigure(`${name}: between tokens, longest`, "ms", longest(beside), longest(alone)),
+    plainFigure("first token about a new picture beside 4 streams", "ms", picturesMs),
+  ];
 }
 
 /** The service over HTTP against the engine in process, both on the same cores. */

@@ -41,7 +41,7 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
     using engine = await SteppedEngine.create(createWorkerOptions(model, { maxNumBatchedTokens: budget }));
     for (const recorded of cases) {
       engine.add(goldenRequest(recorded.name, recorded, model));
-      engine.runToEnd();
+      await engine.runToEnd();
       expect(engine.tokensOf(recorded.name)).toEqual(recorded.greedyTokenIds);
     }
     expect(engine.stats).toMatchObject({ numRequestsRunning: 0, kvCacheUsage: 0 });
@@ -56,7 +56,7 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
       engine.add(goldenRequest(`${index}`, recorded, model));
       expected.set(`${index}`, recorded.greedyTokenIds);
     }
-    engine.runToEnd();
+    await engine.runToEnd();
     for (const [requestId, tokenIds] of expected) expect(engine.tokensOf(requestId)).toEqual(tokenIds);
   });
 
@@ -72,7 +72,7 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
       for (let steps = 0; steps < index % 5; steps++) engine.step();
       if (index % 4 === 3) engine.abort(`${index - 2}`);
     }
-    engine.runToEnd();
+    await engine.runToEnd();
     for (const [requestId, { tokenIds, outputs }] of engine.generations) {
       const recorded = cases[Number(requestId) % cases.length]!;
       expect(tokenIds).toEqual(recorded.greedyTokenIds.slice(0, tokenIds.length));
@@ -90,12 +90,12 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
     using engine = await SteppedEngine.create(createWorkerOptions(model));
     for (let index = 0; index < 8; index++) {
       engine.add(requestOf(index));
-      engine.runToEnd();
+      await engine.runToEnd();
       alone.push(engine.tokensOf(`${index}`));
     }
     using batched = await SteppedEngine.create(createWorkerOptions(model, { maxNumBatchedTokens: 20 }));
     for (let index = 7; index >= 0; index--) batched.add(requestOf(index));
-    batched.runToEnd();
+    await batched.runToEnd();
     expect(alone.map((_, index) => batched.tokensOf(`${index}`))).toEqual(alone);
   });
 
@@ -104,7 +104,7 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
     const { vocabSize } = model.decoder;
     using engine = await SteppedEngine.create(createWorkerOptions(model));
     for (const recorded of cases) engine.add(goldenRequest(recorded.name, recorded, model, { logprobs: 3 }));
-    engine.runToEnd();
+    await engine.runToEnd();
     for (const { name: caseName, logits, greedyTokenIds } of cases) {
       const { outputs } = engine.generations.get(caseName)!;
       // For exports, the first few logits are recorded.
@@ -129,7 +129,7 @@ describe.for(variants)("$name, $kvLayout.kind", ({ name, kvLayout }) => {
       images: [],
     });
     engine.add(goldenRequest("after", cases[0]!, model));
-    engine.runToEnd();
+    await engine.runToEnd();
     expect(engine.errorOf("broken")).toMatchObject({ code: "runtime_failed" });
     expect(engine.tokensOf("before")).toEqual(cases[0]!.greedyTokenIds);
     expect(engine.tokensOf("after")).toEqual(cases[0]!.greedyTokenIds);
@@ -163,7 +163,7 @@ describe("requests that arrive while others decode", () => {
     engine.add(goldenRequest("comes", recorded, model));
     engine.step();
     expect(engine.tokensOf("comes")).toEqual([]);
-    engine.runToEnd();
+    await engine.runToEnd();
     for (const requestId of ["stays", "comes"]) expect(engine.tokensOf(requestId)).toEqual(recorded.greedyTokenIds);
   });
 

@@ -75,6 +75,8 @@ export class SteppedEngine implements Disposable {
   readonly #core: EngineCore;
   readonly #messages: ToEngineThread[];
   readonly generations = new Map<string, Generation>();
+  /** Hashes of the images that were encoded, in order. */
+  readonly encodedImages: string[] = [];
   numSteps = 0;
 
   private constructor(core: EngineCore, messages: ToEngineThread[]) {
@@ -111,11 +113,31 @@ export class SteppedEngine implements Disposable {
       generation.outputs.push(output);
       generation.tokenIds.push(...output.tokenIds);
     }
+    this.#core.copyEncoderOutputs();
+    this.encodedImages.push(...this.#core.takeEncoderOutputs().map(({ mmHash }) => mmHash));
     return true;
   }
 
-  runToEnd(): void {
-    while (this.step());
+  /** Has the images of all cases encoded, so that later requests do not wait for them. */
+  async encodeImages({ cases, model }: GoldenModel): Promise<void> {
+    for (const [index, recorded] of cases.entries()) {
+      this.add({ ...goldenRequest(`image ${index}`, recorded, model, { maxTokens: 1 }), cacheSalt: "images" });
+    }
+    await this.runToEnd();
+    this.generations.clear();
+  }
+
+  get isEncoding(): boolean {
+    return this.#core.isEncoding;
+  }
+
+  /** An image that is encoded beside the steps becomes known to the engine only here, never while a test steps it. */
+  untilEncoded(): Promise<void> {
+    return this.#core.encodingEnded;
+  }
+
+  async runToEnd(): Promise<void> {
+    while (this.step()) if (this.#core.isWaiting) await this.#core.encodingEnded;
   }
 
   tokensOf(requestId: string): readonly number[] {

@@ -67,9 +67,9 @@ describe.for([
     };
   }
 
-  function runAll(engine: SteppedEngine): void {
+  async function runAll(engine: SteppedEngine): Promise<void> {
     for (let index = 0; index < numRequests; index++) engine.add(requestOf(index));
-    engine.runToEnd();
+    await engine.runToEnd();
   }
 
   test.for([
@@ -82,7 +82,7 @@ describe.for([
     async ({ room, enablePrefixCaching }) => {
       using ample = await createEngine(golden);
       using scarce = await createEngine(await withRoomFor(golden, room, cache.path), { enablePrefixCaching });
-      for (const engine of [ample, scarce]) runAll(engine);
+      for (const engine of [ample, scarce]) await runAll(engine);
       expect(ample.stats.numPreemptions).toBe(0);
       expect(scarce.stats.numPreemptions).toBeGreaterThan(0);
       for (let index = 0; index < numRequests; index++) {
@@ -103,7 +103,7 @@ describe.for([
     const numPastTokens = lengths.toSorted((left, right) => left - right)[numRequests / 2]!;
     using ample = await createEngine(golden);
     using scarce = await createEngine(await withRoomFor(golden, { numPastTokens }, cache.path));
-    for (const engine of [ample, scarce]) runAll(engine);
+    for (const engine of [ample, scarce]) await runAll(engine);
     const fits = (index: number): boolean => lengths[index]! <= numPastTokens;
     const indexes = [...lengths.keys()];
     for (const index of indexes.filter(fits)) {

@@ -60,7 +60,7 @@ describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (n
     using scarce = await createEngine({ numBlocks: fewestBlocks, maxNumBatchedTokens: budget });
     for (const engine of [ample, scarce]) {
       for (let index = 0; index < 15; index++) engine.add(requestOf(index));
-      engine.runToEnd();
+      await engine.runToEnd();
     }
     expect(ample.stats.numPreemptions).toBe(0);
     expect(scarce.stats.numPreemptions).toBeGreaterThan(0);
@@ -77,7 +77,7 @@ describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (n
     const prompt = goldenRequest("", golden.cases[0]!, golden.model, { maxTokens: 4 });
     const promptTokenIds = [...prompt.promptTokenIds, ...Array.from({ length: 60 }, (_, index) => 5 + index)];
     for (let index = 0; index < 6; index++) engine.add({ ...prompt, requestId: `${index}`, promptTokenIds });
-    engine.runToEnd();
+    await engine.runToEnd();
     const wholeBlocks = (numTokens: number): number => Math.floor(numTokens / blockSize) * blockSize;
     // States are kept 16 tokens before the end.
     const numShared = wholeBlocks(promptTokenIds.length - (name === "qwen3.5" ? 16 : 1));
@@ -109,7 +109,7 @@ describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (n
         using reference = await createEngine({ enablePrefixCaching: false });
         using engine = await createEngine(overrides);
         const requests: EngineRequest[] = [];
-        turns.forEach(({ base, numKept, added, maxTokens, salt, numSteps, isAborted }, index) => {
+        for (const [index, { base, numKept, added, maxTokens, salt, numSteps, isAborted }] of turns.entries()) {
           const requestId = `${index}`;
           const fresh = goldenRequest(requestId, golden.cases[base % golden.cases.length]!, golden.model, {
             maxTokens,
@@ -123,12 +123,12 @@ describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (n
           const request = { ...fresh, images, promptTokenIds: [...kept, ...added], cacheSalt: salt };
           requests.push(request);
           reference.add(request);
-          reference.runToEnd();
+          await reference.runToEnd();
           engine.add(request);
           for (let step = 0; step < numSteps; step++) engine.step();
           if (isAborted) engine.abort(requestId);
-        });
-        engine.runToEnd();
+        }
+        await engine.runToEnd();
         for (const [index, { isAborted }] of turns.entries()) {
           const tokenIds = engine.tokensOf(`${index}`);
           const expected = reference.tokensOf(`${index}`);
@@ -157,22 +157,22 @@ describe("recurrent states in blocks", () => {
     using reference = await createEngine({ enablePrefixCaching: false });
     using engine = await createEngine({ maxNumSequences: 2, numBlocks: fewestBlocks });
     const shared = filler(0, 48);
-    const generate = (requestId: string, promptTokenIds: number[]): number => {
+    const generate = async (requestId: string, promptTokenIds: number[]): Promise<number> => {
       const prompt = goldenRequest(requestId, cases[0]!, model, { maxTokens: 6, ignoreEos: true });
       for (const each of [reference, engine]) {
         each.add({ ...prompt, images: [], promptTokenIds });
-        each.runToEnd();
+        await each.runToEnd();
       }
       expect(engine.tokensOf(requestId)).toEqual(reference.tokensOf(requestId));
       return engine.generations.get(requestId)!.outputs[0]!.numCachedTokens;
     };
     // The first prompt has a snapshot after 72 tokens, near its end; the second one takes another where it branches off.
-    expect(generate("first", [...shared, ...filler(1, 40)])).toBe(0);
-    expect(generate("second", [...shared, ...filler(2, 40)])).toBe(0);
-    expect(generate("third", [...shared, ...filler(3, 40)])).toBe(48);
+    expect(await generate("first", [...shared, ...filler(1, 40)])).toBe(0);
+    expect(await generate("second", [...shared, ...filler(2, 40)])).toBe(0);
+    expect(await generate("third", [...shared, ...filler(3, 40)])).toBe(48);
     // Takes all blocks.
-    expect(generate("long", filler(4, 121))).toBe(0);
-    expect(generate("evicted", [...shared, ...filler(3, 40)])).toBe(0);
+    expect(await generate("long", filler(4, 121))).toBe(0);
+    expect(await generate("evicted", [...shared, ...filler(3, 40)])).toBe(0);
     expect(engine.stats.numPrefixCacheHits).toBe(48);
   });
 });

@@ -49,7 +49,7 @@ describe.for(["float32", "int8"] as const)("the shipped checkpoint in %s", (dtyp
       engine.add(requestOf(index));
       for (let steps = 0; steps < stepsBetween; steps++) engine.step();
     }
-    engine.runToEnd();
+    await engine.runToEnd();
     return Array.from({ length: numRequests }, (_, index) => engine.tokensOf(`${index}`));
   }
 

@@ -74,7 +74,7 @@ describe.for(["llama", "qwen3.5", "llava-default"] as const)("%s", (name) => {
     });
     for (const engine of [ample, scarce]) {
       for (let index = 0; index < 15; index++) engine.add(requestOf(index));
-      engine.runToEnd();
+      await engine.runToEnd();
     }
     expect(ample.stats.numPreemptions).toBe(0);
     expect(scarce.stats.numPreemptions).toBeGreaterThan(0);
@@ -97,8 +97,10 @@ describe.for(["llama", "qwen3.5", "llava-default"] as const)("%s", (name) => {
     const model = { ...golden.model, decoder: { ...golden.model.decoder, widensPrompts: true } };
     using scarce = await SteppedEngine.create({ ...options, config, model });
     for (const engine of [ample, scarce]) {
+      // With their images known, all of them run at once and memory gets scarce.
+      await engine.encodeImages(golden);
       for (let index = 0; index < 10; index++) engine.add(requestOf(index));
-      engine.runToEnd();
+      await engine.runToEnd();
     }
     expect(scarce.stats.numPreemptions).toBeGreaterThan(0);
     for (let index = 0; index < 10; index++) {
@@ -130,7 +132,7 @@ describe.for(["llama", "qwen3.5", "llava-default"] as const)("%s", (name) => {
         using reference = await createEngine({ enablePrefixCaching: false });
         using engine = await createEngine({ ...overrides, kvCacheMemoryBytes });
         const requests: EngineRequest[] = [];
-        turns.forEach(({ base, numKept, added, maxTokens, salt, numSteps, isAborted }, index) => {
+        for (const [index, { base, numKept, added, maxTokens, salt, numSteps, isAborted }] of turns.entries()) {
           const requestId = `${index}`;
           const fresh = goldenRequest(requestId, golden.cases[base % golden.cases.length]!, golden.model, {
             maxTokens,
@@ -144,12 +146,12 @@ describe.for(["llama", "qwen3.5", "llava-default"] as const)("%s", (name) => {
           const request = { ...fresh, images, promptTokenIds: [...kept, ...added], cacheSalt: salt };
           requests.push(request);
           reference.add(request);
-          reference.runToEnd();
+          await reference.runToEnd();
           engine.add(request);
           for (let step = 0; step < numSteps; step++) engine.step();
           if (isAborted) engine.abort(requestId);
-        });
-        engine.runToEnd();
+        }
+        await engine.runToEnd();
         for (const [index, { isAborted }] of turns.entries()) {
           const tokenIds = engine.tokensOf(`${index}`);
           const expected = reference.tokensOf(`${index}`);

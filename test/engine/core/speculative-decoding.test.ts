@@ -144,7 +144,7 @@ describe.for(cases)("%s with %o", ([name, kvLayout]) => {
         engine.add(requestOf(index));
         for (let steps = 0; steps < index; steps++) engine.step();
       }
-      engine.runToEnd();
+      await engine.runToEnd();
     }
     expectSameAnswers(drafting, without);
     expectDrafts(drafting);
@@ -163,9 +163,9 @@ describe.for(cases)("%s with %o", ([name, kvLayout]) => {
     for (const index of [1, 2, 3, 4, 6]) {
       for (const engine of [drafting, fresh]) {
         engine.add(requestOf(index, { maxTokens: 25 + index }));
-        engine.runToEnd();
+        await engine.runToEnd();
         engine.add(nextTurn(engine, requestOf(index, { maxTokens: 12, minTokens: 0 })));
-        engine.runToEnd();
+        await engine.runToEnd();
       }
     }
     expectSameAnswers(drafting, fresh);
@@ -180,7 +180,7 @@ describe.for(cases)("%s with %o", ([name, kvLayout]) => {
     });
     for (let period = 1; period < 8; period++) {
       engine.add(requestOf(0, { maxTokens: 30, extraArgs: { period } }));
-      engine.runToEnd();
+      await engine.runToEnd();
       expect(engine.errorOf("0")).toBeNull();
       expect(engine.tokensOf("0")).toEqual(Array.from({ length: 30 }, (_, index) => 3 + (index % period)));
     }
@@ -192,8 +192,8 @@ describe.for(cases)("%s with %o", ([name, kvLayout]) => {
     using byRequest = await createEngine();
     byDefault.add(requestOf(1, { extraArgs: { prompt_lookup_num_tokens: 0 } }));
     byRequest.add(requestOf(1, { extraArgs: { prompt_lookup_num_tokens: 3 } }));
-    byDefault.runToEnd();
-    byRequest.runToEnd();
+    await byDefault.runToEnd();
+    await byRequest.runToEnd();
     expect(byDefault.stats.drafts.numDrafts).toBe(0);
     expect(byRequest.stats.drafts.numAcceptedTokens).toBeGreaterThan(0);
     expect(byRequest.stats.drafts.numAcceptedPerPosition).toHaveLength(3);
@@ -214,8 +214,9 @@ describe.for(cases)("%s with %o", ([name, kvLayout]) => {
     using ample = await createEngine({ maxNumSequences: 2 });
     using scarce = await createEngine({ maxNumSequences: 2, speculativeConfig, ...scarceMemory() });
     for (const engine of [ample, scarce]) {
+      await engine.encodeImages(golden);
       for (const index of [1, 2, 3, 6]) engine.add(requestOf(index, { maxTokens: 330, repetitionDetection: null }));
-      engine.runToEnd();
+      await engine.runToEnd();
     }
     expectSameAnswers(scarce, ample);
     expect(scarce.stats.numPreemptions).toBeGreaterThan(0);
@@ -225,18 +226,19 @@ describe.for(cases)("%s with %o", ([name, kvLayout]) => {
   test("frees everything when a request is aborted between the tokens of a draft", async () => {
     using engine = await createEngine({ maxNumSequences: 2, speculativeConfig });
     using without = await createEngine({ maxNumSequences: 2 });
+    await engine.encodeImages(golden);
     for (let numSteps = 5; numSteps < 25; numSteps++) {
       engine.add(requestOf(1, { maxTokens: 60 }));
       for (let step = 0; step < numSteps; step++) engine.step();
       engine.abort("1");
-      engine.runToEnd();
+      await engine.runToEnd();
       expect(engine.generations.get("1")!.outputs.at(-1)?.finishReason).toBe("abort");
       expect(engine.stats).toMatchObject({ numRequestsRunning: 0, kvCacheUsage: 0 });
     }
     expect(engine.stats.drafts.numAcceptedTokens).toBeGreaterThan(0);
     for (const each of [engine, without]) {
       each.add(requestOf(1));
-      each.runToEnd();
+      await each.runToEnd();
     }
     expectSameAnswers(engine, without);
   });

@@ -67,7 +67,7 @@ describe("a processor that fails during generation", () => {
       engine.add(goldenRequest(`${index}`, cases[index % cases.length]!, model, paramsOf(index)));
       if (index % 4 === 3) engine.step();
     }
-    engine.runToEnd();
+    await engine.runToEnd();
     const message = `The logits processor ${logitsProcessors[0]!.className} failed: enough of it`;
     const targets = (index: number, count: number): number[] => Array.from({ length: count }, () => index);
     const expectedOf = (index: number) => {
@@ -91,7 +91,7 @@ describe("logprobs of a prompt", () => {
       const request = goldenRequest(recorded.name, recorded, model, { promptLogprobs: 2, maxTokens: 2 });
       engine.add({ ...request, promptTokenIds: [...recorded.promptTokenIds, ...recorded.greedyTokenIds] });
     }
-    engine.runToEnd();
+    await engine.runToEnd();
     return cases.map(({ name, promptTokenIds, greedyTokenIds }) => {
       const { outputs } = engine.generations.get(name)!;
       expect(outputs.map((output) => output.promptLogprobs?.length)).toEqual([
@@ -125,7 +125,7 @@ describe("logprobs of a prompt", () => {
     const { model, cases } = golden;
     using engine = await SteppedEngine.create(createWorkerOptions(model));
     for (const recorded of cases) engine.add(goldenRequest(recorded.name, recorded, model, { promptLogprobs: 0 }));
-    engine.runToEnd();
+    await engine.runToEnd();
     for (const { name, greedyTokenIds } of cases) expect(engine.tokensOf(name)).toEqual(greedyTokenIds);
   });
 });

@@ -6,7 +6,7 @@ import { noEmbeddings } from "../../../engine/decoder/decoder.ts";
 import type { SpanEmbeddings, TokenSpan } from "../../../engine/decoder/decoder.ts";
 import { PagedDecoder } from "../../../engine/decoder/paged-decoder.ts";
 import { Sequence } from "../../../engine/scheduler/sequence.ts";
-import type { ToEngineThread } from "../../../engine/thread/messages.ts";
+import type { EncoderOutput, ToEngineThread } from "../../../engine/thread/messages.ts";
 import type { FeaturePool } from "../../../engine/vision/feature-pool.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "../core/golden-engine.ts";
@@ -32,7 +32,7 @@ test.for([true, false])("eager steps (%s) give the reference's tokens, alone and
     engine.add(goldenRequest(`${index}`, cases[index % cases.length]!, model));
     engine.step();
   }
-  engine.runToEnd();
+  await engine.runToEnd();
   for (let index = 0; index < 7; index++) {
     expect(engine.tokensOf(`${index}`)).toEqual(cases[index % cases.length]!.greedyTokenIds);
   }
@@ -122,21 +122,31 @@ test("image features give the same predictions from the pool and from the host",
   expect(predict(() => ({ embeddings: features.map((value) => -value), positions }))).not.toEqual(expected);
 });
 
-test("embeddings for caches are read from the pool after the step", async () => {
+test.for([
+  [false, "are read from the pool after a step that encodes"],
+  [true, "are those of an image that was encoded beside the steps"],
+] as const)("embeddings for caches $1", async ([encodesInBackground]) => {
   await using cache = await createTemporaryFolder();
   const kvLayout = { kind: "paged", blockSize: 16 } as const;
   const { model, cases } = await buildGoldenModel("llava-default", cache.path, "float32", kvLayout);
   const golden = cases.find(({ imageFeatures }) => imageFeatures !== null)!;
   const messages: ToEngineThread[] = [{ kind: "add", request: goldenRequest("0", golden, model) }];
-  using core = await createEngineCore(createWorkerOptions(model), () => messages.splice(0));
+  const options = { ...createWorkerOptions(model), encodesInBackground };
+  using core = await createEngineCore(options, () => messages.splice(0));
   core.drainMessages();
   core.step();
   core.copyEncoderOutputs();
-  expect(core.isCopying).toBe(true);
-  // No copy is waited for.
-  core.step();
-  await expect.poll(() => core.isCopying).toBe(false);
-  const outputs = core.takeEncoderOutputs();
+  expect(core.isEncoding).toBe(encodesInBackground);
+  expect(core.isCopying).toBe(!encodesInBackground);
+  const outputs: EncoderOutput[] = [];
+  while (outputs.length < golden.pictures.length) {
+    // Nothing waits for a copy.
+    if (core.hasWork) core.step();
+    core.copyEncoderOutputs();
+    if (core.isWaiting) await core.encodingEnded;
+    else await new Promise((resolve) => setImmediate(resolve));
+    outputs.push(...core.takeEncoderOutputs());
+  }
   const [output] = outputs;
   const expected = golden.imageFeatures!.subarray(0, output!.embeddings.data.length);
   expect(outputs).toHaveLength(golden.imageFeatures!.length / expected.length);

@@ -54,7 +54,7 @@ describe.for(checkpoints)("%s", (name) => {
       for (const recorded of golden.cases) {
         const requestId = `${recorded.name} ${turn}`;
         engine.add(goldenRequest(requestId, recorded, golden.model));
-        engine.runToEnd();
+        await engine.runToEnd();
         expect(engine.tokensOf(requestId)).toEqual(recorded.greedyTokenIds);
       }
     }
@@ -68,11 +68,11 @@ describe.for(checkpoints)("%s", (name) => {
     const recorded = golden.cases[0]!;
     const first = goldenRequest("first", recorded, golden.model);
     engine.add(first);
-    engine.runToEnd();
+    await engine.runToEnd();
     const numTokens = recorded.promptTokenIds.length + recorded.greedyTokenIds.length;
     const turn = continuationOf(first, recorded.greedyTokenIds, numTokens, [5, 6, 7]);
     engine.add({ ...first, requestId: "second", ...turn });
-    engine.runToEnd();
+    await engine.runToEnd();
     // The answer's last token was sampled, but nothing was computed after it.
     expect(numCachedOf(engine, "second")).toBe(numTokens - 1);
     expect(engine.stats).toMatchObject({
@@ -81,7 +81,7 @@ describe.for(checkpoints)("%s", (name) => {
     });
     using withoutReuse = await createEngine({ enablePrefixCaching: false });
     withoutReuse.add({ ...first, requestId: "second", ...turn });
-    withoutReuse.runToEnd();
+    await withoutReuse.runToEnd();
     expect(engine.tokensOf("second")).toEqual(withoutReuse.tokensOf("second"));
   });
 
@@ -90,7 +90,7 @@ describe.for(checkpoints)("%s", (name) => {
     const prompt = goldenRequest("", golden.cases[0]!, golden.model);
     const promptTokenIds = [...prompt.promptTokenIds, ...Array.from({ length: 20 }, (_, index) => 5 + index)];
     for (let index = 0; index < 6; index++) engine.add({ ...prompt, requestId: `${index}`, promptTokenIds });
-    engine.runToEnd();
+    await engine.runToEnd();
     for (let index = 1; index < 6; index++) {
       expect(engine.tokensOf(`${index}`)).toEqual(engine.tokensOf("0"));
       expect(numCachedOf(engine, `${index}`)).toBe(promptTokenIds.length - 1);
@@ -108,11 +108,11 @@ describe.for(checkpoints)("%s", (name) => {
     const turn = { ...kept, requestId: "turn", samplingParams: { ...left.samplingParams, logprobs: 2 } };
     using engine = await createEngine();
     for (const request of [left, kept, right]) engine.add(request);
-    engine.runToEnd();
+    await engine.runToEnd();
     using withoutReuse = await createEngine({ enablePrefixCaching: false });
     for (const one of [engine, withoutReuse]) {
       one.add(turn);
-      one.runToEnd();
+      await one.runToEnd();
     }
     expect(numCachedOf(engine, "turn")).toBe(kept.promptTokenIds.length - 1);
     const logprobsOf = (one: SteppedEngine): number[] =>
@@ -146,7 +146,10 @@ describe.for(checkpoints)("%s", (name) => {
           using reference = await createEngine({ enablePrefixCaching: false });
           using engine = await createEngine({ maxNumBatchedTokens: budget, maxNumSequences: slots });
           const requests: EngineRequest[] = [];
-          turns.forEach(({ base, kept, added, maxTokens, salt, wantsPromptLogprobs, numSteps, isAborted }, index) => {
+          for (const [
+            index,
+            { base, kept, added, maxTokens, salt, wantsPromptLogprobs, numSteps, isAborted },
+          ] of turns.entries()) {
             const requestId = `${index}`;
             const params = { maxTokens, promptLogprobs: wantsPromptLogprobs ? 0 : null };
             const fresh = goldenRequest(requestId, cases[base % cases.length]!, model, params);
@@ -157,12 +160,12 @@ describe.for(checkpoints)("%s", (name) => {
             const request = { ...fresh, ...continued, cacheSalt: salt };
             requests.push(request);
             reference.add(request);
-            reference.runToEnd();
+            await reference.runToEnd();
             engine.add(request);
             for (let step = 0; step < numSteps; step++) engine.step();
             if (isAborted) engine.abort(requestId);
-          });
-          engine.runToEnd();
+          }
+          await engine.runToEnd();
           for (const [index, { isAborted, wantsPromptLogprobs }] of turns.entries()) {
             const tokenIds = engine.tokensOf(`${index}`);
             const expected = reference.tokensOf(`${index}`);
@@ -192,10 +195,10 @@ test("prompts with equal tokens and different images reuse nothing from the firs
   using engine = await SteppedEngine.create(createWorkerOptions(model));
   using withoutReuse = await SteppedEngine.create(createWorkerOptions(model, { enablePrefixCaching: false }));
   engine.add(request);
-  engine.runToEnd();
+  await engine.runToEnd();
   for (const one of [engine, withoutReuse]) {
     one.add({ ...request, requestId: "other", images });
-    one.runToEnd();
+    await one.runToEnd();
   }
   const outputs = engine.generations.get("other")!.outputs;
   expect(outputs[0]!.numCachedTokens).toBeLessThanOrEqual(request.images[0]!.placeholder.offset);

@@ -56,9 +56,9 @@ describe("an engine", () => {
   const ids = (length: number, start: number): number[] =>
     Array.from({ length }, (_, index) => 4 + ((start + 7 * index) % 300));
 
-  function run(engine: SteppedEngine, request: EngineRequest): readonly number[] {
+  async function run(engine: SteppedEngine, request: EngineRequest): Promise<readonly number[]> {
     engine.add(request);
-    engine.runToEnd();
+    await engine.runToEnd();
     return engine.tokensOf(request.requestId);
   }
 
@@ -69,14 +69,14 @@ describe("an engine", () => {
   async function cachedTokens(requests: readonly EngineRequest[], overrides: Partial<EngineConfig> = {}) {
     using engine = await createEngine(overrides);
     using reference = await createEngine({ enablePrefixCaching: false });
-    for (const request of requests) expect(run(engine, request)).toEqual(run(reference, request));
+    for (const request of requests) expect(await run(engine, request)).toEqual(await run(reference, request));
     return requests.map(({ requestId }) => numCachedOf(engine, requestId));
   }
 
   test("goes on from a slot's own state in the next turn, and from a snapshot if the answer changed", async () => {
     const prompt = ids(100, 0);
     using engine = await createEngine({ enablePrefixCaching: false });
-    const answer = run(engine, requestOf("first", prompt));
+    const answer = await run(engine, requestOf("first", prompt));
     const turns = [
       requestOf("first", prompt),
       // All but the answer's last token are computed.
@@ -97,7 +97,7 @@ describe("an engine", () => {
     using engine = await createEngine({ maxNumBatchedTokens: 16 });
     const prompt = ids(120, 0);
     for (const requestId of ["0", "1", "2"]) engine.add(requestOf(requestId, prompt));
-    engine.runToEnd();
+    await engine.runToEnd();
     expect(numCachedOf(engine, "0")).toBe(0);
     // Chunks of 16 end at 96 and, for the snapshot, at 104.
     for (const requestId of ["1", "2"]) expect(numCachedOf(engine, requestId)).toBeGreaterThanOrEqual(96);
@@ -133,12 +133,12 @@ describe("an engine", () => {
             ].slice(-450);
             const request = requestOf(`${index}`, promptTokenIds, maxTokens);
             requests.push(request);
-            run(reference, request);
+            await run(reference, request);
             engine.add(request);
             for (let step = 0; step < numSteps; step++) engine.step();
             if (isAborted) engine.abort(request.requestId);
           }
-          engine.runToEnd();
+          await engine.runToEnd();
           for (const [index, { isAborted }] of turns.entries()) {
             const tokenIds = engine.tokensOf(`${index}`);
             const expected = reference.tokensOf(`${index}`);

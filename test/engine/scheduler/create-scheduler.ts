@@ -20,6 +20,7 @@ export interface SchedulerOverrides {
   readonly enoughPromptTokens?: number;
   readonly maxNumWaiting?: number;
   readonly maxNumEmbeddings?: number;
+  readonly encodesInBackground?: boolean;
   readonly keepsImagesWhole?: boolean;
   readonly widensPrompts?: boolean;
   readonly speculativeConfig?: SpeculativeConfig;
@@ -47,6 +48,7 @@ export function createScheduler(overrides: SchedulerOverrides = {}): SchedulerPa
     encoderCache,
     eosTokenIds: new Set([eosTokenId]),
     maxModelLen,
+    encodesInBackground: overrides.encodesInBackground,
     keepsImagesWhole: overrides.keepsImagesWhole,
     widensPrompts: overrides.widensPrompts,
     speculativeConfig: overrides.speculativeConfig,

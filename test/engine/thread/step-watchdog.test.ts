@@ -35,6 +35,26 @@ test("a step is reported at the limit, at twice the limit, and when it ends", ()
   expect(changes[2]).toBe(null);
 });
 
+test("a run of the vision encoder that does not end is reported although steps go on", () => {
+  const { progress, changes, look } = createWatched();
+  progress.beginEncoding();
+  for (let check = 0; check < 21; check++) {
+    progress.beginStep();
+    progress.enter("model");
+    progress.endStep();
+    look(1);
+  }
+  const activity = { kind: "model" };
+  expect(changes).toEqual([
+    { elapsedMs: 1000, activity, isLasting: false },
+    { elapsedMs: 2000, activity, isLasting: true },
+  ]);
+  progress.endEncoding();
+  progress.beginEncoding();
+  look(1);
+  expect(changes[2]).toBe(null);
+});
+
 test("an idle engine, or one whose steps end between checks, is never reported", () => {
   const { progress, changes, look } = createWatched();
   look(100);

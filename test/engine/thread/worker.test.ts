@@ -11,10 +11,12 @@ import type {
   EngineCoreOutput,
   FromEngineThread,
   ToEngineThread,
+  WorkerOptions,
 } from "../../../engine/thread/messages.ts";
 import { StepProgress } from "../../../engine/thread/step-progress.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+import { endless, withEndlessEncoder } from "../core/endless-encoder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest } from "../core/golden-engine.ts";
 import type { GoldenModel } from "../core/golden-engine.ts";
 
@@ -32,14 +34,14 @@ class EngineThread implements AsyncDisposable {
   /** All output so far. */
   stderr = "";
 
-  constructor(golden: GoldenModel, overrides: Partial<EngineConfig> = {}) {
+  constructor(golden: GoldenModel, overrides: Partial<EngineConfig> = {}, options: Partial<WorkerOptions> = {}) {
     const { port1, port2 } = new MessageChannel();
     this.#worker = new Worker(new URL("../../../engine/thread/worker.ts", import.meta.url), {
       workerData: { optionsPort: port2, progress: new StepProgress().buffer, cudaDeviceId: null },
       transferList: [port2],
       stderr: true,
     });
-    port1.postMessage(createWorkerOptions(golden.model, overrides));
+    port1.postMessage({ ...createWorkerOptions(golden.model, overrides), ...options });
     port1.close();
     this.#worker.stderr.on("data", (chunk: Buffer) => (this.stderr += chunk.toString()));
     this.#exited = new Promise((resolve) => {
@@ -203,6 +205,25 @@ describe("the engine thread", () => {
     expect(tokensOf(outputs)).toEqual(recorded.greedyTokenIds);
   });
 
+  test("answers text while an image is being encoded, and ends although the encoding would not", async () => {
+    await using thread = new EngineThread(await withEndlessEncoder(golden, folder.path));
+    const recorded = golden.cases.find(({ pictures }) => pictures.length > 0)!;
+    const request = goldenRequest("image", recorded, golden.model);
+    thread.post({ kind: "add", request: endless(request) });
+    const text = { ...request, promptTokenIds: [5, 6, 7, 8], images: [] };
+    for (const requestId of ["together", "later"]) {
+      const outputs = await thread.generate({ ...text, requestId });
+      expect(outputs.at(-1)).toMatchObject({ finishReason: "length" });
+    }
+    thread.post({ kind: "abort", requestIds: ["image"] });
+    expect((await thread.lastOutputOf("image")).at(-1)).toMatchObject({ finishReason: "abort", tokenIds: [] });
+    // Waits for the end of the aborted encoding.
+    expect(tokensOf(await thread.generate({ ...request, requestId: "next" }))).toEqual(recorded.greedyTokenIds);
+    thread.post({ kind: "add", request: endless({ ...request, requestId: "last" }) });
+    await thread.generate({ ...text, requestId: "beside the last" });
+    expect(await thread.close()).toBe(0);
+  });
+
   test("rejects requests beyond the queue, with both numbers", async () => {
     await using thread = new EngineThread(golden, { maxNumSequences: 1, maxNumWaiting: 1 });
     const recorded = golden.cases[0]!;
@@ -305,7 +326,8 @@ describe("the engine thread", () => {
     const paged = await buildGoldenModel("llava-default", folder.path, "float32", { kind: "paged", blockSize: 16 });
     const withImages = paged.cases.filter(({ imageFeatures }) => imageFeatures !== null);
     const recorded = withImages[0]!;
-    await using thread = new EngineThread(paged);
+    // As on a GPU; images that are encoded beside the steps have their features on the host.
+    await using thread = new EngineThread(paged, {}, { encodesInBackground: false });
     const outputs = await thread.generate(goldenRequest("first", recorded, paged.model));
     expect(tokensOf(outputs)).toEqual(recorded.greedyTokenIds);
     await expect.poll(() => thread.encoded.length).toBeGreaterThan(0);

@@ -101,7 +101,7 @@ async function run(context: ExperimentContext): Promise<void> {
     settled = memory();
   }
   engine.abort(...running.keys());
-  engine.runToEnd();
+  await engine.runToEnd();
   await collectGarbage();
   const ended = memory();
   const { numPreemptions, numPrefixCacheHits, numPrefixCacheQueries, kvCacheUsage } = engine.stats;

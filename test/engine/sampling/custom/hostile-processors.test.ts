@@ -93,7 +93,7 @@ async function run(processors: readonly string[], extraArgs: SamplingParams["ext
   });
   engine.step();
   engine.add(goldenRequest("hostile", first, model, { maxTokens: 5, extraArgs }));
-  engine.runToEnd();
+  await engine.runToEnd();
   expect(engine.stats).toMatchObject({ numRequestsRunning: 0, kvCacheUsage: 0 });
   const others = paramsOfOthers.map((_, index) => [
     engine.tokensOf(`other ${index}`),

@@ -1,0 +1,56 @@
+/** References of sequences to images in the encoder cache, and the images that they wait for. */
+import type { ImageFeature } from "../core/engine-request.ts";
+import { embeddingsField } from "../multimodal/processed-item.ts";
+import type { EncoderCache } from "../vision/encoder-cache.ts";
+import { numEmbeddingsOf } from "../vision/image-span.ts";
+import type { Sequence } from "./sequence.ts";
+
+/** Changes the held images of sequences. */
+export class ImageHolds {
+  readonly #encoderCache: EncoderCache;
+  readonly #encodesInBackground: boolean;
+
+  constructor(encoderCache: EncoderCache, encodesInBackground: boolean) {
+    this.#encoderCache = encoderCache;
+    this.#encodesInBackground = encodesInBackground;
+  }
+
+  /**
+   * References the images before `wantedEnd`. The chunk ends before the first image for which the cache has no room, and
+   * before one that it waits for. Images behind that one are not referenced yet, so it is the last one that is held.
+   */
+  hold(sequence: Sequence, wantedEnd: number): { endToken: number; imagesToEncode: ImageFeature[] } {
+    const imagesToEncode: ImageFeature[] = [];
+    const awaited = this.awaitedBy(sequence);
+    if (awaited !== null) return { endToken: Math.min(wantedEnd, awaited.placeholder.offset), imagesToEncode };
+    while (sequence.endHeldImage < sequence.images.length) {
+      const image = sequence.images[sequence.endHeldImage]!;
+      const { offset } = image.placeholder;
+      if (offset >= wantedEnd) break;
+      const hold = this.#encoderCache.tryAcquire(image.mmHash, numEmbeddingsOf(image));
+      if (hold === null) return { endToken: offset, imagesToEncode };
+      sequence.endHeldImage++;
+      if (this.#isAwaited(image)) return { endToken: offset, imagesToEncode };
+      if (hold === "to-encode") imagesToEncode.push(image);
+    }
+    return { endToken: wantedEnd, imagesToEncode };
+  }
+
+  /** The image that the sequence waits for; null if there is none. */
+  awaitedBy({ images, firstHeldImage, endHeldImage }: Sequence): ImageFeature | null {
+    const image = firstHeldImage < endHeldImage ? images[endHeldImage - 1] : undefined;
+    return image !== undefined && this.#isAwaited(image) ? image : null;
+  }
+
+  /** Releases held images up to the first one that is not done. */
+  release(sequence: Sequence, isDone: (image: ImageFeature) => boolean): void {
+    while (sequence.firstHeldImage < sequence.endHeldImage && isDone(sequence.images[sequence.firstHeldImage]!)) {
+      this.#encoderCache.release(sequence.images[sequence.firstHeldImage++]!.mmHash);
+    }
+  }
+
+  /** Whether a held image is encoded in the background, and is not yet. */
+  #isAwaited({ mmHash, tensors }: ImageFeature): boolean {
+    return this.#encodesInBackground && !tensors.has(embeddingsField) && !this.#encoderCache.has(mmHash);
+  }
+}
