@@ -90,12 +90,12 @@ const badChats: [unknown, string | null, RegExp][] = [
   [
     assistantCalling({ name: "f", arguments: `{"a":${"[".repeat(200)}` }),
     "messages[0].tool_calls[0].function.arguments",
-    /a string with a JSON object, which has more than 100 levels/,
+    /arguments has more than 100 levels of lists and objects/,
   ],
   [
     assistantCalling({ name: "f", arguments: "[1]" }),
     "messages[0].tool_calls[0].function.arguments",
-    /which is not an object/,
+    /must be a string with a JSON object, which this JSON is not/,
   ],
   [{ ...chatBody, temperature: "NaN" }, "temperature", /must be a number/],
   [JSON.stringify(chatBody).replace("}]}", '}],"temperature":1e999}'), "temperature", /must be a finite number/],
