@@ -1,8 +1,7 @@
 /** Runs the scheduler's output: has images encoded, computes prompt chunks and newest tokens, samples the next tokens. */
-import { EngineError, invariant } from "../contract/errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import { noEmbeddings } from "../decoder/decoder.ts";
-import type { Decoder, DecoderRun, SpanEmbeddings, TokenSpan } from "../decoder/decoder.ts";
-import { embeddingsField } from "../multimodal/processed-item.ts";
+import type { Decoder, DecoderRun, TokenSpan } from "../decoder/decoder.ts";
 import type { ProcessorChain } from "../sampling/processor-chain.ts";
 import type { Sampler } from "../sampling/sampler.ts";
 import type { StepLogits } from "../sampling/step-logits.ts";
@@ -14,14 +13,13 @@ import type { FailedRun } from "../scheduler/step-limit.ts";
 import type { StepProgress } from "../thread/step-progress.ts";
 import type { BackgroundEncoder } from "../vision/background-encoder.ts";
 import { EmbeddingCopies } from "../vision/embedding-copies.ts";
-import type { EncoderCache, StoredEmbeddings } from "../vision/encoder-cache.ts";
-import type { PooledRows } from "../vision/feature-pool.ts";
-import { numEmbeddingsOf, visitEmbeddings } from "../vision/image-span.ts";
+import type { EncoderCache } from "../vision/encoder-cache.ts";
 import type { VisionEncoder } from "../vision/vision-encoder.ts";
 import { DraftLogits } from "./draft-logits.ts";
 import type { ImageFeature } from "./engine-request.ts";
 import { InputBatch } from "./input-batch.ts";
 import { PromptLogprobs } from "./prompt-logprobs.ts";
+import { StepImages } from "./step-images.ts";
 import type { StepResult, StepResults } from "./step-results.ts";
 
 export interface ModelRunnerParts {
@@ -35,6 +33,7 @@ export interface ModelRunnerParts {
   readonly sampler: Sampler;
   /** The memory in which the sampler expects the logits of each step. */
   readonly logits: StepLogits;
+  /** Size of an image embedding. */
   readonly imageWidth: number;
   readonly progress: StepProgress;
 }
@@ -43,18 +42,19 @@ export interface ModelRunnerParts {
 export class ModelRunner implements Disposable {
   readonly #parts: ModelRunnerParts;
   readonly #batch = new InputBatch();
-  /** Of this step. */
-  readonly #encoded: { readonly mmHash: string; readonly embeddings: StoredEmbeddings }[] = [];
   readonly #logits: StepLogits;
   readonly #promptLogprobs: PromptLogprobs;
   readonly #copies: EmbeddingCopies;
+  readonly #images: StepImages;
   readonly #draftLogits: DraftLogits;
 
   constructor(parts: ModelRunnerParts) {
     this.#parts = parts;
     this.#logits = parts.logits;
     this.#promptLogprobs = new PromptLogprobs(parts.logits.vocabSize);
-    this.#copies = new EmbeddingCopies({ ...parts, pool: parts.decoder.featurePool ?? null });
+    const pool = parts.decoder.featurePool ?? null;
+    this.#copies = new EmbeddingCopies({ ...parts, pool });
+    this.#images = new StepImages({ ...parts, pool });
     this.#draftLogits = new DraftLogits(parts.logits.vocabSize);
   }
 
@@ -78,12 +78,11 @@ export class ModelRunner implements Disposable {
    * encoded. Only bugs in Fovea and `device_lost` are thrown.
    */
   collectEncoded(): { readonly image: ImageFeature; readonly error: EngineError } | null {
-    // Their rows may be those of other images after this step.
-    this.#encoded.length = 0;
+    this.#images.forgetEncoded();
     const result = this.#parts.backgroundEncoder?.takeResult() ?? null;
     if (result === null) return null;
     if (result.kind === "encoded") {
-      this.#storeLate(result.image, result.embeddings);
+      this.#images.storeLate(result.image, result.embeddings);
       return null;
     }
     if (!isRuntimeError(result.error)) throw result.error;
@@ -134,7 +133,7 @@ export class ModelRunner implements Disposable {
 
   /** Begins to copy the encoder outputs of the last step. Call it after the outputs of the step have been sent. */
   copyEncoderOutputs(): void {
-    for (const { mmHash, embeddings } of this.#encoded.splice(0)) this.#copies.add(mmHash, embeddings);
+    for (const { mmHash, embeddings } of this.#images.takeEncoded()) this.#copies.add(mmHash, embeddings);
   }
 
   [Symbol.dispose](): void {
@@ -154,7 +153,7 @@ export class ModelRunner implements Disposable {
   /** Returns the chunks whose images are encoded. */
   #encodeImagesOf({ prefills }: SchedulerOutput, results: Map<Sequence, StepResult>): readonly PrefillChunk[] {
     for (const { sequence, imagesToEncode } of prefills) {
-      attempt(results, [sequence], () => this.#encodeImages(imagesToEncode));
+      attempt(results, [sequence], () => this.#images.encode(imagesToEncode));
     }
     return prefills.filter(({ sequence }) => !results.has(sequence));
   }
@@ -325,92 +324,8 @@ export class ModelRunner implements Disposable {
 
   #spanOf(chunk: PrefillChunk, numLogits: number): TokenSpan {
     const { sequence, firstToken, numTokens } = chunk;
-    const embeddings = sequence.images.length === 0 ? noEmbeddings : this.#gatherEmbeddings(chunk);
+    const embeddings = sequence.images.length === 0 ? noEmbeddings : this.#images.embeddingsOf(chunk);
     return { sequence, firstToken, endToken: firstToken + numTokens, numLogits, embeddings };
-  }
-
-  /** If two prompts of this step share an image, both list it and it is encoded once. */
-  #encodeImages(images: readonly ImageFeature[]): void {
-    const { encoderCache, visionEncoder } = this.#parts;
-    for (const image of images) {
-      if (encoderCache.has(image.mmHash)) continue;
-      const given = image.tensors.get(embeddingsField);
-      if (given?.elementType === "float32") {
-        encoderCache.store(image.mmHash, this.#toPool(image, given.data) ?? given.data);
-        continue;
-      }
-      invariant(visionEncoder !== null, "an image reached a step without a vision encoder");
-      const embeddings = this.#encode(image, visionEncoder);
-      encoderCache.store(image.mmHash, embeddings);
-      this.#encoded.push({ mmHash: image.mmHash, embeddings });
-    }
-  }
-
-  /** Nothing is stored if the image has been brought by another request, or its requests have ended and left no room. */
-  #storeLate(image: ImageFeature, embeddings: Float32Array): void {
-    const { encoderCache } = this.#parts;
-    const { mmHash } = image;
-    this.#encoded.push({ mmHash, embeddings });
-    if (encoderCache.has(mmHash)) return;
-    const rows = this.#toPool(image, embeddings);
-    const isStored = encoderCache.tryStore(mmHash, numEmbeddingsOf(image), rows ?? embeddings);
-    if (!isStored && rows !== null) this.#parts.decoder.featurePool?.release(rows);
-  }
-
-  /** Copies embeddings into the decoder's pool; null if it has none, or no gap that is large enough. */
-  #toPool(image: ImageFeature, embeddings: Float32Array): PooledRows | null {
-    const pool = this.#parts.decoder.featurePool ?? null;
-    const rows = pool?.take(numEmbeddingsOf(image)) ?? null;
-    if (pool === null || rows === null) return null;
-    try {
-      using target = pool.view(rows);
-      target.copyFrom(embeddings);
-      return rows;
-    } catch (error) {
-      pool.release(rows);
-      throw error;
-    }
-  }
-
-  /** Into the decoder's pool if it has one, and a gap that is large enough. */
-  #encode(image: ImageFeature, visionEncoder: VisionEncoder): StoredEmbeddings {
-    const pool = this.#parts.decoder.featurePool ?? null;
-    const rows = visionEncoder.encodeInto === undefined ? null : (pool?.take(numEmbeddingsOf(image)) ?? null);
-    if (pool === null || rows === null) return visionEncoder.encode(image);
-    try {
-      using target = pool.view(rows);
-      visionEncoder.encodeInto?.(image, target, pool.device);
-      return rows;
-    } catch (error) {
-      pool.release(rows);
-      throw error;
-    }
-  }
-
-  #gatherEmbeddings({ sequence, firstToken, numTokens }: PrefillChunk): SpanEmbeddings {
-    const { encoderCache, imageWidth } = this.#parts;
-    const endToken = firstToken + numTokens;
-    const positions: bigint[] = [];
-    const poolRows: bigint[] = [];
-    const rows: Float32Array[] = [];
-    for (const image of sequence.images.slice(sequence.firstHeldImage, sequence.endHeldImage)) {
-      // The last one may still be under way.
-      if (image.placeholder.offset >= endToken) break;
-      const embeddings = encoderCache.get(image.mmHash);
-      visitEmbeddings(image, firstToken, endToken, (token, embeddingRow) => {
-        positions.push(BigInt(token - firstToken));
-        const isPooled = "firstRow" in embeddings;
-        poolRows.push(BigInt(isPooled ? embeddings.firstRow + embeddingRow : -1));
-        if (!isPooled) rows.push(embeddings.subarray(embeddingRow * imageWidth, (embeddingRow + 1) * imageWidth));
-      });
-    }
-    const gathered = new Float32Array(rows.length * imageWidth);
-    rows.forEach((row, index) => gathered.set(row, index * imageWidth));
-    return {
-      embeddings: gathered,
-      positions: BigInt64Array.from(positions),
-      poolRows: BigInt64Array.from(poolRows),
-    };
   }
 
   #sample(results: Map<Sequence, StepResult>): void {
