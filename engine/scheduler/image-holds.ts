@@ -16,13 +16,16 @@ export class ImageHolds {
   }
 
   /**
-   * References the images before `wantedEnd`. The chunk ends before the first image for which the cache has no room, and
-   * before one that it waits for. Images behind that one are not referenced yet, so it is the last one that is held.
+   * References the images before `wantedEnd`. The chunk ends before the first image for which the cache has no room. It is
+   * empty while it waits for an image: if it ended there, its size, and with it the rounding of a quantised model, would
+   * depend on when the image is encoded. Images behind that one are not referenced yet, so it is the last one that is held.
    */
   hold(sequence: Sequence, wantedEnd: number): { endToken: number; imagesToEncode: ImageFeature[] } {
     const imagesToEncode: ImageFeature[] = [];
     const awaited = this.awaitedBy(sequence);
-    if (awaited !== null) return { endToken: Math.min(wantedEnd, awaited.placeholder.offset), imagesToEncode };
+    const nothing = { endToken: sequence.numComputedTokens, imagesToEncode: [] };
+    if (awaited !== null)
+      return awaited.placeholder.offset < wantedEnd ? nothing : { endToken: wantedEnd, imagesToEncode };
     while (sequence.endHeldImage < sequence.images.length) {
       const image = sequence.images[sequence.endHeldImage]!;
       const { offset } = image.placeholder;
@@ -30,7 +33,7 @@ export class ImageHolds {
       const hold = this.#encoderCache.tryAcquire(image.mmHash, numEmbeddingsOf(image));
       if (hold === null) return { endToken: offset, imagesToEncode };
       sequence.endHeldImage++;
-      if (this.#isAwaited(image)) return { endToken: offset, imagesToEncode };
+      if (this.#isAwaited(image)) return nothing;
       if (hold === "to-encode") imagesToEncode.push(image);
     }
     return { endToken: wantedEnd, imagesToEncode };

@@ -120,7 +120,7 @@ export class Scheduler {
    * rest of the budget in chunks. Waiting requests are then admitted in order of `WaitingQueue` while tokens and room
    * last. A request whose prefix another sequence is about to compute waits for it, and so do the requests behind it. A chunk
    * may end inside an image, unless the model keeps images whole; the image is encoded whole, in the step of the first
-   * chunk that needs it. If images are encoded in the background, a chunk ends before an image that is not encoded yet,
+   * chunk that needs it. If images are encoded in the background, a chunk waits until all of its images are encoded,
    * and the sequence keeps its memory until it is.
    *
    * If a sequence has no room for its next token, the least urgent running sequence is preempted: of those with the

@@ -176,18 +176,20 @@ describe("images", () => {
     expect(step(parts)).toEqual(["a: 1", "b: 4", "c: 1"]);
   });
 
-  test("a prompt whose image is encoded in the background waits before it, and others run", () => {
+  test("a prompt whose image is encoded in the background waits for it whole, and others run", () => {
     const parts = createScheduler({ encodesInBackground: true });
     parts.scheduler.add(createRequest("a", { numPromptTokens: 8, images: [createImage("cat", 3, 4)] }));
     parts.scheduler.add(createRequest("b", { numPromptTokens: 6, images: [createImage("dog", 0, 4)] }));
     parts.scheduler.add(createRequest("c", { numPromptTokens: 4 }));
     const first = parts.scheduler.schedule();
     expect(first.awaitedImage?.mmHash).toBe("cat");
-    expect(describeStep(first)).toEqual(["a: 3", "c: 4"]);
+    expect(describeStep(first)).toEqual(["c: 4"]);
     parts.scheduler.update(first, resultsOf(first));
     expect(step(parts)).toEqual(["c: 1"]);
     parts.encoderCache.tryStore("cat", 4, new Float32Array(1));
-    expect(parts.scheduler.schedule().awaitedImage?.mmHash).toBe("dog");
+    const second = parts.scheduler.schedule();
+    expect(describeStep(second)).toEqual(["c: 1", "a: 8"]);
+    expect(second.awaitedImage?.mmHash).toBe("dog");
   });
 
   test("an image of two requests is encoded by the first", () => {
