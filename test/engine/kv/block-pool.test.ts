@@ -46,7 +46,7 @@ test("of two blocks with equal tokens the first goes on being found, and the sec
   expect(pool.allocate()).toBe(second);
 });
 
-test("a held block takes over the tokens that nobody else holds, so that they are evicted later", () => {
+test("a held block takes over the tokens of an equal unused block, so they are evicted later", () => {
   const evicted: string[] = [];
   const pool = new BlockPool(4, (hash) => evicted.push(hash));
   const first = pool.allocate();

@@ -35,7 +35,7 @@ function encode(mmHash: string, value: number): void {
   copies.add(mmHash, rows);
 }
 
-/** Evicts all images that nobody holds. */
+/** Evicts all images without a reference. */
 function numEvictable(): number {
   const numFree = 4 - encoderCache.numEmbeddings;
   let numTaken = 0;

@@ -1,5 +1,5 @@
 /**
- * What the test servers of object stores share: objects in memory, ranges, a log, and disturbances. The dialects are
+ * Shared by the test servers of object stores: objects in memory, ranges, a log, and disturbances. The dialects are
  * those of Google's JSON API and of Azure's REST API; the emulators Azurite 3.37 and gcp-storage-emulator 2026.7 gave
  * the engine the same files and errors.
  */
