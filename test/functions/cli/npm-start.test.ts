@@ -109,7 +109,8 @@ test("SIGTERM to npx, which does not pass it on to the server, drains the server
   // As npm does when it installs a command.
   await chmod(main, 0o755);
   await symlink(main, join(app.path, "node_modules/.bin/fovea"));
-  const npx = spawn("npx", ["--no", "fovea", "serve"], {
+  const commandLine = ["--no", "fovea", "serve"];
+  const npx = spawn("npx", commandLine, {
     cwd: app.path,
     env: {
       PATH: `${dirname(process.execPath)}${delimiter}${process.env.PATH}`,
