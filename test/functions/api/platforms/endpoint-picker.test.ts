@@ -79,13 +79,14 @@ describe("the source of metrics", () => {
 
   test("counts requests while they are generated, and their share of the KV cache", async () => {
     const valueOf = async (name: string) => Number((await samplesOf(`vllm:${name}`))[0]!.value);
-    let isBusy = true;
+    const seen = new AbortController();
     const work = (async () => {
-      while (isBusy) await (await post("/v1/chat/completions", { ...chat, max_tokens: 100, ignore_eos: true })).text();
+      while (!seen.signal.aborted)
+        await (await post("/v1/chat/completions", { ...chat, max_tokens: 100, ignore_eos: true })).text();
     })();
     await expect.poll(() => valueOf("num_requests_running"), { timeout: 20_000, interval: 5 }).toBe(1);
     await expect.poll(() => valueOf("kv_cache_usage_perc"), { timeout: 20_000, interval: 5 }).toBeGreaterThan(0);
-    isBusy = false;
+    seen.abort();
     await work;
     await expect.poll(() => valueOf("num_requests_running"), { timeout: 20_000 }).toBe(0);
   });
