@@ -86,7 +86,7 @@ test.for<[object, RegExp]>([
   ],
   [{ timeouts: { requestSeconds: 3601 } }, /^timeouts\.requestSeconds: .* 3600 s, got 3601 s\.$/],
   [{ concurrency: 1001 }, /^concurrency: Cloud Run allows at most 1000, got 1001\.$/],
-  [{ device: { kind: "cuda", gpu: "h100" } }, /^device\.gpu: Cloud Run has l4 and rtx-pro-6000, not h100\.$/],
+  [{ device: { kind: "cuda", gpu: "h100" } }, /^device\.gpu: Cloud Run has l4, rtx-pro-6000, not h100\.$/],
   [{ resources: { cpu: 2, memoryGiB: 16 } }, /^resources\.cpu: expected at least 4 with l4, got 2\.$/],
   [{ resources: { cpu: 4, memoryGiB: 8 } }, /^resources\.memoryGiB: expected at least 16 with l4, got 8\.$/],
   [{ s3Role: "arn:aws:iam::1:role/x" }, /^s3Role: Cloud Run has no AWS roles/],
