@@ -7,9 +7,9 @@ import { z } from "zod";
 
 import { azureContainerApps } from "../../infra/azure-container-apps.ts";
 import type { RenderedFile } from "../../infra/deployment-target.ts";
-import { parseDeployment } from "../../infra/deployment.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
+import { renderWith } from "../support/deployments/render-with.ts";
 
 const text = z.string();
 const probe = z.strictObject({
@@ -88,7 +88,7 @@ const description = {
 };
 
 function render(changes: object = {}) {
-  return templateOf(azureContainerApps.render(parseDeployment(JSON.stringify({ ...description, ...changes }))));
+  return templateOf(renderWith(azureContainerApps, description)(changes));
 }
 
 function templateOf([file]: readonly RenderedFile[]) {

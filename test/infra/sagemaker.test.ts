@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
 
 import type { RenderedFile } from "../../infra/deployment-target.ts";
-import { parseDeployment } from "../../infra/deployment.ts";
 import { sageMaker } from "../../infra/sagemaker.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
+import { renderWith } from "../support/deployments/render-with.ts";
 import { danglingReferences, policyDocument, terraformModule } from "../support/deployments/terraform-schema.ts";
 
 const description = {
@@ -20,7 +20,7 @@ const description = {
 };
 
 function render(changes: object = {}) {
-  return moduleOf(sageMaker.render(parseDeployment(JSON.stringify({ ...description, ...changes }))));
+  return moduleOf(renderWith(sageMaker, description)(changes));
 }
 
 function moduleOf([file]: readonly RenderedFile[]) {
