@@ -13,11 +13,11 @@ import { parse } from "yaml";
 import { z } from "zod";
 
 import type { RenderedFile } from "../../infra/deployment-target.ts";
-import { parseDeployment } from "../../infra/deployment.ts";
 import { inferencePool } from "../../infra/inference-pool.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
-import { objectsOf, variablesOf } from "../support/deployments/rendered-pods.ts";
+import { renderWith } from "../support/deployments/render-with.ts";
+import { objectsOf, readContainer } from "../support/deployments/rendered-pods.ts";
 import { createTestApp } from "../support/service/test-app.ts";
 
 const labels = z.record(z.string(), z.string().max(63));
@@ -81,9 +81,7 @@ const description = {
   prometheusUrl: "http://prometheus.monitoring",
 };
 
-function render(changes: object = {}): readonly RenderedFile[] {
-  return inferencePool.render(parseDeployment(JSON.stringify({ ...description, ...changes })));
-}
+const render = renderWith(inferencePool, description);
 
 function textOf(files: readonly RenderedFile[], path: string): unknown {
   return parse(files.find((file) => file.path === path)!.text);
@@ -108,13 +106,9 @@ function read(files: readonly RenderedFile[]): RenderedDeployment {
     : null;
   const fixed = (textOf(files, "deployment.yaml") as IDeployment).spec!.replicas ?? 0;
   return {
-    image: container.image ?? "",
+    ...readContainer(container),
     port: pool.parse(textOf(files, "inference-pool.yaml")).spec.targetPorts[0]!.number,
-    ...variablesOf(container),
-    readinessPath: container.readinessProbe?.httpGet?.path ?? null,
-    livenessPath: container.livenessProbe?.httpGet?.path ?? null,
     secondsToEnd: spec!.terminationGracePeriodSeconds ?? null,
-    numGpus: Number(container.resources?.limits?.["nvidia.com/gpu"] ?? 0),
     replicas:
       scaling === null
         ? { min: fixed, max: fixed }
