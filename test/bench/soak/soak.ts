@@ -8,12 +8,13 @@ import { setTimeout as delay } from "node:timers/promises";
 
 import { IDLE_MS } from "../../../functions/idle-memory.ts";
 import { createRandom, randomBelow } from "../../gpu/numbers.ts";
+import { freePort } from "../../support/servers/free-port.ts";
 import { startRedisServer } from "../../support/servers/redis-server.ts";
 import type { RedisServer } from "../../support/servers/redis-server.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { limitFigure, plainFigure, reportProgress } from "../measure.ts";
 import type { Figure } from "../measure.ts";
-import { freePort, startServerProcess, untilReady } from "../server-process.ts";
+import { startServerProcess, untilReady } from "../server-process.ts";
 import type { ServerProcess } from "../server-process.ts";
 import { InspectedIsolates } from "./inspected-isolates.ts";
 import { loads } from "./loads.ts";
