@@ -30,7 +30,7 @@ import { collectGarbage } from "./runtime/collect-garbage.ts";
 import type { ProcessorRefusal } from "./sampling/custom/processor-loading.ts";
 import { EngineThread } from "./thread/engine-thread.ts";
 import type { EngineCoreStats, FromEngineThread } from "./thread/messages.ts";
-import type { StepStall } from "./thread/step-watchdog.ts";
+import type { StepStall } from "./thread/step-progress.ts";
 
 const noStats: EngineCoreStats = {
   numRequestsRunning: 0,

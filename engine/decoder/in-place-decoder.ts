@@ -5,9 +5,8 @@
 import { invariant } from "../contract/errors.ts";
 import { createKvCache } from "../kv/kv-cache.ts";
 import type { KvCache } from "../kv/kv-cache.ts";
-import type { KvSlots } from "../kv/kv-slots.ts";
+import type { KvSlots, SlotRange } from "../kv/kv-slots.ts";
 import type { SlotBlockPlan } from "../kv/plan-slot-blocks.ts";
-import type { SlotRange } from "../kv/slot-ranges.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import { StateCache } from "../kv/state-cache.ts";
 import type { StateSnapshots } from "../kv/state-snapshots.ts";

@@ -1,10 +1,9 @@
 /** Divides the work of a step into runs of the slot layout: ranges of slots that decode, and prompts. */
-import type { SlotRange } from "../kv/slot-ranges.ts";
+import type { SlotRange } from "../kv/kv-slots.ts";
 import { isReplayedToken } from "../scheduler/scheduler-output.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import type { DecoderRun } from "./decoder.ts";
-import { packPrompts } from "./prompt-packs.ts";
 
 export interface SlotRunOptions {
   /** Whether replayed tokens of several sequences are computed together. */
@@ -45,4 +44,43 @@ export function planSlotRuns(
 
 function contains({ firstSlot, numSlots }: SlotRange, slot: number): boolean {
   return slot >= firstSlot && slot < firstSlot + numSlots;
+}
+
+/**
+ * A run costs as much as 24 tokens on two cores (135M parameters, int8), because it reads all weights. A prompt joins a
+ * pack only if it adds less padding than that.
+ */
+const MAX_PADDING_PER_PROMPT = 16;
+/** Larger packs save hardly any time: from 64 tokens on, a run takes as long as its matrix products. */
+const MAX_PACKED_TOKENS = 256;
+
+/**
+ * The first chunks of prompts without images, in packs of neighbouring slots; other chunks alone. Attention takes several
+ * sequences with several tokens each only if none has earlier tokens.
+ */
+export function packPrompts(chunks: readonly PrefillChunk[]): PrefillChunk[][] {
+  const packs: PrefillChunk[][] = [];
+  let longest = 0;
+  for (const chunk of chunks.toSorted((left, right) => left.sequence.kvSlot! - right.sequence.kvSlot!)) {
+    const pack = packs.at(-1);
+    const before = pack?.at(-1);
+    const isNeighbour = before !== undefined && chunk.sequence.kvSlot === before.sequence.kvSlot! + 1;
+    if (pack !== undefined && isNeighbour && isPackable(before) && isPackable(chunk)) {
+      const newLongest = Math.max(longest, chunk.numTokens);
+      const numPadded = (pack.length + 1) * newLongest;
+      const padding = numPadded - pack.length * longest - chunk.numTokens;
+      if (numPadded <= MAX_PACKED_TOKENS && padding <= MAX_PADDING_PER_PROMPT) {
+        pack.push(chunk);
+        longest = newLongest;
+        continue;
+      }
+    }
+    packs.push([chunk]);
+    longest = chunk.numTokens;
+  }
+  return packs;
+}
+
+function isPackable({ sequence, firstToken }: PrefillChunk): boolean {
+  return firstToken === 0 && sequence.images.length === 0;
 }

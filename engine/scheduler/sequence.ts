@@ -2,9 +2,9 @@
 import type { FinishReason } from "../contract/request-output.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
 import type { EngineRequest, ImageFeature, ThinkingBudget } from "../core/engine-request.ts";
+import { endTokenOf } from "../multimodal/placeholder.ts";
 import type { PromptPositions } from "../multimodal/prompt-positions.ts";
 import type { CompiledGrammar } from "../structured-output/compiled-grammar.ts";
-import { endTokenOf } from "../vision/image-span.ts";
 import type { Draft } from "./drafts.ts";
 import { RepetitionDetector } from "./repetition-detector.ts";
 import { createSequenceTokens } from "./sequence-tokens.ts";

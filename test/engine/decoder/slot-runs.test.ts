@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { EngineError } from "../../../engine/contract/errors.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
-import { packPrompts } from "../../../engine/decoder/prompt-packs.ts";
+import { packPrompts } from "../../../engine/decoder/slot-runs.ts";
 import { buildModel } from "../../../engine/models/build-model.ts";
 import type { BuiltModel } from "../../../engine/models/built-model.ts";
 import type { KvPrecision } from "../../../engine/models/graph-context.ts";
