@@ -102,6 +102,11 @@ export class Service {
     return this.#holdMs > 0;
   }
 
+  /** Whether neither a request nor a line of a batch is in progress. */
+  get isIdle(): boolean {
+    return this.#admissions.size === 0;
+  }
+
   /** Requests that wait for the model to load. */
   get numHeld(): number {
     return this.#numHeld;
