@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import type { EngineErrorCode } from "../../../../engine/contract/errors.ts";
+import { readQuantisation, withoutQuantisation } from "../../../../engine/weights/quantised/quantised-tensors.ts";
 import { writeCheckpoint } from "../../../support/checkpoints/safetensors-writer.ts";
 import {
   addWeight,
@@ -114,6 +115,20 @@ const cases: readonly [
     /quantization_config.version = "gemv"/,
   ],
   [
+    "awq in another layout, by GPTQModel's name",
+    "awq-64",
+    settings({ version: undefined, checkpoint_format: "gemv_fast" }),
+    "unsupported_model",
+    /quantization_config.checkpoint_format = "gemv_fast" is not supported: awq is served in the layout "gemm"/,
+  ],
+  [
+    "two descriptions that differ",
+    "awq-64",
+    ({ config }) => Object.assign(config, { text_config: { quantization_config: { quant_method: "gptq" } } }),
+    "unsupported_model",
+    /text_config.quantization_config = {"quant_method":"gptq"} is not supported: it differs from quantization_config/,
+  ],
+  [
     "files of awq as gptq",
     "awq-64",
     settings({ quant_method: "gptq" }),
@@ -123,7 +138,7 @@ const cases: readonly [
   [
     "files of gptq as awq",
     "gptq-v2",
-    settings({ quant_method: "awq" }),
+    settings({ quant_method: "awq", checkpoint_format: undefined }),
     "invalid_checkpoint",
     /g_idx is of a checkpoint quantised by gptq, but config.json names the quantisation "awq/,
   ],
@@ -456,4 +471,13 @@ test("refuses a file with two tensors of one name", async () => {
     .replaceAll("layers.1.self_attn.q_proj.qweight", "layers.0.self_attn.q_proj.qweight");
   await writeFile(file, Buffer.from(doubled, "latin1"));
   await expect(buildFrom(folder.path, { cacheFolder: folder.path })).rejects.toThrow(/leaves a hole before it/);
+});
+
+test("reads a quantisation that is described in text_config only, or there too", () => {
+  const fields = { quant_method: "awq", bits: 4, group_size: 128, version: "gemm" };
+  const nested = { model_type: "qwen2_5_vl", text_config: { hidden_size: 64, quantization_config: fields } };
+  for (const config of [nested, { ...nested, quantization_config: { ...fields } }]) {
+    expect(readQuantisation(config)?.description).toBe("awq, 4 bits in groups of 128");
+    expect(withoutQuantisation(config)).toEqual({ model_type: "qwen2_5_vl", text_config: { hidden_size: 64 } });
+  }
 });
