@@ -48,39 +48,49 @@ function contains({ firstSlot, numSlots }: SlotRange, slot: number): boolean {
 
 /**
  * A run costs as much as 24 tokens on two cores (135M parameters, int8), because it reads all weights. A prompt joins a
- * pack only if it adds less padding than that.
+ * pack only if it adds less than that in padding and tokens that its slot has already.
  */
-const MAX_PADDING_PER_PROMPT = 16;
+const MAX_EXTRA_TOKENS = 16;
 /** Larger packs save hardly any time: from 64 tokens on, a run takes as long as its matrix products. */
 const MAX_PACKED_TOKENS = 256;
 
 /**
- * The first chunks of prompts without images, in packs of neighbouring slots; other chunks alone. Attention takes several
- * sequences with several tokens each only if none has earlier tokens.
+ * Chunks without images at the start of their prompts, in packs of neighbouring slots; other chunks alone. Attention takes
+ * several tokens of several sequences only if none has earlier tokens, so a pack computes all tokens of its prompts up to
+ * the end of the chunks. The few that slots have already are usually those with which a chat template begins.
  */
 export function packPrompts(chunks: readonly PrefillChunk[]): PrefillChunk[][] {
   const packs: PrefillChunk[][] = [];
   let longest = 0;
+  let numTokens = 0;
   for (const chunk of chunks.toSorted((left, right) => left.sequence.kvSlot! - right.sequence.kvSlot!)) {
     const pack = packs.at(-1);
-    const before = pack?.at(-1);
-    const isNeighbour = before !== undefined && chunk.sequence.kvSlot === before.sequence.kvSlot! + 1;
-    if (pack !== undefined && isNeighbour && isPackable(before) && isPackable(chunk)) {
-      const newLongest = Math.max(longest, chunk.numTokens);
-      const numPadded = (pack.length + 1) * newLongest;
-      const padding = numPadded - pack.length * longest - chunk.numTokens;
-      if (numPadded <= MAX_PACKED_TOKENS && padding <= MAX_PADDING_PER_PROMPT) {
-        pack.push(chunk);
-        longest = newLongest;
-        continue;
-      }
+    const newLongest = Math.max(longest, endOf(chunk));
+    const newNumTokens = newLongest * ((pack?.length ?? 0) + 1);
+    const numExtra = newNumTokens - numTokens - chunk.numTokens;
+    if (
+      pack !== undefined &&
+      areNeighbours(pack.at(-1)!, chunk) &&
+      newNumTokens <= MAX_PACKED_TOKENS &&
+      numExtra <= MAX_EXTRA_TOKENS
+    ) {
+      pack.push(chunk);
+      longest = newLongest;
+      numTokens = newNumTokens;
+      continue;
     }
     packs.push([chunk]);
-    longest = chunk.numTokens;
+    longest = endOf(chunk);
+    numTokens = chunk.numTokens;
   }
   return packs;
 }
 
-function isPackable({ sequence, firstToken }: PrefillChunk): boolean {
-  return firstToken === 0 && sequence.images.length === 0;
+function endOf({ firstToken, numTokens }: PrefillChunk): number {
+  return firstToken + numTokens;
+}
+
+function areNeighbours(before: PrefillChunk, { sequence }: PrefillChunk): boolean {
+  const haveImages = before.sequence.images.length + sequence.images.length > 0;
+  return !haveImages && sequence.kvSlot === before.sequence.kvSlot! + 1;
 }
