@@ -12,6 +12,7 @@ import { benchAgainstLlamaCpp } from "./against-llama-cpp.ts";
 import { benchAgainstHubExport, benchAgainstSameGraph } from "./against-transformers-js.ts";
 import { benchEncoders } from "./encoders.ts";
 import { benchFirstByte } from "./first-byte.ts";
+import { benchHops } from "./hops.ts";
 import { benchHostStep } from "./host-step.ts";
 import { benchImageCaches } from "./image-caches.ts";
 import { benchImageProcessor } from "./image-processor.ts";
@@ -97,6 +98,7 @@ const benches: Readonly<Record<string, Bench>> = {
     title: "Resident memory",
     run: () => benchMemory(engineOptions("int8").model, ["int8", "int4", "float32"], benchFolder),
   },
+  hops: { title: "Source files on three ways through the service", run: benchHops },
   jobs: { title: "Jobs from queues, with an engine that answers at once", run: benchJobs },
   webgpu: { title: "A decode step on WebGPU", run: benchWebGpu },
   accuracy: { title: "Answers of the shipped checkpoint", run: benchAccuracy },
