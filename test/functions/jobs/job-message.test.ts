@@ -8,7 +8,7 @@ test.for([
   ["ends in the middle of a character", Buffer.from('{"prompt": "\u00e9"}').subarray(0, 13), /is not UTF-8/],
   ["is in UTF-16", Buffer.from('{"prompt": "a"}', "utf16le"), /is not valid JSON/],
   ["has a NUL", '{"prompt": "\u0000"}', /is not valid JSON at character 12/],
-  ["has a number that is none", '{"prompt": "a", "temperature": NaN}', /is not valid JSON at character 31/],
+  ["has a number that is none", '{"prompt": "a", "temperature": NaN}', /is not valid JSON\.$/],
   [
     "has a custom_id of 1,025 characters",
     JSON.stringify({ custom_id: "x".repeat(1025), body: {} }),
