@@ -97,6 +97,11 @@ export class Service {
     return this.#admissions.size - this.#numBatchLines;
   }
 
+  /** Whether neither a request nor a line of a batch is in progress. */
+  get isIdle(): boolean {
+    return this.#admissions.size === 0;
+  }
+
   /** Requests that wait for the model to load. */
   get numHeld(): number {
     return this.#numHeld;

@@ -1,6 +1,9 @@
 /** Makes steps smaller after a device had no memory for one, and larger again while they succeed. */
 import process from "node:process";
 
+import { EngineError } from "../contract/errors.ts";
+import type { Sequence } from "./sequence.ts";
+
 /** Steps that must succeed before a larger one is tried. Their number doubles with each failure. */
 const FIRST_PATIENCE = 16;
 
@@ -78,4 +81,15 @@ export class StepLimit {
   get #isLimited(): boolean {
     return this.#maxTokens !== Infinity || this.#maxSequences !== Infinity;
   }
+}
+
+/** The error of a sequence whose smallest run found no memory. ONNX Runtime's text names the host, so only the log has it. */
+export function aloneError({ requestId, numTokens }: Sequence, error: EngineError): EngineError {
+  process.emitWarning(`The device has too little memory for request ${requestId} alone. ${error.message}`);
+  return new EngineError(
+    error.code,
+    `The device has too little memory for this request, which has ${numTokens} tokens, even if it is computed alone. ` +
+      "Send a shorter prompt or smaller images.",
+    { cause: error },
+  );
 }
