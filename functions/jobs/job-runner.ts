@@ -165,7 +165,7 @@ export class JobRunner {
     this.#heldBytes += numBytes;
     const working = this.#work(job);
     this.#underWay.add(working);
-    void working.then(() => {
+    void working.finally(() => {
       this.#underWay.delete(working);
       this.#heldBytes -= numBytes;
     });

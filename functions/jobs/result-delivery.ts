@@ -47,8 +47,8 @@ export class ResultDelivery {
   async deliver(places: readonly ResultSink[], result: JobResult, signal: AbortSignal): Promise<JobResult> {
     let standing = result;
     // Places that keep the first result decide for the others.
-    const keepers = places.filter(({ find }) => find !== undefined);
-    const others = places.filter(({ find }) => find === undefined);
+    const keepers = places.filter((place) => "find" in place);
+    const others = places.filter((place) => !("find" in place));
     for (const sink of [...keepers, ...others]) {
       const delivered = standing;
       standing = await this.#whenItWorks(sink, result.jobId, signal, () => sink.put(delivered, signal));

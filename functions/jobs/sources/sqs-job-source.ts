@@ -195,15 +195,15 @@ export async function createSqsJobSource(options: SqsJobSourceOptions): Promise<
   };
 }
 
-const invalidNames: readonly string[] = ["InvalidParameterValue", "InvalidParameterValueException"];
-const lostNames: readonly string[] = new Set([...invalidNames, "MessageNotInflight", "ReceiptHandleIsInvalid"]);
+const invalidNames: ReadonlySet<string> = new Set(["InvalidParameterValue", "InvalidParameterValueException"]);
+const lostNames: ReadonlySet<string> = new Set([...invalidNames, "MessageNotInflight", "ReceiptHandleIsInvalid"]);
 
 function isLost(error: unknown): boolean {
   return error instanceof Error && lostNames.has(error.name);
 }
 
 function isInvalid(error: unknown): boolean {
-  return error instanceof Error && invalidNames.includes(error.name);
+  return error instanceof Error && invalidNames.has(error.name);
 }
 
 /** JSON whose characters SQS accepts in attributes: it refuses U+FFFE and U+FFFF. */
