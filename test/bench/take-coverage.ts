@@ -4,7 +4,7 @@ import { takeCoverage } from "node:v8";
 import { isMainThread } from "node:worker_threads";
 
 const channel = new BroadcastChannel("fovea.takeCoverage");
-channel.onmessage = () => takeCoverage();
+channel.addEventListener("message", () => takeCoverage());
 channel.unref();
 
 if (isMainThread) {
