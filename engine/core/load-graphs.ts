@@ -20,6 +20,7 @@ import { firstSnapshotRow, SNAPSHOTS_PER_SEQUENCE } from "../kv/state-rows.ts";
 import { StateSnapshots } from "../kv/state-snapshots.ts";
 import type { BuiltModel, DecoderGraph } from "../models/built-model.ts";
 import { cudaMemoryBytes } from "../runtime/cuda-memory.ts";
+import { requireCudnn } from "../runtime/execution-provider.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { Session } from "../runtime/session.ts";
 import type { WorkerOptions } from "../thread/messages.ts";
@@ -65,11 +66,17 @@ export function loadDecoder(options: DecoderOptions): LoadedDecoder {
   return { decoder, kvManager: new SlotKvManager(kvSlots, { ...config, canTransfer, snapshots }, blocks) };
 }
 
-/** Null for a text model. Throws EngineError `runtime_failed` if the graph does not load. */
+/**
+ * Null for a text model.
+ *
+ * @throws EngineError `runtime_failed` if the graph does not load, `invalid_configuration` if the device lacks what
+ * images need.
+ */
 export function loadVisionEncoder(config: EngineConfig, model: BuiltModel): VisionEncoder | null {
   const { visionEncoder, decoder } = model;
   if (visionEncoder === null) return null;
   const options = visionEncoderSessionOptions(config, model);
+  if (options.device === "cuda") requireCudnn();
   return visionEncoder.form === "export"
     ? new ExportedVisionEncoder(visionEncoder, decoder.imageWidth, options)
     : new BuiltVisionEncoder(visionEncoder, decoder.imageWidth, options);
