@@ -47,6 +47,7 @@ export type ServingSetting =
 
 /** Settings that decide whether a model loads. */
 export type LoadingSetting =
+  | "model"
   | "cacheFolder"
   | "hubCacheFolder"
   | "chatTemplate"
@@ -54,6 +55,7 @@ export type LoadingSetting =
   | "kvCacheDtype"
   | "kvCacheMemoryBytes"
   | "maxModelLen"
+  | "maxNumSequences"
   | "maxNumBatchedTokens";
 
 export interface EngineErrorOptions {

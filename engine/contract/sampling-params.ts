@@ -152,8 +152,10 @@ export function createSamplingParams(partial: SamplingParamsInput = {}): Samplin
   checkAllowedTokenIds(params);
   checkBadWords(params);
   if (params.repetitionDetection !== null) checkRepetitionDetection(params.repetitionDetection);
-  noRepeatNgramsOf(params.extraArgs);
-  numSpeculativeTokensOf(params.extraArgs);
+  if (Object.keys(params.extraArgs).length > 0) {
+    noRepeatNgramsOf(params.extraArgs);
+    numSpeculativeTokensOf(params.extraArgs);
+  }
   if (params.topK !== -1) requireInteger("topK", params.topK, 0, "0 (disable), or at least 1");
   checkLogprobs("logprobs", params.logprobs);
   checkLogprobs("promptLogprobs", params.promptLogprobs);

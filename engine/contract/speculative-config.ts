@@ -29,8 +29,8 @@ export const speculativeLimits = {
 /** Of a request that asks for drafts where the service has no setting. */
 export const defaultPromptLookup = { promptLookupMax: 4, promptLookupMin: 2 } as const;
 
-/** The name that transformers has for it. */
-const argumentName = "prompt_lookup_num_tokens";
+/** The request's argument, under the name that transformers has for it. */
+export const promptLookupArgument = "prompt_lookup_num_tokens";
 
 /**
  * The request's argument `prompt_lookup_num_tokens`: the most tokens of a draft, 0 for none. Null if it is not given.
@@ -38,10 +38,10 @@ const argumentName = "prompt_lookup_num_tokens";
  * @throws EngineError `invalid_argument`, whose `parameter` names the argument.
  */
 export function numSpeculativeTokensOf(extraArgs: ExtraArguments): number | null {
-  const value = extraArgs[argumentName];
+  const value = extraArgs[promptLookupArgument];
   if (value === undefined) return null;
   const { numSpeculativeTokens: most } = speculativeLimits;
   if (typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= most) return value;
-  const message = `${argumentName} must be a whole number from 0 to ${most}, got ${JSON.stringify(value)}.`;
-  throw new EngineError("invalid_argument", message, { parameter: `samplingParams.extraArgs.${argumentName}` });
+  const message = `${promptLookupArgument} must be a whole number from 0 to ${most}, got ${JSON.stringify(value)}.`;
+  throw new EngineError("invalid_argument", message, { parameter: `samplingParams.extraArgs.${promptLookupArgument}` });
 }

@@ -1,5 +1,6 @@
 /** Runs the scheduler's output: has images encoded, computes prompt chunks and newest tokens, samples the next tokens. */
 import { EngineError } from "../contract/errors.ts";
+import type { SampledLogprobs } from "../contract/request-output.ts";
 import { noEmbeddings } from "../decoder/decoder.ts";
 import type { Decoder, DecoderRun, TokenSpan } from "../decoder/decoder.ts";
 import type { ProcessorChain } from "../sampling/processor-chain.ts";
@@ -46,7 +47,8 @@ export class ModelRunner implements Disposable {
   readonly #promptLogprobs: PromptLogprobs;
   readonly #copies: EmbeddingCopies;
   readonly #images: StepImages;
-  readonly #draftLogits: DraftLogits;
+  /** Null until the first draft. */
+  #draftLogits: DraftLogits | null = null;
 
   constructor(parts: ModelRunnerParts) {
     this.#parts = parts;
@@ -55,7 +57,6 @@ export class ModelRunner implements Disposable {
     const pool = parts.decoder.featurePool ?? null;
     this.#copies = new EmbeddingCopies({ ...parts, pool });
     this.#images = new StepImages({ ...parts, pool });
-    this.#draftLogits = new DraftLogits(parts.logits.vocabSize);
   }
 
   /** The image that is encoded beside the steps; null if there is none. */
@@ -100,7 +101,7 @@ export class ModelRunner implements Disposable {
   run(scheduled: SchedulerOutput, admitLate: () => SchedulerOutput): StepResults {
     const results = new Map<Sequence, StepResult>();
     const { decoder, progress } = this.#parts;
-    this.#draftLogits.releaseEnded();
+    this.#draftLogits?.releaseEnded();
     progress.enter("model");
     this.#startEncoding(scheduled);
     this.#transfer(scheduled);
@@ -310,6 +311,7 @@ export class ModelRunner implements Disposable {
    */
   #computeWithDraft(sequence: DraftedSequence, rowIndex: number): void {
     const { draft } = sequence;
+    this.#draftLogits ??= new DraftLogits(this.#logits.vocabSize);
     let row = this.#draftLogits.rowAfterNewest(sequence);
     if (row === null) {
       const rows = this.#draftLogits.rowsFor(sequence, draft);
@@ -335,9 +337,13 @@ export class ModelRunner implements Disposable {
     sequences.forEach((sequence, rowIndex) => {
       if (results.has(sequence)) return;
       const row = sampled[rowIndex]!;
-      const result = row.kind === "sampled" ? { ...row, promptLogprobs: this.#promptLogprobs.take(sequence) } : row;
-      results.set(sequence, result);
+      results.set(sequence, row.kind === "sampled" ? { ...row, promptLogprobs: this.#takeLogprobs(sequence) } : row);
     });
+  }
+
+  /** See `PromptLogprobs.take`. */
+  #takeLogprobs(sequence: Sequence): SampledLogprobs[] | null {
+    return sequence.samplingParams.promptLogprobs === null ? null : this.#promptLogprobs.take(sequence);
   }
 }
 

@@ -67,7 +67,7 @@ export interface Decoder extends Disposable {
   /** Where image features may lie; null for a decoder that takes them from the host. */
   readonly featurePool?: FeaturePool | null;
   /**
-   * Whether prompts run one by one after the decodes, and all logits are written by the end of a run. Requests that arrive
+   * Whether prompts run after the decodes, and all logits are written by the end of a run. Requests that arrive
    * during the decodes then join the step.
    */
   readonly runsPromptsApart: boolean;

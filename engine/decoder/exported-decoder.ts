@@ -11,6 +11,7 @@ import { PastBatch } from "../kv/past-batch.ts";
 import { PastSlots } from "../kv/past-slots.ts";
 import { PastStates } from "../kv/past-states.ts";
 import { coverSlots } from "../kv/slot-ranges.ts";
+import type { SlotRange } from "../kv/slot-ranges.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import type { StateSnapshots } from "../kv/state-snapshots.ts";
 import type { DecoderExport } from "../models/built-model.ts";
@@ -78,7 +79,8 @@ export class ExportedDecoder implements Decoder {
   }
 
   planRuns(decodes: readonly Sequence[], chunks: readonly PrefillChunk[]): readonly DecoderRun[] {
-    return planSlotRuns(decodes, chunks, (slots) => coverSlots(slots, this.#maxSlotsPerRun));
+    const planRanges = (slots: readonly number[]): SlotRange[] => coverSlots(slots, this.#maxSlotsPerRun);
+    return planSlotRuns(decodes, chunks, planRanges, { joinsReplays: false, packsPrompts: false });
   }
 
   compute(spans: readonly TokenSpan[], { rows }: LogitsTarget): void {

@@ -1,6 +1,6 @@
 /**
- * Runs Fovea's own graphs, which read and write the KV cache in place: prompt chunks of one sequence, one-token steps of
- * many.
+ * Runs Fovea's own graphs, which read and write the KV cache in place: prompt chunks of one sequence or short prompts of
+ * several, and one-token steps of many.
  */
 import { invariant } from "../contract/errors.ts";
 import { createKvCache } from "../kv/kv-cache.ts";
@@ -23,7 +23,7 @@ import { DecoderBinding } from "./decoder-binding.ts";
 import { recurrentObstacle, spanTokenIds } from "./decoder.ts";
 import type { Decoder, DecoderRun, LogitsTarget, TokenSpan } from "./decoder.ts";
 import { planSlotRuns } from "./slot-runs.ts";
-import { spanPositions } from "./token-positions.ts";
+import { writePositions } from "./token-positions.ts";
 
 /** A run holds native handles for the KV of every layer. Sequences use only a few different ranges. */
 const MAX_CACHED_RUNS = 64;
@@ -37,6 +37,8 @@ export class InPlaceDecoder implements Decoder {
   readonly #kvCache: KvCache;
   /** Null without recurrent layers. */
   readonly #states: { readonly cache: StateCache; readonly snapshots: StateSnapshots } | null;
+  readonly #packsPrompts: boolean;
+  /** By `#keyOf` their ranges, like the batches. */
   readonly #prefillRuns = new BoundedCache<number, DecoderBinding>(MAX_CACHED_RUNS);
   readonly #decodeBatches = new BoundedCache<number, DecodeBatch>(MAX_CACHED_RUNS);
 
@@ -58,6 +60,8 @@ export class InPlaceDecoder implements Decoder {
     this.#session = loaded.use(Session.load(graph.path, sessionOptions));
     this.#kvCache = loaded.use(createKvCache(this.#session, graph, kvSlots, blocks));
     const { recurrent } = graph;
+    // Padding would change recurrent states, and take pages of slots that share memory.
+    this.#packsPrompts = this.#session.deviceMemory === null && recurrent === undefined && blocks === null;
     this.#states =
       recurrent === undefined || snapshots === null
         ? null
@@ -96,20 +100,21 @@ export class InPlaceDecoder implements Decoder {
   }
 
   planRuns(decodes: readonly Sequence[], chunks: readonly PrefillChunk[]): readonly DecoderRun[] {
-    return planSlotRuns(decodes, chunks, (slots, hasPrompts) => this.#kvCache.planRanges(slots, hasPrompts), true);
+    const planRanges = (slots: readonly number[], hasPrompts: boolean): SlotRange[] =>
+      this.#kvCache.planRanges(slots, hasPrompts);
+    return planSlotRuns(decodes, chunks, planRanges, { joinsReplays: true, packsPrompts: this.#packsPrompts });
   }
 
   compute(spans: readonly TokenSpan[], { rows }: LogitsTarget): void {
     const span = spans[0]!;
     const isOutput = span.firstToken >= span.sequence.numPromptTokens;
     const isNewestToken = isOutput && span.endToken === span.firstToken + 1;
-    if (!isNewestToken) return this.#prefill(span, rows);
     const slots = spans.map(({ sequence }) => sequence.kvSlot!);
     const range = this.#kvCache.rangeOf(Math.min(...slots), Math.max(...slots));
     this.#kvCache.prepare(range, span);
-    const key = range.firstSlot * (this.#kvSlots.numSlots + 1) + range.numSlots;
+    if (!isNewestToken) return this.#prefill(spans, range, rows);
     const batch = this.#decodeBatches.getOrCreate(
-      key,
+      this.#keyOf(range),
       () => new DecodeBatch(this.#createRun(range), this.#graph, range),
     );
     batch.decode(spans, this.#kvSlots, rows);
@@ -123,21 +128,33 @@ export class InPlaceDecoder implements Decoder {
     this.#session[Symbol.dispose]();
   }
 
-  #prefill(span: TokenSpan, logits: Float32Array): void {
-    const { sequence, firstToken, endToken, numLogits, embeddings } = span;
-    const { kvSlot } = sequence;
+  /** Several spans are whole or first parts of prompts, one for each slot of the range. The shorter ones are padded. */
+  #prefill(spans: readonly TokenSpan[], range: SlotRange, logits: Float32Array): void {
     const { imageWidth, vocabSize, acceptsImages, takesPositions } = this.#graph;
-    invariant(kvSlot !== null, "a prompt is computed without a KV slot");
-    const range = { firstSlot: kvSlot, numSlots: 1 };
-    this.#kvCache.prepare(range, span);
-    const run = this.#prefillRuns.getOrCreate(kvSlot, () => this.#createRun(range));
-    const tokenIds = BigInt64Array.from(spanTokenIds(span), BigInt);
-    const logitRows = BigInt64Array.from({ length: numLogits }, (_, row) => BigInt(tokenIds.length - numLogits + row));
-    run.setInput("input_ids", Tensor.fromTypedArray("int64", tokenIds, [1, tokenIds.length]));
-    run.setInput("seqlens_k", Tensor.fromTypedArray("int32", Int32Array.of(endToken - 1), [1]));
-    run.setInput("total_sequence_length", Tensor.fromTypedArray("int32", Int32Array.of(endToken), []));
-    run.setInput("logit_rows", Tensor.fromTypedArray("int64", logitRows, [numLogits]));
-    run.setOutput("logits", Tensor.fromTypedArray("float32", logits, [numLogits, vocabSize]));
+    const { firstSlot, numSlots } = range;
+    invariant(numSlots === spans.length, "a slot between those of packed prompts has none");
+    const [{ embeddings, firstToken }] = spans as readonly [TokenSpan];
+    const length = Math.max(...spans.map((span) => span.endToken - span.firstToken));
+    const tokenIds = new BigInt64Array(numSlots * length);
+    const positions = takesPositions ? new BigInt64Array(3 * tokenIds.length) : null;
+    const logitRows: bigint[] = [];
+    for (const span of spans) {
+      const firstRow = (span.sequence.kvSlot! - firstSlot) * length;
+      const ids = spanTokenIds(span);
+      tokenIds.set(BigInt64Array.from(ids, BigInt), firstRow);
+      const endRow = firstRow + ids.length;
+      for (let row = endRow - span.numLogits; row < endRow; row++) logitRows.push(BigInt(row));
+      if (positions !== null) writePositions(span.sequence, span.firstToken, span.endToken, positions, firstRow);
+    }
+    const totalLength = firstToken + length;
+    const run = this.#prefillRuns.getOrCreate(this.#keyOf(range), () => this.#createRun(range));
+    run.setInput("input_ids", Tensor.fromTypedArray("int64", tokenIds, [numSlots, length]));
+    const lengths = new Int32Array(numSlots).fill(totalLength - 1);
+    run.setInput("seqlens_k", Tensor.fromTypedArray("int32", lengths, [numSlots]));
+    run.setInput("total_sequence_length", Tensor.fromTypedArray("int32", Int32Array.of(totalLength), []));
+    const numRows = logitRows.length;
+    run.setInput("logit_rows", Tensor.fromTypedArray("int64", BigInt64Array.from(logitRows), [numRows]));
+    run.setOutput("logits", Tensor.fromTypedArray("float32", logits, [numRows, vocabSize]));
     if (acceptsImages) {
       const numEmbeddings = embeddings.positions.length;
       const rows = Tensor.fromTypedArray("float32", embeddings.embeddings, [numEmbeddings, imageWidth]);
@@ -145,17 +162,23 @@ export class InPlaceDecoder implements Decoder {
       run.setInput("image_positions", Tensor.fromTypedArray("int64", embeddings.positions, [numEmbeddings, 1]));
     }
     if (this.#states !== null) {
-      if (firstToken === 0) this.#states.cache.clear(kvSlot);
+      if (firstToken === 0) this.#states.cache.clear(firstSlot);
       run.setInput("updates_state", Tensor.fromTypedArray("bool", Uint8Array.of(1), [1]));
     }
-    if (takesPositions) {
-      const axes = spanPositions(sequence, firstToken, endToken);
-      run.setInput("positions", Tensor.fromTypedArray("int64", axes, [3, tokenIds.length]));
-    }
+    if (positions !== null) run.setInput("positions", Tensor.fromTypedArray("int64", positions, [3, tokenIds.length]));
     run.run();
-    this.#kvSlots.setNumKeptTokens(kvSlot, endToken);
-    if (this.#states === null || !sequence.chunkEnds.includes(endToken)) return;
-    this.#states.cache.copy(kvSlot, this.#states.snapshots.add(kvSlot, endToken));
+    for (const { sequence, endToken } of spans) this.#kvSlots.setNumKeptTokens(sequence.kvSlot!, endToken);
+    this.#keepState(spans[0]!);
+  }
+
+  /** Keeps the recurrent states after a chunk that ends where prefixes may end. */
+  #keepState({ sequence: { kvSlot, chunkEnds }, endToken }: TokenSpan): void {
+    if (this.#states === null || !chunkEnds.includes(endToken)) return;
+    this.#states.cache.copy(kvSlot!, this.#states.snapshots.add(kvSlot!, endToken));
+  }
+
+  #keyOf({ firstSlot, numSlots }: SlotRange): number {
+    return firstSlot * (this.#kvSlots.numSlots + 1) + numSlots;
   }
 
   #createRun({ firstSlot, numSlots }: SlotRange): DecoderBinding {

@@ -1,20 +1,24 @@
-/** Divides the work of a step into runs of the slot layout: ranges of slots that decode, and prompts one by one. */
+/** Divides the work of a step into runs of the slot layout: ranges of slots that decode, and prompts. */
 import type { SlotRange } from "../kv/slot-ranges.ts";
 import { isReplayedToken } from "../scheduler/scheduler-output.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import type { DecoderRun } from "./decoder.ts";
+import { packPrompts } from "./prompt-packs.ts";
 
-/**
- * See `Decoder.planRuns`. `planRanges` covers slots in ascending order.
- *
- * @param joinsReplays Whether replayed tokens of several sequences are computed together. Default false.
- */
+export interface SlotRunOptions {
+  /** Whether replayed tokens of several sequences are computed together. */
+  readonly joinsReplays: boolean;
+  /** Whether short prompts are computed together. */
+  readonly packsPrompts: boolean;
+}
+
+/** See `Decoder.planRuns`. `planRanges` covers slots in ascending order. */
 export function planSlotRuns(
   decodes: readonly Sequence[],
   chunks: readonly PrefillChunk[],
   planRanges: (slots: readonly number[], hasPrompts: boolean) => SlotRange[],
-  joinsReplays = false,
+  { joinsReplays, packsPrompts }: SlotRunOptions,
 ): DecoderRun[] {
   const replays = joinsReplays ? chunks.filter(isReplayedToken) : [];
   const prompts = chunks.filter((chunk) => !replays.includes(chunk));
@@ -32,7 +36,10 @@ export function planSlotRuns(
       decodes: [],
       chunks: replays.filter(({ sequence }) => contains(range, sequence.kvSlot!)),
     })),
-    ...prompts.map((chunk) => ({ decodes: [], chunks: [chunk] })),
+    ...(packsPrompts ? packPrompts(prompts) : prompts.map((chunk) => [chunk])).map((pack) => ({
+      decodes: [],
+      chunks: pack,
+    })),
   ];
 }
 

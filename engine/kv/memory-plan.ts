@@ -239,6 +239,7 @@ export function requireRoomForSequences(
     "invalid_configuration",
     `The KV cache of one sequence of ${maxLen} tokens does not fit into memory: it takes ${formatGibibytes(reservedBytes)}, ` +
       `the weights ${formatGibibytes(memory.weightBytes)}; the machine has ${formatGibibytes(memory.machineBytes)}. ${advice}`,
+    numTokens > 0 ? { setting: "maxModelLen" } : {},
   );
 }
 
@@ -264,6 +265,7 @@ export function requireRoomForKv(
     "invalid_configuration",
     `The KV cache of ${numSlots} sequences of ${maxLen} tokens does not fit into memory. ` +
       `It takes ${formatGibibytes(reservedBytes)}; the machine has ${formatGibibytes(machineBytes)}. ${advice}`,
+    { setting: "maxNumSequences" },
   );
 }
 

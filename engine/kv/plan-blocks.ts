@@ -44,6 +44,7 @@ export function planBlocks(decoder: KvShape, options: BlockPlanOptions): KvCapac
       "invalid_configuration",
       `The KV cache of ${numBlocks} blocks of ${blockSize} tokens has no room for one sequence of ${maxLen} tokens. ` +
         (numTokens > 0 ? `A sequence of ${numTokens} tokens would fit.` : "Not one token would fit."),
+      { setting: "maxModelLen" },
     );
   }
   return capacity;

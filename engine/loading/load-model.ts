@@ -178,7 +178,7 @@ export async function loadModel(
     outputConstraints,
     checkParams: (params) => {
       outputConstraints.check(params);
-      validateWithProcessors(logitsProcessors, params);
+      if (logitsProcessors.length > 0) validateWithProcessors(logitsProcessors, params);
     },
     refusalOf: (params) => findRefusal(logitsProcessors, params),
     workerOptions: {

@@ -1,14 +1,20 @@
 /** The engine's logits processors in the order of application. */
 import type { EngineError } from "../contract/errors.ts";
 import { StepProgress } from "../thread/step-progress.ts";
-import type { SequenceBatchUpdate } from "./built-in/added-sequence.ts";
+import type { AddedSequence, SequenceBatchUpdate } from "./built-in/added-sequence.ts";
 import type { LogitsProcessor } from "./contract/logits-processor.ts";
 import type { CustomProcessor, RowErrors } from "./custom/custom-processor.ts";
 import { ShownBatch } from "./custom/shown-batch.ts";
 import type { GuardedLogits } from "./guarded-logits.ts";
 
+/** A processor of the engine's own, which few requests use. */
+export interface BuiltInProcessor extends LogitsProcessor {
+  /** Whether a row uses it, as of the last update. */
+  readonly isInUse: boolean;
+}
+
 /** Masks tokens that a grammar forbids. Never throws for a row but leaves it no token. */
-export interface GrammarProcessor extends LogitsProcessor {
+export interface GrammarProcessor extends BuiltInProcessor {
   /** The reason, or null while the row's grammar works. */
   failureOf(rowIndex: number): EngineError | null;
   /** Why the grammar forbids the token drawn for the row, or null. */
@@ -18,13 +24,41 @@ export interface GrammarProcessor extends LogitsProcessor {
 /** The engine's own processors by stage. An error thrown by one is a bug. */
 export interface BuiltInProcessors {
   /** Before everything else, including raw logprobs. */
-  readonly grammars: GrammarProcessor;
+  readonly grammars: OptionalProcessor<GrammarProcessor>;
   /** Before custom processors; they may change the most likely token. */
-  readonly argmaxChanging: readonly LogitsProcessor[];
+  readonly argmaxChanging: readonly OptionalProcessor[];
   /** After custom processors. */
-  readonly penalties: readonly LogitsProcessor[];
+  readonly penalties: readonly OptionalProcessor[];
   /** After the temperature, before custom processors that are argmax-invariant. */
-  readonly argmaxInvariant: readonly LogitsProcessor[];
+  readonly argmaxInvariant: readonly OptionalProcessor[];
+}
+
+/** Mutable. Skips a built-in processor while no row of the batch uses it. */
+export class OptionalProcessor<Processor extends BuiltInProcessor = BuiltInProcessor> {
+  readonly #processor: Processor;
+  readonly #mayUse: (request: AddedSequence) => boolean;
+  #inUse: Processor | null = null;
+
+  /** @param mayUse Returns true for every row that uses the processor. */
+  constructor(processor: Processor, mayUse: (request: AddedSequence) => boolean) {
+    this.#processor = processor;
+    this.#mayUse = mayUse;
+  }
+
+  /** The processor; null while no row uses it. */
+  get inUse(): Processor | null {
+    return this.#inUse;
+  }
+
+  updateState(batchUpdate: SequenceBatchUpdate | null): void {
+    if (this.#inUse === null && batchUpdate?.added.some(this.#mayUse) !== true) return;
+    this.#processor.updateState(batchUpdate);
+    this.#inUse = this.#processor.isInUse ? this.#processor : null;
+  }
+
+  apply(logits: GuardedLogits): void {
+    this.#inUse?.apply(logits);
+  }
 }
 
 /** Mutable: stores the errors of one step. The set of processors is fixed. */
@@ -48,7 +82,7 @@ export class ProcessorChain {
     this.#progress = progress;
   }
 
-  /** Starts a step: updates every processor, even after one has failed, so that all keep track of the rows. */
+  /** Starts a step: updates every processor that a row uses, even after one has failed, so that all keep track of the rows. */
   updateState(batchUpdate: SequenceBatchUpdate | null): void {
     const { grammars, argmaxChanging, penalties, argmaxInvariant } = this.#builtIns;
     this.#errors.clear();
@@ -61,6 +95,11 @@ export class ProcessorChain {
 
   applyGrammars(logits: GuardedLogits): void {
     this.#builtIns.grammars.apply(logits);
+  }
+
+  /** Whether custom processors see the logits of every row. */
+  get hasCustom(): boolean {
+    return this.#custom.length > 0;
   }
 
   #updateCustom(batchUpdate: SequenceBatchUpdate | null): void {
@@ -85,6 +124,7 @@ export class ProcessorChain {
   }
 
   #applyCustom(isArgmaxInvariant: boolean, logits: GuardedLogits): void {
+    if (this.#custom.length === 0) return;
     for (let index = 0; index < this.#custom.length; index++) {
       const processor = this.#custom[index]!;
       if (processor.isArgmaxInvariant !== isArgmaxInvariant) continue;
@@ -99,11 +139,11 @@ export class ProcessorChain {
    * if neither did.
    */
   errorOf(rowIndex: number): EngineError | null {
-    return this.#errors.get(rowIndex) ?? this.#builtIns.grammars.failureOf(rowIndex);
+    return this.#errors.get(rowIndex) ?? this.#builtIns.grammars.inUse?.failureOf(rowIndex) ?? null;
   }
 
   /** Why the token drawn for the row must not be its next: its grammar forbids it. Null if it may. */
   errorWith(rowIndex: number, tokenId: number): EngineError | null {
-    return this.#builtIns.grammars.failureWith(rowIndex, tokenId);
+    return this.#builtIns.grammars.inUse?.failureWith(rowIndex, tokenId) ?? null;
   }
 }

@@ -3,21 +3,18 @@ import { LEAST_LOGPROB } from "../contract/request-output.ts";
 import type { SampledLogprobs, TokenLogprob } from "../contract/request-output.ts";
 import { largestIndices, logSumExp, rankOf } from "./row-operations.ts";
 
-/** Mutable: one copied row per request with logprobs, reused in every step. */
+/** Mutable: the copied rows of one step. Their memory is reused in every step. */
 export class RawLogprobs {
   readonly #copies: Float32Array[] = [];
-  #numCaptured = 0;
 
-  /** Forgets the rows of the last step. */
-  clear(): void {
-    this.#numCaptured = 0;
-  }
-
-  /** Copies a row and returns its handle for `read`. */
-  capture(row: Float32Array): number {
-    const copy = (this.#copies[this.#numCaptured] ??= new Float32Array(row.length));
+  /**
+   * Copies a row for `read`.
+   *
+   * @param index Its number among the captured rows of the step, from 0.
+   */
+  capture(index: number, row: Float32Array): void {
+    const copy = (this.#copies[index] ??= new Float32Array(row.length));
     copy.set(row);
-    return this.#numCaptured++;
   }
 
   /** Like `logprobsOf`, for a captured row. */

@@ -38,7 +38,7 @@ export class Sampler {
   readonly #draw: TokenDraw;
   readonly #candidateDraw = new CandidateDraw();
   readonly #rawLogprobs: RawLogprobs;
-  /** By row: the captured raw row, or `NOT_CAPTURED`. */
+  /** By row: the number of the captured raw row, or `NOT_CAPTURED`. */
   readonly #captured: Int32Array;
   /** By row: the most likely token before the temperature; filled only for greedy rows. */
   readonly #greedyTokenIds: Int32Array;
@@ -65,7 +65,7 @@ export class Sampler {
    * fails if a custom processor failed at it, if no token is left, or if its grammar forbids the drawn token.
    */
   sample(rows: readonly SamplingRow[]): SampledRow[] {
-    this.#guardedLogits.beginStep();
+    if (this.#processors.hasCustom) this.#guardedLogits.beginStep();
     this.#processors.applyGrammars(this.#guardedLogits);
     this.#captureRawLogprobs(rows);
     this.#processors.applyArgmaxChanging(this.#guardedLogits);
@@ -109,10 +109,12 @@ export class Sampler {
   }
 
   #captureRawLogprobs(rows: readonly SamplingRow[]): void {
-    this.#rawLogprobs.clear();
+    let numCaptured = 0;
     for (let rowIndex = 0; rowIndex < rows.length; rowIndex++) {
-      const isWanted = rows[rowIndex]!.samplingParams.logprobs !== null;
-      this.#captured[rowIndex] = isWanted ? this.#rawLogprobs.capture(this.#logits.row(rowIndex)) : NOT_CAPTURED;
+      this.#captured[rowIndex] = NOT_CAPTURED;
+      if (rows[rowIndex]!.samplingParams.logprobs === null) continue;
+      this.#rawLogprobs.capture(numCaptured, this.#logits.row(rowIndex));
+      this.#captured[rowIndex] = numCaptured++;
     }
   }
 

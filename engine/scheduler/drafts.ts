@@ -23,6 +23,14 @@ export interface DraftStats {
   readonly numAcceptedPerPosition: readonly number[];
 }
 
+/** While no request has asked for drafts. */
+export const noDrafts: DraftStats = {
+  numDrafts: 0,
+  numDraftTokens: 0,
+  numAcceptedTokens: 0,
+  numAcceptedPerPosition: [],
+};
+
 /**
  * Most sequences that may decode in a step that checks drafts. Each draft takes a run of its own (1.2 times as long as a
  * newest token's, for 4 tokens of a decoder of 135M in int8), whereas one run computes the newest tokens of two sequences

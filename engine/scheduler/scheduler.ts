@@ -4,6 +4,7 @@ import process from "node:process";
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { FinishReason } from "../contract/request-output.ts";
 import { epochMs } from "../contract/request-stage.ts";
+import { promptLookupArgument } from "../contract/speculative-config.ts";
 import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { StepResult, StepResults } from "../core/step-results.ts";
 import type { KvManager, KvPlacement } from "../kv/kv-manager.ts";
@@ -11,7 +12,7 @@ import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import type { EngineCoreOutput, EngineCoreStats } from "../thread/messages.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
 import { embeddedSpan, endTokenOf } from "../vision/image-span.ts";
-import { Drafts } from "./drafts.ts";
+import { Drafts, noDrafts } from "./drafts.ts";
 import type { DraftOptions } from "./drafts.ts";
 import { ImageHolds } from "./image-holds.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
@@ -47,7 +48,8 @@ export class Scheduler {
   readonly #imageHolds: ImageHolds;
   readonly #stepLimit: StepLimit;
   readonly #waiting = new WaitingQueue();
-  readonly #drafts: Drafts;
+  /** Null until a sequence may have drafts. */
+  #drafts: Drafts | null;
   /** By urgency, the most urgent first; each holds memory of the KV cache. */
   #running: Sequence[] = [];
   #numArrived = 0;
@@ -64,7 +66,7 @@ export class Scheduler {
     this.#options = options;
     this.#kvManager = options.kvManager;
     this.#imageHolds = new ImageHolds(options.encoderCache, options.encodesInBackground === true);
-    this.#drafts = new Drafts(options);
+    this.#drafts = (options.speculativeConfig ?? null) === null ? null : new Drafts(options);
     this.#stepLimit = new StepLimit(options.fewestStepTokens ?? 1);
   }
 
@@ -84,7 +86,7 @@ export class Scheduler {
       numPrefixCacheHits: this.#numPrefixCacheHits,
       numPreemptions: this.#numPreemptions,
       numSteps: this.#numSteps,
-      drafts: this.#drafts.stats,
+      drafts: this.#drafts?.stats ?? noDrafts,
     };
   }
 
@@ -100,6 +102,7 @@ export class Scheduler {
         `${this.#waiting.length} requests are waiting; the limit is ${maxNumWaiting}.`,
       );
     }
+    if (promptLookupArgument in request.samplingParams.extraArgs) this.#drafts ??= new Drafts(this.#options);
     this.#waiting.add(new Sequence(request, this.#numArrived++));
   }
 
@@ -156,7 +159,8 @@ export class Scheduler {
       const remaining = decodes.filter((sequence) => running.has(sequence));
       return { transfers, decodes: remaining, prefills, awaitedImage: this.#awaitedImage };
     }
-    transfers.push(...this.#admitWaiting(budget, prefills), ...this.#drafts.schedule(decodes, budget.tokensLeft));
+    transfers.push(...this.#admitWaiting(budget, prefills));
+    if (this.#drafts !== null) transfers.push(...this.#drafts.schedule(decodes, budget.tokensLeft));
     return { transfers, decodes, prefills, awaitedImage: this.#awaitedImage };
   }
 
@@ -235,7 +239,7 @@ export class Scheduler {
       case "sampled": {
         sequence.outputTokenIds.push(result.tokenId);
         this.#numGenerationTokens++;
-        this.#drafts.follow(sequence);
+        this.#drafts?.follow(sequence);
         const stop = checkStop(sequence, this.#options);
         if (stop !== null) this.#finish(sequence, stop.finishReason);
         outputs.push({
@@ -288,7 +292,7 @@ export class Scheduler {
   /** @param keepsTokens See `KvManager.release`. */
   #preempt(sequence: Sequence, keepsTokens = true): void {
     this.#numPreemptions++;
-    this.#drafts.end(sequence);
+    this.#drafts?.end(sequence);
     this.#kvManager.release(sequence, keepsTokens);
     this.#imageHolds.release(sequence, () => true);
     sequence.preempt();
@@ -407,7 +411,7 @@ export class Scheduler {
   #finish(sequence: Sequence, finishReason: FinishReason): void {
     sequence.finishReason = finishReason;
     this.#imageHolds.release(sequence, () => true);
-    this.#drafts.end(sequence);
+    this.#drafts?.end(sequence);
     // The KV of a failed run is not reused.
     this.#kvManager.release(sequence, finishReason !== "error");
   }

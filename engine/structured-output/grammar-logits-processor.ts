@@ -36,6 +36,10 @@ export class GrammarLogitsProcessor extends LogitsProcessor {
     this.#bitmask = createTokenBitmask(options.vocabSize);
   }
 
+  get isInUse(): boolean {
+    return this.#rows.size > 0;
+  }
+
   override isArgmaxInvariant(): boolean {
     return false;
   }

@@ -51,11 +51,11 @@ class GrammarReader {
   readRules(): ReadonlyMap<string, Expression> {
     this.#skip(blankPattern);
     while (this.#index < this.#grammar.length) {
-      if (!this.#isAtRule()) this.#refuse("no rule");
+      if (!this.#isAtRule()) this.#fail("expects a rule, such as root ::= [a-z]+,");
       const [name] = this.#match(namePattern)!;
       this.#skip(blankPattern);
       this.#expect("::=");
-      if (this.#rules.has(name)) this.#refuse(`a second rule ${name.slice(0, MAX_TOLD)}`);
+      if (this.#rules.has(name)) this.#fail(`has a second rule ${name.slice(0, MAX_TOLD)}`);
       const body = this.#readAlternatives();
       // In XGrammar, a hint at what follows the rule wherever it is used.
       if (this.#takes("(=")) {
@@ -64,7 +64,10 @@ class GrammarReader {
       }
       this.#rules.set(name, body);
     }
-    for (const name of this.#usedNames) if (!this.#rules.has(name)) this.#refuse(`no rule ${name.slice(0, MAX_TOLD)}`);
+    for (const name of this.#usedNames) {
+      const shown = name.slice(0, MAX_TOLD);
+      if (!this.#rules.has(name)) refuseStructuredOutput(`The grammar uses ${shown}, but has no rule ${shown}`);
+    }
     return this.#rules;
   }
 
@@ -77,7 +80,7 @@ class GrammarReader {
   #readSequence(): Expression {
     const parts: Expression[] = [];
     for (let part = this.#tryReadPart(); part !== null; part = this.#tryReadPart()) parts.push(part);
-    if (parts.length === 0) this.#refuse("nothing");
+    if (parts.length === 0) this.#fail('has an empty alternative, which is written "",');
     return sequenceOf(parts);
   }
 
@@ -88,7 +91,7 @@ class GrammarReader {
     const quantifier = readQuantifier(this.#grammar, this.#index);
     if (quantifier === null) return part;
     const { min, max, end } = quantifier;
-    if (min > max) this.#refuse(`{${min}, ${max}}`);
+    if (min > max) this.#fail(`has the bounds {${min}, ${max}}, whose minimum is above the maximum,`);
     this.#index = end;
     this.#skip(blankPattern);
     return { kind: "repetition", part, min, max };
@@ -100,7 +103,7 @@ class GrammarReader {
     if (next === "[") {
       const read =
         readBracketExpression(this.#grammar, this.#index) ??
-        this.#refuse("a set of characters that is not closed or not understood");
+        this.#fail("has a set of characters that is not closed or not valid");
       this.#index = read.end;
       this.#skip(blankPattern);
       return { kind: "set", set: read.set };
@@ -138,7 +141,7 @@ class GrammarReader {
   }
 
   #readString(): Expression {
-    const [, source] = this.#match(stringPattern) ?? this.#refuse("a string that is not closed");
+    const [, source] = this.#match(stringPattern) ?? this.#fail("has a string that is not closed");
     const text = source!.replaceAll(escapePattern, (escape, x, u, long, letter) => {
       const hex: string | undefined = x ?? u ?? long;
       const code = hex === undefined ? null : Number.parseInt(hex, 16);
@@ -158,7 +161,7 @@ class GrammarReader {
   }
 
   #expect(symbol: string): void {
-    if (!this.#takes(symbol)) this.#refuse(`no ${symbol}`);
+    if (!this.#takes(symbol)) this.#fail(`expects ${symbol}`);
   }
 
   #match(expression: RegExp): RegExpExecArray | null {
@@ -174,5 +177,10 @@ class GrammarReader {
 
   #refuse(what: string): never {
     return refuseStructuredOutput(`The grammar has ${what} at position ${this.#index}, which is not supported`);
+  }
+
+  /** For what no dialect allows. */
+  #fail(fault: string): never {
+    return refuseStructuredOutput(`The grammar ${fault} at position ${this.#index}`);
   }
 }

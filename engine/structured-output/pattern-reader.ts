@@ -12,7 +12,7 @@ import { refuseStructuredOutput } from "./refusal.ts";
 export function readPattern(pattern: string, place = "The pattern"): Expression {
   const reader = new PatternReader(pattern, place);
   const { expression } = reader.readAlternatives();
-  if (!reader.isAtEnd) reader.refuse(")");
+  if (!reader.isAtEnd) reader.fail("has a ) without its (");
   return expression;
 }
 
@@ -44,6 +44,11 @@ class PatternReader {
 
   refuse(what: string): never {
     return refuseStructuredOutput(`${this.#place} has ${what} at position ${this.#index}, which is not supported`);
+  }
+
+  /** For what no dialect allows. */
+  fail(fault: string): never {
+    return refuseStructuredOutput(`${this.#place} ${fault} at position ${this.#index}`);
   }
 
   readAlternatives(): Read {
@@ -90,7 +95,7 @@ class PatternReader {
     if (quantifier === null) return read;
     if (read.startsText || read.endsText) this.refuse("a repetition of ^ or $");
     const { min, max, end } = quantifier;
-    if (min > max) this.refuse(`{${min},${max}}`);
+    if (min > max) this.fail(`has the bounds {${min},${max}}, whose minimum is above the maximum,`);
     // Laziness makes no difference for a whole text.
     this.#index = this.#pattern[end] === "?" ? end + 1 : end;
     return { ...read, expression: { kind: "repetition", part: read.expression, min, max } };
@@ -103,7 +108,7 @@ class PatternReader {
     if (character === "[")
       return this.#take(
         readBracketExpression(this.#pattern, this.#index),
-        "a set of characters that is not closed or not understood",
+        "a set of characters that is not closed or not valid",
       );
     if (character === "\\") return this.#take(readEscape(this.#pattern, this.#index), "an escape");
     if (specialPattern.has(character)) this.refuse(character);
@@ -128,7 +133,7 @@ class PatternReader {
       return refuseStructuredOutput(`${this.#place} may nest at most ${MAX_GROUP_NESTING} groups`);
     }
     const read = this.readAlternatives();
-    if (this.#pattern[this.#index] !== ")") this.refuse("a group that is not closed");
+    if (this.#pattern[this.#index] !== ")") this.fail("has a group that is not closed");
     this.#index++;
     this.#depth--;
     return read;

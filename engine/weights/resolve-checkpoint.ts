@@ -39,12 +39,13 @@ export async function resolveCheckpoint(reference: string, options: ResolveCheck
       return downloadFromHub(reference, parsed, options);
     case "folder":
       if (await isFolder(parsed.path)) return checkFolder(parsed.path, reference);
-      break;
+      throw new EngineError("invalid_configuration", `There is no folder ${parsed.path}.`, { setting: "model" });
     case undefined:
   }
   throw new EngineError(
     "invalid_configuration",
     `The model ${reference} is neither a folder nor a repository org/name of the hub nor ${objectAddressForms}.`,
+    { setting: "model" },
   );
 }
 

@@ -51,7 +51,11 @@ const optionsOf: Readonly<Record<Command, Readonly<Record<string, string | null>
   worker: {},
   check: { json: null, run: null },
   batch: { input: "a file, s3://bucket/key, or -", output: "a file, s3://bucket/key, or -" },
-  render: { platform: "its name", deployment: "a file, or -", output: null },
+  render: {
+    platform: "the name of one; fovea render --help lists them",
+    deployment: "a YAML file, or - for standard input",
+    output: null,
+  },
 };
 
 /** Throws ConfigError for an unknown command or flag. */
@@ -72,10 +76,14 @@ export function parseArguments(argv: readonly string[]): Arguments {
       problems.push(`There is no option ${token.rawName}; ${suggestion(token.name)}`);
     else if (token.value === undefined) problems.push(`${token.rawName} needs a value.`);
   }
-  const [command = "serve", ...rest] = positionals;
+  // `fovea help` and `fovea help check`, as other programs have it.
+  const asksForHelp = positionals[0] === "help";
+  const [command = "serve", ...rest] = asksForHelp ? positionals.slice(1) : positionals;
+  // What follows an unknown option is more likely its value than a command.
+  if (problems.length > 0 && !isCommand(command)) throw new ConfigError(problems);
   if (!isCommand(command)) problems.push(`There is no command ${command}; commands: ${commands.join(", ")}.`);
   else if (rest.length > 0) problems.push(`${command} takes no arguments, got ${rest.join(" ")}.`);
-  if (isCommand(command)) problems.push(...optionProblems(command, values));
+  if (isCommand(command) && !asksForHelp) problems.push(...optionProblems(command, values));
   if (problems.length > 0 || !isCommand(command)) throw new ConfigError(problems);
 
   const settings = Object.entries(values).flatMap(([flag, value]) => {
@@ -84,7 +92,7 @@ export function parseArguments(argv: readonly string[]): Arguments {
   });
   return {
     command,
-    help: values.help === true,
+    help: values.help === true || asksForHelp,
     version: values.version === true,
     printConfig: values["print-config"] === true,
     json: values.json === true,

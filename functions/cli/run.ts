@@ -1,7 +1,7 @@
 /** The commands: `fovea serve`, `fovea worker`, `fovea check`, `fovea batch`, `fovea render`, `--help`, `--version`, `--print-config`. */
 import { createLogger } from "../logger.ts";
 import { readVersion } from "../package-version.ts";
-import { loadConfig, settingDescriptions } from "../settings/config.ts";
+import { loadConfig, settingDescriptions, settingTopics } from "../settings/config.ts";
 import type { Config } from "../settings/config.ts";
 import { findNearNames } from "../settings/near-names.ts";
 import { ConfigError } from "../settings/setting.ts";
@@ -10,7 +10,7 @@ import type { Arguments, Command } from "./arguments.ts";
 import { EXIT_USAGE } from "./exit-codes.ts";
 import { exitProcess } from "./exit-process.ts";
 import { serve } from "./serve.ts";
-import { describeSettings, formatConfig, formatHelp } from "./usage.ts";
+import { describeSettings, formatCommandHelp, formatConfig, formatHelp } from "./usage.ts";
 
 /** Exits with 2 and lists all problems if the command line or the environment is invalid. */
 export async function run(argv: readonly string[]): Promise<void> {
@@ -18,7 +18,10 @@ export async function run(argv: readonly string[]): Promise<void> {
   if (args.help) {
     const { deploymentTargets } = await import("../../infra/targets.ts");
     const platforms = deploymentTargets.map(({ name }) => name);
-    return void process.stdout.write(formatHelp(settingDescriptions, platforms));
+    const isOfOneCommand = args.command !== "serve";
+    return void process.stdout.write(
+      isOfOneCommand ? formatCommandHelp(args.command, platforms) : formatHelp(settingTopics, platforms),
+    );
   }
   if (args.version) return void process.stdout.write(`${readVersion()}\n`);
   if (args.command === "render") {

@@ -66,6 +66,16 @@ function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): st
       return `CACHE_FOLDER is ${cacheFolder}: set it to a writable folder with enough free space.`;
     case "hubCacheFolder":
       return `Check the connection to the hub (HF_ENDPOINT, HF_TOKEN). Or set HF_HUB_CACHE, which is ${hub.cacheFolder}, to a folder that has the repository, or that is writable and has enough free space.`;
+    case "model":
+      return "Set MODEL to an existing folder, to org/name of the Hugging Face Hub, or to s3://, gs:// or az:// and a prefix.";
+    case "chatTemplate":
+      return "Set CHAT_TEMPLATE to the path of a template, or to the Jinja text itself.";
+    case "kvCacheDtype":
+      return "Leave KV_CACHE_DTYPE out, or set it to model.";
+    case "kvCacheMemoryBytes":
+      return "Raise KV_CACHE_MEMORY_BYTES, or set MAX_MODEL_LEN to a length that fits.";
+    case "maxNumSequences":
+      return "Set MAX_NUM_SEQS or MAX_MODEL_LEN to a number that fits.";
     case "maxModelLen":
       return "Set MAX_MODEL_LEN to a length within the limit.";
     case "maxNumBatchedTokens":

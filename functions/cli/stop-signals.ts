@@ -1,4 +1,4 @@
-/** Detects requests to end the process: signals, and the end of the `npm start` that runs it. */
+/** Detects requests to end the process: signals, and the end of the npm or npx that runs it. */
 import { existsSync, realpathSync } from "node:fs";
 import { createRequire } from "node:module";
 
@@ -13,8 +13,8 @@ const SAME_SIGNAL_MS = 1000;
 const PARENT_POLL_MS = 500;
 
 /**
- * Calls `onStop` at the first SIGTERM or SIGINT. If this repository's `npm start` started the process, also calls it,
- * as for SIGTERM, when npm has ended. A second signal ends the process at once, with the signal's exit code.
+ * Calls `onStop` at the first SIGTERM or SIGINT. If npm or npx started the process, also calls it, as for SIGTERM, when
+ * npm has ended. A second signal ends the process at once, with the signal's exit code.
  */
 export function onStopSignal(onStop: (signal: StopSignal, cause: { readonly hasParentEnded: boolean }) => void): void {
   const isRunByNpm = isStartedByNpm(process.env);
@@ -33,9 +33,21 @@ export function onStopSignal(onStop: (signal: StopSignal, cause: { readonly hasP
   if (isRunByNpm) whenParentEnds(() => stop("SIGTERM", true));
 }
 
-/** The script replaces npm's shell with Node, so npm itself is the parent. */
+/** A script or `npx` that begins with our command. npm passes its environment on to all descendants of other scripts. */
+const ownCommand = /^'?(\S*\/)?fovea'?(\s|$)/;
+
+/**
+ * Whether the parent is npm itself or a shell that ends with it. npx and scripts such as `"start": "fovea serve"` have
+ * such a shell: npm passes a signal on to the shell, but the shell does not.
+ */
 function isStartedByNpm(environment: NodeJS.ProcessEnv): boolean {
-  const { npm_lifecycle_event: script, npm_package_json: packageFile = "" } = environment;
+  const {
+    npm_lifecycle_event: script,
+    npm_lifecycle_script: command = "",
+    npm_package_json: packageFile = "",
+  } = environment;
+  if (ownCommand.test(command)) return true;
+  // In this repository, the script replaces npm's shell with Node.
   if (script !== "start" || !existsSync(packageFile)) return false;
   const ownPackageFile = createRequire(import.meta.url).resolve("fovea/package.json");
   return realpathSync(packageFile) === realpathSync(ownPackageFile);

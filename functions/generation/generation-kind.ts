@@ -171,10 +171,20 @@ function checkNumChoices(requests: readonly GenerationRequest[], maxNumChoices: 
   );
 }
 
-/** A request without a model gets the first name. Throws HttpError 404 for an unknown name. */
+/**
+ * A request without a model gets the first name.
+ *
+ * @throws HttpError 404 for an unknown name.
+ */
 export function resolveModel(model: string | null | undefined, served: readonly string[]): string {
   if (model === null || model === undefined) return served[0]!;
   if (served.includes(model)) return model;
+  throw modelNotFound(model, served);
+}
+
+/** Names a model that can be asked instead. */
+export function modelNotFound(model: string, [name = ""]: readonly string[]): HttpError {
   const shown = model.length > 100 ? `${model.slice(0, 100)}…` : model;
-  throw new HttpError(404, "model_not_found", `The model \`${shown}\` does not exist.`, { parameter: "model" });
+  const message = `The model \`${shown}\` does not exist. This service has \`${name}\`; GET /v1/models lists all names.`;
+  return new HttpError(404, "model_not_found", message, { parameter: "model" });
 }

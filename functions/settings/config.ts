@@ -45,7 +45,24 @@ const librarySettings = { ...awsSdkSettings, google: googleLibrarySettings };
 
 export type SettingName = NamesOf<typeof settings> | NamesOf<typeof librarySettings>;
 
-export const settingDescriptions: readonly SettingDescription[] = [...rowsOf(settings), ...rowsOf(librarySettings)];
+/** The settings by topic, in the order of `--help`. */
+export const settingTopics: readonly { readonly topic: string; readonly rows: readonly SettingDescription[] }[] = [
+  { topic: "Service", rows: rowsOf(serviceSettings) },
+  { topic: "Model and engine", rows: rowsOf(engineSettings) },
+  { topic: "Where images come from", rows: rowsOf({ ...imageSourceSettings, inlineImages: inlineImagesSetting }) },
+  { topic: "Redis, files and batches", rows: rowsOf({ redisUrl: redisUrlSetting, ...batchSettings }) },
+  { topic: "Jobs from queues and events", rows: rowsOf(jobSettings) },
+  { topic: "Hugging Face Hub", rows: rowsOf(hubSettings) },
+  {
+    topic: "S3, Google Cloud Storage and Azure",
+    rows: rowsOf({ s3: s3Settings, gcs: gcsSettings, azure: azureSettings }),
+  },
+  { topic: "OpenTelemetry", rows: rowsOf(telemetrySettings) },
+  { topic: "Set by platforms", rows: rowsOf(platformSettings) },
+  { topic: "Read by other libraries", rows: rowsOf(librarySettings) },
+];
+
+export const settingDescriptions: readonly SettingDescription[] = settingTopics.flatMap(({ rows }) => rows);
 
 /** The values of the settings, with those that follow from others. */
 export type Config = ReturnType<typeof toConfig>;

@@ -91,7 +91,7 @@ test("a service can be closed while its model loads", async () => {
 
 test("a missing model rejects `ready`, and requests are rejected until the service is closed", async () => {
   await using service = await serve({ ...settings, MODEL: "/nowhere" });
-  await expect(service.ready).rejects.toThrow("The model /nowhere is neither a folder");
+  await expect(service.ready).rejects.toThrow("There is no folder /nowhere.");
   expect((await post(service.port, { messages })).status).toBe(500);
 });
 

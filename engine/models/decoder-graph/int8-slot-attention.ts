@@ -24,6 +24,8 @@ export interface RunShape {
   readonly isChunk: Value | null;
   /** int64 [B]: tokens of each sequence before the run. */
   readonly numPastTokens: Value;
+  /** int64 [1]: the same for all sequences of a chunk's run. */
+  readonly numPastOfAll: Value;
 }
 
 export function runShape(context: GraphContext, { inputShape, seqlensK, prefix }: SlotValues): RunShape {
@@ -31,9 +33,12 @@ export function runShape(context: GraphContext, { inputShape, seqlensK, prefix }
   const one = graph.constant("int64.scalar.1", "int64", [], [1]);
   const numTokens = gatherRows(graph, `${prefix}run.length`, inputShape, one);
   const last = cast(graph, `${prefix}run.last`, seqlensK, "int64");
+  const numPast = subtract(graph, `${prefix}run.num_past`, add(graph, `${prefix}run.total`, last, one), numTokens);
+  const first = graph.constant("int64.0", "int64", [1], [0]);
   return {
     isChunk: context.runKind === "any" ? isChunk(context, prefix) : null,
-    numPastTokens: subtract(graph, `${prefix}run.num_past`, add(graph, `${prefix}run.total`, last, one), numTokens),
+    numPastTokens: numPast,
+    numPastOfAll: gatherRows(graph, `${prefix}run.num_past.first`, numPast, first),
   };
 }
 
@@ -122,7 +127,7 @@ function attendToChunk(
     const codes = quantizeLinearPerChannel(graph, `${name}.${part}.codes`, rows, steps[part]);
     const before = sliceBefore(graph, `${name}.${part}.past`, past, {
       axis: 2,
-      end: run.numPastTokens,
+      end: run.numPastOfAll,
       size: pastTokens,
     });
     return {

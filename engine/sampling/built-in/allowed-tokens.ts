@@ -1,8 +1,6 @@
 /** Excludes all tokens except those that a request allows. */
-import type { EngineConfig } from "../../contract/config.ts";
-import { LogitsProcessor } from "../contract/logits-processor.ts";
 import type { BatchUpdate, Logits } from "../contract/logits-processor.ts";
-import { RowStates } from "../contract/row-states.ts";
+import { BuiltInLogitsProcessor } from "./built-in-processor.ts";
 
 interface AllowedTokens {
   readonly tokenIds: Int32Array;
@@ -10,19 +8,9 @@ interface AllowedTokens {
   readonly kept: Float32Array;
 }
 
-export class AllowedTokensLogitsProcessor extends LogitsProcessor {
-  readonly #allowed = new RowStates<AllowedTokens>();
-
-  constructor(config: EngineConfig) {
-    super(config, config.device, {});
-  }
-
-  override isArgmaxInvariant(): boolean {
-    return false;
-  }
-
+export class AllowedTokensLogitsProcessor extends BuiltInLogitsProcessor<AllowedTokens> {
   override updateState(batchUpdate: BatchUpdate | null): void {
-    this.#allowed.update(batchUpdate, ({ params: { allowedTokenIds } }) =>
+    this.rows.update(batchUpdate, ({ params: { allowedTokenIds } }) =>
       allowedTokenIds === null
         ? undefined
         : { tokenIds: Int32Array.from(allowedTokenIds), kept: new Float32Array(allowedTokenIds.length) },
@@ -30,7 +18,7 @@ export class AllowedTokensLogitsProcessor extends LogitsProcessor {
   }
 
   override apply(logits: Logits): Logits {
-    for (const [rowIndex, { tokenIds, kept }] of this.#allowed.entries()) {
+    for (const [rowIndex, { tokenIds, kept }] of this.rows.entries()) {
       const row = logits.row(rowIndex);
       for (let index = 0; index < tokenIds.length; index++) kept[index] = row[tokenIds[index]!]!;
       row.fill(-Infinity);

@@ -1,9 +1,7 @@
 /** Prevents the last token of a bad word from following its other tokens. */
-import type { EngineConfig } from "../../contract/config.ts";
-import { LogitsProcessor } from "../contract/logits-processor.ts";
 import type { Logits } from "../contract/logits-processor.ts";
-import { RowStates } from "../contract/row-states.ts";
 import type { SequenceBatchUpdate } from "./added-sequence.ts";
+import { BuiltInLogitsProcessor } from "./built-in-processor.ts";
 
 interface BadWords {
   readonly sequences: readonly (readonly number[])[];
@@ -12,25 +10,15 @@ interface BadWords {
 }
 
 /** Checks only the output: a word that starts in the prompt may be completed. */
-export class BadWordsLogitsProcessor extends LogitsProcessor {
-  readonly #badWords = new RowStates<BadWords>();
-
-  constructor(config: EngineConfig) {
-    super(config, config.device, {});
-  }
-
-  override isArgmaxInvariant(): boolean {
-    return false;
-  }
-
+export class BadWordsLogitsProcessor extends BuiltInLogitsProcessor<BadWords> {
   override updateState(batchUpdate: SequenceBatchUpdate | null): void {
-    this.#badWords.update(batchUpdate, ({ badWordsTokenIds: sequences, outputTokenIds }) =>
+    this.rows.update(batchUpdate, ({ badWordsTokenIds: sequences, outputTokenIds }) =>
       sequences.length > 0 ? { sequences, outputTokenIds } : undefined,
     );
   }
 
   override apply(logits: Logits): Logits {
-    for (const [rowIndex, { sequences, outputTokenIds }] of this.#badWords.entries()) {
+    for (const [rowIndex, { sequences, outputTokenIds }] of this.rows.entries()) {
       const row = logits.row(rowIndex);
       for (const sequence of sequences) {
         if (endsWithAllButLast(outputTokenIds, sequence)) row[sequence[sequence.length - 1]!] = -Infinity;

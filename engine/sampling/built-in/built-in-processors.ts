@@ -1,5 +1,6 @@
-/** The processors of every engine. */
+/** The processors of every engine, each with the rows that it is for. */
 import type { EngineConfig } from "../../contract/config.ts";
+import { OptionalProcessor } from "../processor-chain.ts";
 import type { BuiltInProcessors, GrammarProcessor } from "../processor-chain.ts";
 import { AllowedTokensLogitsProcessor } from "./allowed-tokens.ts";
 import { BadWordsLogitsProcessor } from "./bad-words.ts";
@@ -16,18 +17,31 @@ export function createBuiltInProcessors(
   eosTokenIds: readonly number[],
   grammars: GrammarProcessor,
 ): BuiltInProcessors {
+  const allowedTokens = new AllowedTokensLogitsProcessor(config);
+  const badWords = new BadWordsLogitsProcessor(config);
+  const minTokens = new MinTokensLogitsProcessor(config, eosTokenIds);
+  const logitBias = new LogitBiasLogitsProcessor(config);
+  const noRepeatNgram = new NoRepeatNgramLogitsProcessor(config);
+  const thinkingBudget = new ThinkingBudgetLogitsProcessor(config);
+  const penalties = new PenaltiesLogitsProcessor(config);
+  const minP = new MinPLogitsProcessor(config);
   return {
-    grammars,
+    grammars: new OptionalProcessor(grammars, ({ grammar }) => grammar !== null),
     argmaxChanging: [
-      new AllowedTokensLogitsProcessor(config),
-      new BadWordsLogitsProcessor(config),
-      new MinTokensLogitsProcessor(config, eosTokenIds),
-      new LogitBiasLogitsProcessor(config),
-      new NoRepeatNgramLogitsProcessor(config),
+      new OptionalProcessor(allowedTokens, ({ params }) => params.allowedTokenIds !== null),
+      new OptionalProcessor(badWords, ({ badWordsTokenIds }) => badWordsTokenIds.length > 0),
+      new OptionalProcessor(minTokens, ({ params }) => params.minTokens > 0),
+      new OptionalProcessor(logitBias, ({ params }) => params.logitBias !== null),
+      new OptionalProcessor(noRepeatNgram, ({ params }) => Object.keys(params.extraArgs).length > 0),
       // Last, since it leaves a single token.
-      new ThinkingBudgetLogitsProcessor(config),
+      new OptionalProcessor(thinkingBudget, ({ thinkingBudget }) => thinkingBudget !== undefined),
     ],
-    penalties: [new PenaltiesLogitsProcessor(config)],
-    argmaxInvariant: [new MinPLogitsProcessor(config)],
+    penalties: [
+      new OptionalProcessor(
+        penalties,
+        ({ params }) => params.repetitionPenalty !== 1 || params.frequencyPenalty !== 0 || params.presencePenalty !== 0,
+      ),
+    ],
+    argmaxInvariant: [new OptionalProcessor(minP, ({ params }) => params.minP > 0)],
   };
 }

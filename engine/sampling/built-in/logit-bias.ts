@@ -1,8 +1,6 @@
 /** Adds a request's biases to the logits of its tokens. */
-import type { EngineConfig } from "../../contract/config.ts";
-import { LogitsProcessor } from "../contract/logits-processor.ts";
 import type { BatchUpdate, Logits } from "../contract/logits-processor.ts";
-import { RowStates } from "../contract/row-states.ts";
+import { BuiltInLogitsProcessor } from "./built-in-processor.ts";
 
 /** At either limit, a token is practically forced or banned. */
 const MAX_BIAS = 100;
@@ -13,19 +11,9 @@ interface TokenBiases {
   readonly biases: Float32Array;
 }
 
-export class LogitBiasLogitsProcessor extends LogitsProcessor {
-  readonly #biases = new RowStates<TokenBiases>();
-
-  constructor(config: EngineConfig) {
-    super(config, config.device, {});
-  }
-
-  override isArgmaxInvariant(): boolean {
-    return false;
-  }
-
+export class LogitBiasLogitsProcessor extends BuiltInLogitsProcessor<TokenBiases> {
   override updateState(batchUpdate: BatchUpdate | null): void {
-    this.#biases.update(batchUpdate, ({ params: { logitBias } }) => {
+    this.rows.update(batchUpdate, ({ params: { logitBias } }) => {
       const entries = Object.entries(logitBias ?? {});
       if (entries.length === 0) return undefined;
       return {
@@ -36,7 +24,7 @@ export class LogitBiasLogitsProcessor extends LogitsProcessor {
   }
 
   override apply(logits: Logits): Logits {
-    for (const [rowIndex, { tokenIds, biases }] of this.#biases.entries()) {
+    for (const [rowIndex, { tokenIds, biases }] of this.rows.entries()) {
       const row = logits.row(rowIndex);
       for (let index = 0; index < tokenIds.length; index++) row[tokenIds[index]!]! += biases[index]!;
     }

@@ -1,30 +1,22 @@
 /** Drops tokens that are much less likely than the most likely one. */
-import type { EngineConfig } from "../../contract/config.ts";
-import { LogitsProcessor } from "../contract/logits-processor.ts";
 import type { BatchUpdate, Logits } from "../contract/logits-processor.ts";
-import { RowStates } from "../contract/row-states.ts";
 import { dropBelow, maximum } from "../row-operations.ts";
 import type { StepLogits } from "../step-logits.ts";
+import { BuiltInLogitsProcessor } from "./built-in-processor.ts";
 
-export class MinPLogitsProcessor extends LogitsProcessor {
-  /** Distance from the largest logit above which a token is dropped: -ln(minP). */
-  readonly #maxDistances = new RowStates<number>();
-
-  constructor(config: EngineConfig) {
-    super(config, config.device, {});
-  }
-
+/** A row's state is the distance from its largest logit above which a token is dropped: -ln(minP). */
+export class MinPLogitsProcessor extends BuiltInLogitsProcessor<number> {
   override isArgmaxInvariant(): boolean {
     return true;
   }
 
   override updateState(batchUpdate: BatchUpdate | null): void {
-    this.#maxDistances.update(batchUpdate, ({ params }) => (params.minP > 0 ? -Math.log(params.minP) : undefined));
+    this.rows.update(batchUpdate, ({ params }) => (params.minP > 0 ? -Math.log(params.minP) : undefined));
   }
 
   /** Leaves a deferred row to the sampler, which may not have to read it. */
   override apply(logits: Logits & Partial<Pick<StepLogits, "isDeferred">>): Logits {
-    for (const [rowIndex, maxDistance] of this.#maxDistances.entries()) {
+    for (const [rowIndex, maxDistance] of this.rows.entries()) {
       if (logits.isDeferred?.(rowIndex) !== true) dropDistant(logits.row(rowIndex), maxDistance);
     }
     return logits;

@@ -3,9 +3,8 @@
  * ends anyway: a longer text would not match the form, and without its end token no token would be left.
  */
 import type { EngineConfig } from "../../contract/config.ts";
-import { LogitsProcessor } from "../contract/logits-processor.ts";
 import type { BatchUpdate, Logits } from "../contract/logits-processor.ts";
-import { RowStates } from "../contract/row-states.ts";
+import { BuiltInLogitsProcessor } from "./built-in-processor.ts";
 
 interface UnfinishedMinimum {
   readonly minTokens: number;
@@ -16,33 +15,28 @@ interface UnfinishedMinimum {
   readonly isStructured: boolean;
 }
 
-export class MinTokensLogitsProcessor extends LogitsProcessor {
-  readonly #minimums = new RowStates<UnfinishedMinimum>();
+export class MinTokensLogitsProcessor extends BuiltInLogitsProcessor<UnfinishedMinimum> {
   readonly #eosTokenIds: readonly number[];
 
   constructor(config: EngineConfig, eosTokenIds: readonly number[]) {
-    super(config, config.device, {});
+    super(config);
     this.#eosTokenIds = eosTokenIds;
   }
 
-  override isArgmaxInvariant(): boolean {
-    return false;
-  }
-
   override updateState(batchUpdate: BatchUpdate | null): void {
-    this.#minimums.update(batchUpdate, ({ params, outputTokenIds }) => {
+    this.rows.update(batchUpdate, ({ params, outputTokenIds }) => {
       const { minTokens, structuredOutput } = params;
       if (minTokens === 0) return undefined;
       const stopTokenIds = [...this.#eosTokenIds, ...params.stopTokenIds];
       return { minTokens, outputTokenIds, stopTokenIds, isStructured: structuredOutput !== null };
     });
-    for (const [rowIndex, { minTokens, outputTokenIds }] of this.#minimums.entries()) {
-      if (outputTokenIds.length >= minTokens) this.#minimums.delete(rowIndex);
+    for (const [rowIndex, { minTokens, outputTokenIds }] of this.rows.entries()) {
+      if (outputTokenIds.length >= minTokens) this.rows.delete(rowIndex);
     }
   }
 
   override apply(logits: Logits): Logits {
-    for (const [rowIndex, { stopTokenIds, isStructured }] of this.#minimums.entries()) {
+    for (const [rowIndex, { stopTokenIds, isStructured }] of this.rows.entries()) {
       const row = logits.row(rowIndex);
       if (isStructured && !allowsOthers(row, stopTokenIds)) continue;
       for (const tokenId of stopTokenIds) row[tokenId] = -Infinity;

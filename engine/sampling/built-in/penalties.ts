@@ -1,9 +1,7 @@
 /** Makes tokens of the prompt or output less likely. Runs after all processors that may change the argmax. */
-import type { EngineConfig } from "../../contract/config.ts";
 import type { SamplingParams } from "../../contract/sampling-params.ts";
-import { LogitsProcessor } from "../contract/logits-processor.ts";
 import type { AddedRequest, BatchUpdate, Logits } from "../contract/logits-processor.ts";
-import { RowStates } from "../contract/row-states.ts";
+import { BuiltInLogitsProcessor } from "./built-in-processor.ts";
 import { TokenCounts } from "./token-counts.ts";
 
 interface PenalisedRow {
@@ -18,24 +16,14 @@ interface PenalisedRow {
  * In this order, each rounded to float32: repetition (divides positive logits and multiplies negative ones) over prompt
  * and output; frequency times the count in the output; presence once for any count. As in vLLM's `apply_penalties`.
  */
-export class PenaltiesLogitsProcessor extends LogitsProcessor {
-  readonly #rows = new RowStates<PenalisedRow>();
-
-  constructor(config: EngineConfig) {
-    super(config, config.device, {});
-  }
-
-  override isArgmaxInvariant(): boolean {
-    return false;
-  }
-
+export class PenaltiesLogitsProcessor extends BuiltInLogitsProcessor<PenalisedRow> {
   override updateState(batchUpdate: BatchUpdate | null): void {
-    this.#rows.update(batchUpdate, createRow);
-    for (const [, { counts }] of this.#rows.entries()) counts.addNewTokens();
+    this.rows.update(batchUpdate, createRow);
+    for (const [, { counts }] of this.rows.entries()) counts.addNewTokens();
   }
 
   override apply(logits: Logits): Logits {
-    for (const [rowIndex, state] of this.#rows.entries()) penalise(logits.row(rowIndex), state);
+    for (const [rowIndex, state] of this.rows.entries()) penalise(logits.row(rowIndex), state);
     return logits;
   }
 }

@@ -1,10 +1,8 @@
 /** Ends the thinking of a request after its budget of tokens, by leaving only the tokens of the end marker. */
-import type { EngineConfig } from "../../contract/config.ts";
 import type { ThinkingBudget } from "../../core/engine-request.ts";
-import { LogitsProcessor } from "../contract/logits-processor.ts";
 import type { Logits } from "../contract/logits-processor.ts";
-import { RowStates } from "../contract/row-states.ts";
 import type { SequenceBatchUpdate } from "./added-sequence.ts";
+import { BuiltInLogitsProcessor } from "./built-in-processor.ts";
 
 /** White space that may precede the start marker of an output. */
 const MAX_LEADING_TOKENS = 2;
@@ -26,29 +24,19 @@ interface Thinking {
  * Budgets count tokens, not the markers. A marker of several tokens is recognised in the tokens into which the tokenizer
  * divides it when it stands alone.
  */
-export class ThinkingBudgetLogitsProcessor extends LogitsProcessor {
-  readonly #thinking = new RowStates<Thinking>();
-
-  constructor(config: EngineConfig) {
-    super(config, config.device, {});
-  }
-
-  override isArgmaxInvariant(): boolean {
-    return false;
-  }
-
+export class ThinkingBudgetLogitsProcessor extends BuiltInLogitsProcessor<Thinking> {
   override updateState(batchUpdate: SequenceBatchUpdate | null): void {
-    this.#thinking.update(batchUpdate, ({ thinkingBudget: budget, outputTokenIds }) => {
+    this.rows.update(batchUpdate, ({ thinkingBudget: budget, outputTokenIds }) => {
       if (budget === undefined) return undefined;
       return { budget, outputTokenIds, numSeen: 0, firstIndex: budget.startsInside ? 0 : null, forcedTokenId: null };
     });
-    for (const [rowIndex, thinking] of this.#thinking.entries()) {
-      if (!follow(thinking)) this.#thinking.delete(rowIndex);
+    for (const [rowIndex, thinking] of this.rows.entries()) {
+      if (!follow(thinking)) this.rows.delete(rowIndex);
     }
   }
 
   override apply(logits: Logits): Logits {
-    for (const [rowIndex, { forcedTokenId }] of this.#thinking.entries()) {
+    for (const [rowIndex, { forcedTokenId }] of this.rows.entries()) {
       if (forcedTokenId === null) continue;
       const row = logits.row(rowIndex);
       const logit = row[forcedTokenId]!;

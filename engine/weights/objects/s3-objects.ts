@@ -114,7 +114,9 @@ function explainFailure(cause: unknown, failure: string, signal: AbortSignal | u
 /** The status is null if the server was unreachable or its answer broke off. */
 function describeFailure(cause: unknown): { readonly name: string; readonly status: number | null } {
   if (!(cause instanceof Error)) return { name: String(cause), status: null };
-  const code = "code" in cause && typeof cause.code === "string" ? cause.code : cause.name;
+  // The SDK throws plain errors for a missing region, whose name says nothing.
+  const named = cause.name === "Error" ? cause.message : cause.name;
+  const code = "code" in cause && typeof cause.code === "string" ? cause.code : named;
   const metadata = "$metadata" in cause ? (cause.$metadata as { httpStatusCode?: number } | undefined) : undefined;
   return { name: code, status: metadata?.httpStatusCode ?? null };
 }

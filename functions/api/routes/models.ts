@@ -1,7 +1,7 @@
 /** GET /v1/models and GET /v1/models/{id}. */
 import type { Handler } from "hono";
 
-import { HttpError } from "../../http/errors.ts";
+import { modelNotFound } from "../../generation/generation-kind.ts";
 import type { Service } from "../../service.ts";
 
 /** Unix time in seconds when this process started to serve. Clients expect a date, but checkpoints have none. */
@@ -19,9 +19,7 @@ export function modelRoute(service: Service, servedModelNames: readonly string[]
   return (c) => {
     const name = c.req.param("model") ?? "";
     if (servedModelNames.includes(name)) return c.json(toModelCard(name, service));
-    throw new HttpError(404, "model_not_found", `The model \`${name.slice(0, 100)}\` does not exist.`, {
-      parameter: "model",
-    });
+    throw modelNotFound(name, servedModelNames);
   };
 }
 

@@ -117,7 +117,7 @@ const refusals: [string, StructuredOutput, string][] = [
   [
     "a grammar with a group that is not closed",
     { kind: "grammar", grammar: 'root ::= ("a"' },
-    "The grammar has no ) at position 13",
+    "The grammar expects ) at position 13",
   ],
 ];
 

@@ -81,7 +81,9 @@ describe("grammars", () => {
     ["a rule that does not exist", "root ::= other", "no rule other"],
     ["two rules of a name", 'root ::= "a"\nroot ::= "b"', "a second rule root"],
     ["a macro", "root ::= Token(1)", "Token"],
-    ["nothing", "root ::= ", "nothing"],
+    ["nothing", "root ::= ", 'has an empty alternative, which is written "", at position 9'],
+    ["a string without its end", 'root ::= "a', "has a string that is not closed at position 9"],
+    ["a group without its end", 'root ::= ("a"', "expects ) at position 13"],
   ] as const)("with %s are rejected", ([, grammar, reason]) => {
     expect(() => readLanguage({ kind: "grammar", grammar })).toThrow(reason);
   });

@@ -418,7 +418,7 @@ test("an unknown model is 404 with param model", async () => {
   expect(response.status).toBe(404);
   expect(await response.json()).toEqual({
     error: {
-      message: "The model `gpt-9` does not exist.",
+      message: "The model `gpt-9` does not exist. This service has `tiny`; GET /v1/models lists all names.",
       type: "invalid_request_error",
       param: "model",
       code: "model_not_found",

@@ -11,6 +11,8 @@ import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 
 let temporary: TemporaryFolder;
+/** A token of it takes 2 KiB in the KV cache, and its sequences have up to 2048. */
+const smallModel = fileURLToPath(new URL("../../../models/fovea-shapes", import.meta.url));
 /** Folder of a valid checkpoint. */
 let whole: string;
 
@@ -104,6 +106,30 @@ test.for<[string, () => Promise<string> | string]>([
     reason: expect.stringMatching(/^The cache folder cannot store [^/]+ \(E[A-Z]+: [^/]+\)\.$/),
     advice: `CACHE_FOLDER is ${cacheFolder}: set it to a writable folder with enough free space.`,
   });
+});
+
+test.for<[string, Readonly<Record<string, string>>, RegExp, string]>([
+  [
+    "KV_CACHE_MEMORY_BYTES that is too small",
+    { KV_CACHE_MEMORY_BYTES: "1MiB", MODEL: smallModel },
+    /its limit is 1048576 bytes\. \d+ tokens would fit\./,
+    "Raise KV_CACHE_MEMORY_BYTES, or set MAX_MODEL_LEN to a length that fits.",
+  ],
+  [
+    "CHAT_TEMPLATE that is no file",
+    { CHAT_TEMPLATE: "/nowhere.jinja" },
+    /neither an existing file nor a Jinja template: "\/nowhere\.jinja"/,
+    "Set CHAT_TEMPLATE to the path of a template, or to the Jinja text itself.",
+  ],
+  [
+    "KV_CACHE_DTYPE that the layout lacks",
+    { KV_CACHE_DTYPE: "int8", KV_LAYOUT: "paged" },
+    /has no 8-bit form/,
+    "Leave KV_CACHE_DTYPE out, or set it to model.",
+  ],
+])("a %s ends the start and is named in the advice", async ([, environment, reason, advice]) => {
+  const error = await errorOfStart({ MODEL: whole, CACHE_FOLDER: join(temporary.path, "cache"), ...environment });
+  expect(error).toMatchObject({ code: "invalid_configuration", reason: expect.stringMatching(reason), advice });
 });
 
 test("a disk without room for the cache ends the start with the system's message", async () => {

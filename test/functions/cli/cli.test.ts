@@ -51,7 +51,9 @@ test("a name that is close to a setting's is reported, and the start continues",
 test.for<[string[], RegExp]>([
   [["--max-num-seq", "4"], /There is no option --max-num-seq; did you mean --max-num-seqs\?\n/],
   [["--frobnicate"], /There is no option --frobnicate; --help lists all options\.\n/],
+  [["--prot", "8"], /^fovea: There is no option --prot; did you mean --port\?\n$/],
   [["--port"], /--port needs a value\./],
+  [["help", "sreve"], /There is no command sreve;/],
   [["sreve"], /There is no command sreve; commands: serve, worker, check, batch, render\./],
   [["serve", "now"], /serve takes no arguments, got now\./],
 ])("%j exits with 2", async ([args, expected]) => {
@@ -63,11 +65,21 @@ test.for<[string[], RegExp]>([
 test("--help lists every setting, --version prints the version", async () => {
   const help = await runCli(["--help"]);
   expect(help.exitCode).toBe(0);
+  expect(settingDescriptions.length).toBeGreaterThan(100);
   for (const { name, description } of settingDescriptions) {
     const line = help.stdout.split("\n").find((each) => each.startsWith(`  ${name} `));
     expect(line).toContain(` ${description}`);
   }
   expect((await runCli(["--version"])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
+});
+
+test.for(["check", "batch", "render", "worker"] as const)("%s --help describes the command alone", async (command) => {
+  const help = await runCli([command, "--help"]);
+  expect(help.exitCode).toBe(0);
+  expect(help.stdout).toMatch(new RegExp(`^fovea ${command} `));
+  expect(help.stdout).toContain(`\nExample\n  fovea ${command} `);
+  expect(help.stdout).not.toContain("MAX_MODEL_LEN");
+  expect(await runCli(["help", command])).toEqual(help);
 });
 
 test("a port in use is named, with the remedy and without a stack, and exits with 1", async () => {
@@ -109,5 +121,9 @@ test("a bucket that cannot be reached is named, with what to check, and exits wi
 test("a missing model is named and exits with 1", async () => {
   const { exitCode, stdout } = await runCli(["--model", "/nowhere/at/all", "--port", "0"]);
   expect(exitCode).toBe(1);
-  expect(stdout).toContain("Cannot serve the model /nowhere/at/all.");
+  expect(JSON.parse(stdout.trim().split("\n").at(-1)!)).toMatchObject({
+    message: "Cannot serve the model /nowhere/at/all.",
+    reason: "There is no folder /nowhere/at/all.",
+    advice: expect.stringContaining("Set MODEL to an existing folder"),
+  });
 });

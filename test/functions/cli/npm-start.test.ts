@@ -1,13 +1,15 @@
-/** `npm start` as users run it: npm, and the server as its child. */
+/** `npm start` and `npx fovea` as users run them: npm, and the server below it. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFile } from "node:fs/promises";
+import { chmod, mkdir, readFile, symlink, writeFile } from "node:fs/promises";
 import { connect } from "node:net";
+import { delimiter, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import OpenAI from "openai";
 import { expect, test } from "vitest";
 
 import { testDataHome } from "../../support/service/test-data-home.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 /** vLLM's fields: an answer continues to the last token. */
 const goingOn = { ignore_eos: true, skip_special_tokens: false };
@@ -97,6 +99,39 @@ test("SIGKILL to npm, which cannot forward it, also drains the server", async ()
   await started.exit;
   await expectAllGone(started);
   expect(started.stdout()).toMatch(/"message":"Draining\.","because":"npm has ended"[^]*"isClean":true/);
+});
+
+test("SIGTERM to npx, which does not pass it on to the server, drains the server", async () => {
+  await using app = await createTemporaryFolder();
+  await writeFile(join(app.path, "package.json"), '{"name": "app", "private": true}');
+  await mkdir(join(app.path, "node_modules/.bin"), { recursive: true });
+  const main = join(repository, "functions/cli/main.js");
+  // As npm does when it installs a command.
+  await chmod(main, 0o755);
+  await symlink(main, join(app.path, "node_modules/.bin/fovea"));
+  const commandLine = ["--no", "fovea", "serve"];
+  const npx = spawn("npx", commandLine, {
+    cwd: app.path,
+    env: {
+      PATH: `${dirname(process.execPath)}${delimiter}${process.env.PATH}`,
+      HOME: process.env.HOME,
+      XDG_DATA_HOME: testDataHome,
+      HOST: "127.0.0.1",
+      PORT: "0",
+    },
+    stdio: ["ignore", "pipe", "ignore"],
+    detached: true,
+  });
+  try {
+    let stdout = "";
+    npx.stdout.on("data", (chunk: Buffer) => (stdout += chunk.toString()));
+    await expect.poll(() => stdout, { timeout: 60_000 }).toContain('"message":"Ready."');
+    process.kill(npx.pid!, "SIGTERM");
+    await expect.poll(() => isAlive(-npx.pid!)).toBe(false);
+    expect(stdout).toMatch(/"message":"Draining\."[^]*"message":"Ended\.","isClean":true/);
+  } finally {
+    if (isAlive(-npx.pid!)) process.kill(-npx.pid!, "SIGKILL");
+  }
 });
 
 test("Ctrl-C, which reaches the server directly and through npm, counts as one signal: a stream completes", async () => {

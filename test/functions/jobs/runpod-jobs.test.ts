@@ -86,7 +86,11 @@ describe("inputs", () => {
     ["a list", "[1]", "The message must be a JSON object."],
     ["an empty object", "{}", /messages/],
     ["no JSON", "{messages}", /is not valid JSON at character 1/],
-    ["another model", JSON.stringify({ model: "other", ...chat }), "The model `other` does not exist."],
+    [
+      "another model",
+      JSON.stringify({ model: "other", ...chat }),
+      /^The model `other` does not exist\. This service has `/,
+    ],
     ["another route", JSON.stringify({ route: "/v1/embeddings", body: { input: "a" } }), /url must be one of/],
     ["a route that is no text", JSON.stringify({ route: 7, body: chat }), /url must be/],
     ["a wrong field", JSON.stringify({ messages, sampling_params: { temperature: -1 } }), /temperature/],
