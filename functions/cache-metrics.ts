@@ -3,6 +3,7 @@ import { Counter, Gauge } from "prom-client";
 import type { Registry } from "prom-client";
 
 import type { CacheReport, CacheTierReport } from "../engine/index.ts";
+import { addCounter } from "./scraped-metrics.ts";
 
 type Stat = keyof CacheTierReport["stats"];
 
@@ -62,26 +63,15 @@ export function addCacheMetrics(registry: Registry, readReport: () => CacheRepor
 
 /** vLLM's two metrics, which count items whatever tier they come from. */
 function addProcessorCacheMetrics(registry: Registry, tiers: () => readonly CacheTierReport[]): void {
-  const addCounter = (name: string, help: string, read: (processor: readonly CacheTierReport[]) => number): void => {
-    registry.registerMetric(
-      new Counter({
-        name,
-        help,
-        registers: [],
-        collect() {
-          this.reset();
-          this.inc(read(tiers().filter(({ cache }) => cache === "processor")));
-        },
-      }),
-    );
-  };
+  const processorTiers = () => tiers().filter(({ cache }) => cache === "processor");
   // A slower tier is asked only for values that the first one lacks.
   addCounter(
+    registry,
     "vllm:mm_cache_queries_total",
     "Images looked up in the processor cache.",
-    ([first]) => first?.stats.queries ?? 0,
+    () => processorTiers()[0]?.stats.queries,
   );
-  addCounter("vllm:mm_cache_hits_total", "Images found in the processor cache.", (processor) =>
-    processor.reduce((sum, { stats }) => sum + stats.hits, 0),
+  addCounter(registry, "vllm:mm_cache_hits_total", "Images found in the processor cache.", () =>
+    processorTiers().reduce((sum, { stats }) => sum + stats.hits, 0),
   );
 }

@@ -10,6 +10,7 @@ import { addCacheMetrics } from "./cache-metrics.ts";
 import { addDraftMetrics } from "./draft-metrics.ts";
 import type { BodyIntake } from "./http/body-intake.ts";
 import type { JobOutcome } from "./jobs/job-runner.ts";
+import { addCounter, addGauge } from "./scraped-metrics.ts";
 import type { Service } from "./service.ts";
 import { StartTimes } from "./start-times.ts";
 
@@ -218,51 +219,35 @@ function addStartTimes(registry: Registry, startTimes: StartTimes): void {
 
 /** Read at every scrape. */
 function addCurrentFigures(registry: Registry, service: Service, bodies: BodyFigures): void {
-  const addGauge = (name: string, help: string, read: () => number | undefined): void => {
-    registry.registerMetric(
-      new Gauge({
-        name,
-        help,
-        registers: [],
-        collect() {
-          this.set(read() ?? 0);
-        },
-      }),
-    );
-  };
-  const addCounter = (name: string, help: string, read: () => number | undefined): void => {
-    registry.registerMetric(
-      new Counter({
-        name,
-        help,
-        registers: [],
-        collect() {
-          this.reset();
-          this.inc(read() ?? 0);
-        },
-      }),
-    );
-  };
   const stats = () => service.engine?.stats;
-  addGauge("vllm:num_requests_running", "Sequences in the running batch.", () => stats()?.numRequestsRunning);
+  addGauge(registry, "vllm:num_requests_running", "Sequences in the running batch.", () => stats()?.numRequestsRunning);
   addGauge(
+    registry,
     "vllm:num_requests_waiting",
     "Sequences waiting to join the running batch.",
     () => stats()?.numRequestsWaiting,
   );
-  addGauge("vllm:kv_cache_usage_perc", "Fraction of the KV cache in use, 0 to 1.", () => stats()?.kvCacheUsage);
-  addCounter("vllm:prompt_tokens_total", "Prompt tokens computed or reused.", () => stats()?.numPromptTokens);
+  addGauge(
+    registry,
+    "vllm:kv_cache_usage_perc",
+    "Fraction of the KV cache in use, 0 to 1.",
+    () => stats()?.kvCacheUsage,
+  );
+  addCounter(registry, "vllm:prompt_tokens_total", "Prompt tokens computed or reused.", () => stats()?.numPromptTokens);
   addCounter(
+    registry,
     "vllm:prefix_cache_queries_total",
     "Prompt tokens looked up for reuse.",
     () => stats()?.numPrefixCacheQueries,
   );
   addCounter(
+    registry,
     "vllm:prefix_cache_hits_total",
     "Prompt tokens whose keys and values were reused.",
     () => stats()?.numPrefixCacheHits,
   );
   addCounter(
+    registry,
     "vllm:num_preemptions_total",
     "Sequences preempted: their keys and values were evicted and computed again.",
     () => stats()?.numPreemptions,
@@ -280,18 +265,19 @@ function addCurrentFigures(registry: Registry, service: Service, bodies: BodyFig
       },
     }),
   );
-  addCounter("vllm:generation_tokens_total", "Tokens generated.", () => stats()?.numGenerationTokens);
+  addCounter(registry, "vllm:generation_tokens_total", "Tokens generated.", () => stats()?.numGenerationTokens);
   addDraftMetrics(registry, () => stats()?.drafts);
-  addGauge("fovea_engine_stalled", "1 while an engine step exceeds its time limit, else 0.", () =>
+  addGauge(registry, "fovea_engine_stalled", "1 while an engine step exceeds its time limit, else 0.", () =>
     service.stall === null ? 0 : 1,
   );
-  addCounter("fovea_engine_steps_total", "Steps computed by the engine.", () => stats()?.numSteps);
-  addGauge("fovea_http_requests_in_flight", "Generation requests in progress.", () => service.numRequests);
-  addGauge("fovea_http_requests_held", "Requests that wait for the model to load.", () => service.numHeld);
+  addCounter(registry, "fovea_engine_steps_total", "Steps computed by the engine.", () => stats()?.numSteps);
+  addGauge(registry, "fovea_http_requests_in_flight", "Generation requests in progress.", () => service.numRequests);
+  addGauge(registry, "fovea_http_requests_held", "Requests that wait for the model to load.", () => service.numHeld);
   addGauge(
+    registry,
     "fovea_http_bodies_in_flight",
     "JSON request bodies that are arriving or being parsed.",
     () => bodies.numBodies,
   );
-  addGauge("fovea_http_body_bytes", "Bytes of these bodies in memory.", () => bodies.numHeldBytes);
+  addGauge(registry, "fovea_http_body_bytes", "Bytes of these bodies in memory.", () => bodies.numHeldBytes);
 }

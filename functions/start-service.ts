@@ -25,6 +25,10 @@ export interface StartOptions {
   readonly logger: Logger;
   /** False serves the state of the process only, for workers. Default true. */
   readonly servesRequests?: boolean;
+  /**
+   * Whether nothing else runs in this process. An idle service then collects all of its garbage. Default false.
+   */
+  readonly ownsProcess?: boolean;
   /** Called when the port is open, so that its imports do not delay that. */
   readonly loadProgressDisplay?: () => Promise<{
     readonly show: (progress: LoadProgress) => void;
@@ -37,6 +41,7 @@ export async function startService({
   config,
   logger,
   servesRequests = true,
+  ownsProcess = false,
   loadProgressDisplay,
 }: StartOptions): Promise<StartedService> {
   const composing = Promise.withResolvers<Composition>();
@@ -53,12 +58,14 @@ export async function startService({
   const failed = Promise.withResolvers<EngineError>();
   const load = async (): Promise<Engine> => {
     // These modules take several times longer to load than it takes to open the port.
-    const [{ compose }, { warnOfRefusedDefaults }, { warnOfFewerSequences }, progress] = await Promise.all([
-      import("./compose.ts"),
-      import("./default-arguments.ts"),
-      import("./fewer-sequences.ts"),
-      loadProgressDisplay?.(),
-    ]);
+    const [{ compose }, { releaseMemoryWhenIdle }, { warnOfRefusedDefaults }, { warnOfFewerSequences }, progress] =
+      await Promise.all([
+        import("./compose.ts"),
+        import("./idle-memory.ts"),
+        import("./default-arguments.ts"),
+        import("./fewer-sequences.ts"),
+        loadProgressDisplay?.(),
+      ]);
     try {
       const composition = await compose({
         config,
@@ -86,6 +93,7 @@ export async function startService({
       warnOfRefusedDefaults(composition.engine, config, logger);
       warnOfFewerSequences(composition.engine, config, logger);
       composition.startBackgroundWork();
+      if (ownsProcess) releaseMemoryWhenIdle(composition.service);
       // Without the template, which would be most of the line.
       const { chatTemplate: _, ...modelInfo } = composition.engine.modelInfo ?? {};
       logger.info("Ready.", {

@@ -3,7 +3,7 @@
  * identity and the key vault exist already; the template names them by parameters.
  */
 import { ConfigError } from "../functions/settings/setting.ts";
-import { PORT, exceeded, healthPaths, settingsOf, unusedFields } from "./deployment-target.ts";
+import { PORT, exceeded, gpuProblems, healthPaths, settingsOf, unusedFields } from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
 import { queueTriggers } from "./kubernetes-scaling.ts";
@@ -46,18 +46,16 @@ function profileOf({ device }: Deployment): GpuProfile | undefined {
 }
 
 function problemsOf(deployment: Deployment, profile: GpuProfile | undefined): string[] {
-  const { device, resources, timeouts } = deployment;
-  const problems = exceeded("Azure Container Apps", [
+  const { resources, timeouts } = deployment;
+  const limits = exceeded("Azure Container Apps", [
     ["timeouts.requestSeconds", timeouts.requestSeconds, MAX_REQUEST_SECONDS, " s"],
     ["timeouts.shutdownGraceSeconds", timeouts.shutdownGraceSeconds, MAX_GRACE_SECONDS, " s"],
     ["resources.cpu", resources.cpu, profile?.cpu ?? null, ""],
     ["resources.memoryGiB", resources.memoryGiB, profile?.memoryGiB ?? null, " GiB"],
   ]);
-  if (device.kind !== "cpu" && profile === undefined) {
-    problems.push(`device.gpu: Azure Container Apps has ${Object.keys(gpuProfiles).join(" and ")}, not ${device.gpu}.`);
-  }
   return [
-    ...problems,
+    ...limits,
+    ...gpuProblems("Azure Container Apps", deployment, gpuProfiles),
     ...queueProblemsOf(deployment),
     ...unusedFields("Azure Container Apps", deployment, {
       s3Role: "has no AWS roles; list the secrets of a key pair under secrets",

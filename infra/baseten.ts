@@ -5,7 +5,15 @@
 import { stringify } from "yaml";
 
 import { ConfigError } from "../functions/settings/setting.ts";
-import { PORT, exceeded, healthPaths, queueProblems, settingsOf, unusedFields } from "./deployment-target.ts";
+import {
+  PORT,
+  exceeded,
+  gpuProblems,
+  healthPaths,
+  queueProblems,
+  settingsOf,
+  unusedFields,
+} from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
 
@@ -42,17 +50,15 @@ export const baseten: DeploymentTarget = {
 };
 
 function problemsOf(deployment: Deployment): string[] {
-  const { device, timeouts } = deployment;
-  const problems = exceeded("Baseten", [
+  const { timeouts } = deployment;
+  const limits = exceeded("Baseten", [
     ["timeouts.requestSeconds", timeouts.requestSeconds, MAX_REQUEST_SECONDS, " s"],
     ["timeouts.startupSeconds", timeouts.startupSeconds, MAX_STARTUP_SECONDS, " s"],
     ["timeouts.shutdownGraceSeconds", timeouts.shutdownGraceSeconds, MAX_GRACE_SECONDS, " s"],
   ]);
-  if (device.kind !== "cpu" && accelerators[device.gpu] === undefined) {
-    problems.push(`device.gpu: Baseten has ${Object.keys(accelerators).join(", ")}, not ${device.gpu}.`);
-  }
   return [
-    ...problems,
+    ...limits,
+    ...gpuProblems("Baseten", deployment, accelerators),
     ...queueProblems("Baseten", deployment),
     ...unusedFields("Baseten", deployment, {
       s3Role: "has no AWS roles; list the secrets of a key pair under secrets",

@@ -4,7 +4,7 @@ import { stringify } from "yaml";
 
 import { ConfigError } from "../functions/settings/setting.ts";
 import { cloudRunJob } from "./cloud-run-job.ts";
-import { PORT, exceeded, healthPaths, queueProblems, unusedFields } from "./deployment-target.ts";
+import { PORT, exceeded, gpuProblems, healthPaths, queueProblems, unusedFields } from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
 
@@ -87,13 +87,11 @@ function workerProblems({ replicas }: Deployment): string[] {
   ];
 }
 
-function placementProblems({ device, resources }: Deployment): string[] {
-  const problems: string[] = [];
-  if (device.kind === "cpu") return problems;
-  const accelerator = accelerators[device.gpu];
-  if (accelerator === undefined) {
-    return [...problems, `device.gpu: Cloud Run has ${Object.keys(accelerators).join(" and ")}, not ${device.gpu}.`];
-  }
+function placementProblems(deployment: Deployment): string[] {
+  const { device, resources } = deployment;
+  const problems = gpuProblems("Cloud Run", deployment, accelerators);
+  const accelerator = device.kind === "cpu" ? undefined : accelerators[device.gpu];
+  if (device.kind === "cpu" || accelerator === undefined) return problems;
   const { minCpu, minMemoryGiB } = accelerator;
   const { cpu, memoryGiB } = resources;
   if (cpu < minCpu) problems.push(`resources.cpu: expected at least ${minCpu} with ${device.gpu}, got ${cpu}.`);

@@ -1,5 +1,5 @@
 /** The contract of a platform: a name, and a pure function from a deployment to files. */
-import type { Deployment } from "./deployment.ts";
+import type { Deployment, GpuName } from "./deployment.ts";
 
 export interface RenderedFile {
   /** Relative to the output folder. */
@@ -42,6 +42,16 @@ export function exceeded(
       ? []
       : [`${field}: ${platform} allows at most ${limit}${unit}, got ${value}${unit}.`],
   );
+}
+
+/** A problem if the deployment's GPU is not among the keys of `gpus`, the platform's own names of what it offers. */
+export function gpuProblems(
+  platform: string,
+  { device }: Deployment,
+  gpus: Readonly<Partial<Record<GpuName, unknown>>>,
+): string[] {
+  if (device.kind === "cpu" || gpus[device.gpu] !== undefined) return [];
+  return [`device.gpu: ${platform} has ${Object.keys(gpus).join(", ")}, not ${device.gpu}.`];
 }
 
 /** The settings of a container that has this long after SIGTERM. */

@@ -3,7 +3,15 @@
  * `POST https://api.endpoints.huggingface.cloud/v2/endpoint/NAMESPACE`.
  */
 import { ConfigError } from "../functions/settings/setting.ts";
-import { PORT, exceeded, healthPaths, queueProblems, settingsOf, unusedFields } from "./deployment-target.ts";
+import {
+  PORT,
+  exceeded,
+  gpuProblems,
+  healthPaths,
+  queueProblems,
+  settingsOf,
+  unusedFields,
+} from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
 
@@ -47,9 +55,6 @@ function problemsOf(deployment: Deployment): string[] {
   const problems = exceeded("Hugging Face", [
     ["timeouts.shutdownGraceSeconds", timeouts.shutdownGraceSeconds, MAX_GRACE_SECONDS, " s"],
   ]);
-  if (device.kind !== "cpu" && gpuTypes[device.gpu] === undefined) {
-    problems.push(`device.gpu: Hugging Face has ${Object.keys(gpuTypes).join(", ")}, not ${device.gpu}.`);
-  }
   if (device.kind === "cpu" && cpuSizeOf(deployment) === undefined) {
     problems.push("resources: Hugging Face has at most 16 CPUs and 32 GiB without a GPU.");
   }
@@ -58,6 +63,7 @@ function problemsOf(deployment: Deployment): string[] {
   }
   return [
     ...problems,
+    ...gpuProblems("Hugging Face", deployment, gpuTypes),
     ...queueProblems("Hugging Face", deployment),
     ...unusedFields("Hugging Face", deployment, {
       s3Role: "has no AWS roles",

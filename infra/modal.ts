@@ -4,6 +4,7 @@ import {
   PORT,
   containerCacheFolder,
   exceeded,
+  gpuProblems,
   healthPaths,
   queueProblems,
   settingsOf,
@@ -39,16 +40,14 @@ export const modal: DeploymentTarget = {
 };
 
 function problemsOf(deployment: Deployment): string[] {
-  const { device, timeouts } = deployment;
-  const problems = exceeded("Modal", [
+  const { timeouts } = deployment;
+  const limits = exceeded("Modal", [
     ["timeouts.requestSeconds", timeouts.requestSeconds, MAX_REQUEST_SECONDS, " s"],
     ["timeouts.shutdownGraceSeconds", timeouts.shutdownGraceSeconds, MAX_GRACE_SECONDS, " s"],
   ]);
-  if (device.kind !== "cpu" && gpus[device.gpu] === undefined) {
-    problems.push(`device.gpu: Modal has ${Object.keys(gpus).join(", ")}, not ${device.gpu}.`);
-  }
   return [
-    ...problems,
+    ...limits,
+    ...gpuProblems("Modal", deployment, gpus),
     ...queueProblems("Modal", deployment),
     ...unusedFields("Modal", deployment, {
       s3Role: "has no AWS roles here; list the secrets of a key pair under secrets",

@@ -4,7 +4,7 @@
  * route to decide whether to send any, and reads 204 as "still starting". Workers belong to a queue-based endpoint.
  */
 import { ConfigError } from "../functions/settings/setting.ts";
-import { PORT, exceeded, healthPaths, queueProblems, unusedFields } from "./deployment-target.ts";
+import { PORT, exceeded, gpuProblems, healthPaths, queueProblems, unusedFields } from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
 
@@ -46,12 +46,10 @@ function problemsOf(deployment: Deployment): string[] {
     ["timeouts.shutdownGraceSeconds", timeouts.shutdownGraceSeconds, MAX_GRACE_SECONDS, " s"],
   ]);
   if (device.kind === "cpu") problems.push("device.kind: RunPod is supported only with GPUs, got cpu.");
-  else if (poolOf(deployment) === undefined) {
-    problems.push(`device.gpu: RunPod has ${Object.keys(gpuPools).join(", ")}, not ${device.gpu}.`);
-  }
   const isOwnQueue = deployment.worker && deployment.environment.JOB_SOURCE === "runpod";
   return [
     ...problems,
+    ...gpuProblems("RunPod", deployment, gpuPools),
     ...(isOwnQueue ? [] : queueProblems("RunPod's load balancer", deployment)),
     ...unusedFields("RunPod", deployment, {
       s3Role: "has no roles; list the secrets of a key pair under secrets",

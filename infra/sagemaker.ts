@@ -5,7 +5,14 @@
 import { ConfigError } from "../functions/settings/setting.ts";
 import { policy, readS3, statementsOf, trustOf } from "./aws-policies.ts";
 import type { Statement } from "./aws-policies.ts";
-import { exceeded, queueProblems, settingsOf, smallestMachine, unusedFields } from "./deployment-target.ts";
+import {
+  exceeded,
+  gpuProblems,
+  queueProblems,
+  settingsOf,
+  smallestMachine,
+  unusedFields,
+} from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
 import { toTerraform } from "./terraform.ts";
@@ -75,7 +82,7 @@ function instanceOf({ device, resources }: Deployment): Instance | undefined {
 }
 
 function problemsOf(deployment: Deployment, instance: Instance | undefined): string[] {
-  const { device, resources, replicas, timeouts, asyncOutput } = deployment;
+  const { resources, replicas, timeouts, asyncOutput } = deployment;
   const kind = asyncOutput === null ? "real" : "async";
   const problems = exceeded("SageMaker", [
     ["timeouts.requestSeconds", timeouts.requestSeconds, maxRequestSeconds[kind], " s"],
@@ -83,9 +90,9 @@ function problemsOf(deployment: Deployment, instance: Instance | undefined): str
     ["timeouts.shutdownGraceSeconds", timeouts.shutdownGraceSeconds, MAX_GRACE_SECONDS, " s"],
     ["resources.diskGiB", resources.diskGiB, MAX_DISK_GIB, " GiB"],
   ]);
-  if (device.kind !== "cpu" && gpuInstances[device.gpu] === undefined) {
-    problems.push(`device.gpu: SageMaker has ${Object.keys(gpuInstances).join(", ")} alone, not ${device.gpu}.`);
-  } else if (instance === undefined) {
+  const missingGpu = gpuProblems("SageMaker", deployment, gpuInstances);
+  problems.push(...missingGpu);
+  if (missingGpu.length === 0 && instance === undefined) {
     problems.push(`resources: SageMaker has no instance with ${resources.cpu} CPUs and ${resources.memoryGiB} GiB.`);
   }
   if (kind === "real" && replicas.min === 0) {

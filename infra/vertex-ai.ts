@@ -6,6 +6,7 @@ import { ConfigError } from "../functions/settings/setting.ts";
 import {
   PORT,
   exceeded,
+  gpuProblems,
   healthPaths,
   queueProblems,
   settingsOf,
@@ -80,14 +81,14 @@ function machineOf({ device, resources }: Deployment): Machine | undefined {
 }
 
 function problemsOf(deployment: Deployment, found: Machine | undefined): string[] {
-  const { device, replicas, resources, timeouts } = deployment;
+  const { replicas, resources, timeouts } = deployment;
   const problems = exceeded("Vertex AI", [
     ["timeouts.requestSeconds", timeouts.requestSeconds, MAX_REQUEST_SECONDS, " s"],
     ["timeouts.shutdownGraceSeconds", timeouts.shutdownGraceSeconds, MAX_GRACE_SECONDS, " s"],
   ]);
-  if (device.kind !== "cpu" && gpuMachines[device.gpu] === undefined) {
-    problems.push(`device.gpu: Vertex AI has ${Object.keys(gpuMachines).join(", ")}, not ${device.gpu}.`);
-  } else if (found === undefined) {
+  const missingGpu = gpuProblems("Vertex AI", deployment, gpuMachines);
+  problems.push(...missingGpu);
+  if (missingGpu.length === 0 && found === undefined) {
     problems.push(`resources: Vertex AI has no machine with ${resources.cpu} CPUs and ${resources.memoryGiB} GiB.`);
   }
   if (replicas.min === 0) problems.push("replicas.min: Vertex AI keeps at least one replica; expected 1, got 0.");

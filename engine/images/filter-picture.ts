@@ -26,24 +26,16 @@ export function filterPicture(image: DecodedImage, columns: AxisCoefficients, ro
   const stride = roundUpTo16(rowLength + 1);
   const chunkRows = Math.min(Math.max(Math.trunc(CHUNK_BYTES / inputStride) & ~3, 4), numRows);
   const bandRows = Math.min(rows.maxTaps + NUM_SPARE_ROWS, numRows);
-  const taps = columnTaps(columns);
-  const columnWeights = packWeights(columns);
-  const rowWeights = packWeights(rows);
-  const columnWeightsStride = columnWeights.byteLength / columns.numOutputs;
-  const rowWeightsStride = rowWeights.byteLength / rows.numOutputs;
+  const passes = packPasses(columns, rows);
+  const { tapsAt, columnWeightsAt, columnWeightsStride, rowWeightsAt, rowWeightsStride } = passes;
 
-  const tapsAt = 0;
-  const columnWeightsAt = roundUpTo16(taps.byteLength);
-  const rowWeightsAt = columnWeightsAt + columnWeights.byteLength;
-  const chunkAt = rowWeightsAt + rowWeights.byteLength;
+  const chunkAt = passes.endAt;
   // Taps are padded to fours and pairs: the bytes after the last tap, of the next part, are multiplied by zero.
   const bandAt = chunkAt + roundUpTo16(chunkRows * inputStride);
   const outputAt = bandAt + bandRows * stride;
   const kernel = takeFilterKernel(outputAt + stride);
   const memory = new Uint8Array(kernel.memory.buffer);
-  new Uint32Array(memory.buffer, tapsAt).set(taps);
-  new Int16Array(memory.buffer, columnWeightsAt).set(columnWeights);
-  new Int16Array(memory.buffer, rowWeightsAt).set(rowWeights);
+  passes.writeTo(memory.buffer);
 
   // The band contains the filtered rows [bandStart, bandEnd) of the picture.
   let bandStart = 0;
@@ -97,25 +89,17 @@ export function filterPictureVerticallyFirst(
   // The kernel reads 16 bytes at a time.
   const stride = roundUpTo16(inputStride);
   const bandRows = Math.min(rows.maxTaps + NUM_SPARE_ROWS, image.height);
-  const taps = columnTaps(columns);
-  const columnWeights = packWeights(columns);
-  const rowWeights = packWeights(rows);
-  const columnWeightsStride = columnWeights.byteLength / columns.numOutputs;
-  const rowWeightsStride = rowWeights.byteLength / rows.numOutputs;
+  const passes = packPasses(columns, rows);
+  const { tapsAt, columnWeightsAt, columnWeightsStride, rowWeightsAt, rowWeightsStride } = passes;
 
-  const tapsAt = 0;
-  const columnWeightsAt = roundUpTo16(taps.byteLength);
-  const rowWeightsAt = columnWeightsAt + columnWeights.byteLength;
-  const bandAt = roundUpTo16(rowWeightsAt + rowWeights.byteLength);
+  const bandAt = roundUpTo16(passes.endAt);
   // Taps are padded to pairs and fours: rows and pixels after the last one are multiplied by zero.
   const filteredAt = bandAt + (bandRows + 1) * stride;
   const outputAt = filteredAt + stride + 16;
   const rowLength = columns.numOutputs * 3;
   const kernel = takeFilterKernel(outputAt + roundUpTo16(rowLength + 1));
   const memory = new Uint8Array(kernel.memory.buffer);
-  new Uint32Array(memory.buffer, tapsAt).set(taps);
-  new Int16Array(memory.buffer, columnWeightsAt).set(columnWeights);
-  new Int16Array(memory.buffer, rowWeightsAt).set(rowWeights);
+  passes.writeTo(memory.buffer);
 
   // The band contains the rows [bandStart, bandEnd) of the picture.
   let bandStart = 0;
@@ -155,6 +139,40 @@ export function filterPictureVerticallyFirst(
     output.set(memory.subarray(outputAt, outputAt + rowLength), row * rowLength);
   }
   return output;
+}
+
+/** Places of both passes' coefficients at the start of the kernel's memory, in bytes. */
+interface PackedPasses {
+  readonly tapsAt: number;
+  readonly columnWeightsAt: number;
+  /** Bytes of one column's weights. */
+  readonly columnWeightsStride: number;
+  readonly rowWeightsAt: number;
+  readonly rowWeightsStride: number;
+  /** Where the coefficients end. */
+  readonly endAt: number;
+  writeTo(this: void, memory: ArrayBuffer): void;
+}
+
+function packPasses(columns: AxisCoefficients, rows: AxisCoefficients): PackedPasses {
+  const taps = columnTaps(columns);
+  const columnWeights = packWeights(columns);
+  const rowWeights = packWeights(rows);
+  const columnWeightsAt = roundUpTo16(taps.byteLength);
+  const rowWeightsAt = columnWeightsAt + columnWeights.byteLength;
+  return {
+    tapsAt: 0,
+    columnWeightsAt,
+    columnWeightsStride: columnWeights.byteLength / columns.numOutputs,
+    rowWeightsAt,
+    rowWeightsStride: rowWeights.byteLength / rows.numOutputs,
+    endAt: rowWeightsAt + rowWeights.byteLength,
+    writeTo(memory) {
+      new Uint32Array(memory).set(taps);
+      new Int16Array(memory, columnWeightsAt).set(columnWeights);
+      new Int16Array(memory, rowWeightsAt).set(rowWeights);
+    },
+  };
 }
 
 /** By column: the byte of a row where its first pixel starts, and the byte length of its weights. */

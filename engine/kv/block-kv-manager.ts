@@ -81,10 +81,12 @@ export class BlockKvManager implements KvManager {
    * With recurrent layers, the sequence goes on from the last of these blocks that has a snapshot, and waits only for
    * snapshots.
    */
-  tryPlace(sequence: Sequence): KvPlacement | null {
+  tryPlace(sequence: Sequence, stalled: ReadonlySet<Sequence> = new Set()): KvPlacement | null {
     const { blockSize } = this.capacity;
     const hashes = new BlockHashes(sequence.tokens, blockSize);
-    const prefix = this.looksUpPrefix(sequence) ? this.#findPrefix(sequence, hashes) : { blockIds: [], numShared: 0 };
+    const prefix = this.looksUpPrefix(sequence)
+      ? this.#findPrefix(sequence, hashes, stalled)
+      : { blockIds: [], numShared: 0 };
     if (prefix === null) return null;
     const cached = prefix.blockIds;
     const numRevived = cached.filter((blockId) => this.#pool.numReferences(blockId) === 0).length;
@@ -147,8 +149,8 @@ export class BlockKvManager implements KvManager {
     sequence.statePair = null;
   }
 
-  /** Null if the sequence should wait for a running one. */
-  #findPrefix(sequence: Sequence, hashes: BlockHashes): Prefix | null {
+  /** Null if the sequence should wait for a running one that is not in `stalled`. */
+  #findPrefix(sequence: Sequence, hashes: BlockHashes, stalled: ReadonlySet<Sequence>): Prefix | null {
     const { blockSize } = this.capacity;
     const maxBlocks = Math.floor((sequence.numTokensToPrefill - 1) / blockSize);
     const shared: number[] = [];
@@ -156,7 +158,7 @@ export class BlockKvManager implements KvManager {
       const hash = hashes.at(shared.length);
       const blockId = this.#pool.find(hash);
       if (blockId === null) {
-        if (this.#snapshots === null && this.#awaited.has(hash)) return null;
+        if (this.#snapshots === null && this.#isAwaited(hash, stalled)) return null;
         break;
       }
       shared.push(blockId);
@@ -164,8 +166,20 @@ export class BlockKvManager implements KvManager {
     const snapshots = this.#snapshots;
     if (snapshots === null) return { blockIds: shared, numShared: shared.length };
     const numReusable = 1 + shared.findLastIndex((_, index) => snapshots.has(hashes.at(index)));
-    for (let index = numReusable; index < maxBlocks; index++) if (this.#awaited.has(hashes.at(index))) return null;
+    for (let index = numReusable; index < maxBlocks; index++) {
+      if (this.#isAwaited(hashes.at(index), stalled)) return null;
+    }
     return { blockIds: shared.slice(0, numReusable), numShared: shared.length };
+  }
+
+  /** Whether a running sequence that is not in `stalled` is about to complete the block. */
+  #isAwaited(hash: string, stalled: ReadonlySet<Sequence>): boolean {
+    let numAwaiting = this.#awaited.get(hash) ?? 0;
+    for (const sequence of stalled) {
+      if (numAwaiting === 0) return false;
+      if (this.#holdings.get(sequence)?.awaited.includes(hash)) numAwaiting--;
+    }
+    return numAwaiting > 0;
   }
 
   /** Returns the transfers to perform before its first chunk. */

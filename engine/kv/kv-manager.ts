@@ -29,8 +29,13 @@ export interface KvManager {
   readonly usage: number;
   /** Whether a reusable prefix is looked up for the sequence. */
   looksUpPrefix(sequence: Sequence): boolean;
-  /** Returns null if the sequence should wait. Changes nothing. Call it while `numFreeSequences` is above 0. */
-  tryPlace(sequence: Sequence): KvPlacement | null;
+  /**
+   * Returns null if the sequence should wait, for room or for a prefix that a running sequence is about to compute.
+   * Changes nothing. Call it while `numFreeSequences` is above 0.
+   *
+   * @param stalled Running sequences whose prefixes are not waited for. Default: none.
+   */
+  tryPlace(sequence: Sequence, stalled?: ReadonlySet<Sequence>): KvPlacement | null;
   /** The number of tokens, after those it has computed, for which the sequence has room or can be given room. */
   numTokensWithRoom(sequence: Sequence): number;
   /**

@@ -1,10 +1,9 @@
 /** Prefix reuse: chooses the KV slot for a prompt, and the prompt tokens that need not be computed. */
 import { invariant } from "../contract/errors.ts";
-import { numSharedTokens } from "../scheduler/sequence-tokens.ts";
-import type { SequenceTokens } from "../scheduler/sequence-tokens.ts";
-import type { Sequence } from "../scheduler/sequence.ts";
+import { numSharedTokens } from "../scheduler/sequence.ts";
+import type { Sequence, SequenceTokens } from "../scheduler/sequence.ts";
+import { MAX_GAP } from "./kv-slots.ts";
 import type { KvSlots } from "./kv-slots.ts";
-import { MAX_GAP } from "./slot-ranges.ts";
 import type { SlotTransfer } from "./slot-transfer.ts";
 import { planSnapshots } from "./state-snapshots.ts";
 import type { StateSnapshots } from "./state-snapshots.ts";
@@ -90,8 +89,13 @@ export class PrefixCache {
    *
    * @param hasRoom Whether there is memory for a placement. Without it, nothing is swapped, and a prefix is taken in place
    *   even if its slot keeps more. Default: always.
+   * @param stalled Tokens of running sequences whose prefixes are not waited for. Default: none.
    */
-  tryPlace(sequence: Sequence, hasRoom: (placement: SlotPlacement) => boolean = () => true): SlotPlacement | null {
+  tryPlace(
+    sequence: Sequence,
+    hasRoom: (placement: SlotPlacement) => boolean = () => true,
+    stalled: ReadonlySet<SequenceTokens> = new Set(),
+  ): SlotPlacement | null {
     const free = this.#kvSlots.findFree();
     invariant(free !== null, "a sequence is placed while all KV slots are taken");
     const placeNear = (chosen: ChosenSlot, chunkEnds: readonly number[]): SlotPlacement | null => {
@@ -100,7 +104,7 @@ export class PrefixCache {
     };
     if (!this.serves(sequence)) return placeNear({ kvSlot: free, numCachedTokens: 0, prefixSlot: null }, []);
     const { tokens } = sequence;
-    const best = this.#findBest(tokens);
+    const best = this.#findBest(tokens, stalled);
     if (best === null) return null;
     const { slot, numTokens } = best;
     const chunkEndsAfter = (numCached: number): readonly number[] =>
@@ -181,16 +185,16 @@ export class PrefixCache {
 
   /**
    * The best match among the tokens that slots keep now; null if a sequence in progress will soon match better by
-   * enough to wait.
+   * enough to wait. Those in `stalled` are not waited for.
    */
-  #findBest(prompt: SequenceTokens): Match | null {
+  #findBest(prompt: SequenceTokens, stalled: ReadonlySet<SequenceTokens>): Match | null {
     let best: Match = { slot: 0, numTokens: 0, numShared: 0 };
     let numShared = 0;
     let numAwaited = 0;
     for (let slot = 0; slot < this.#kvSlots.numSlots; slot++) {
       if (this.#kvSlots.isTaken(slot)) {
         if (!this.#canTransfer) continue;
-        numAwaited = Math.max(numAwaited, this.#numAwaited(slot, prompt));
+        if (!stalled.has(this.#tokens[slot]!)) numAwaited = Math.max(numAwaited, this.#numAwaited(slot, prompt));
       }
       const match = this.#matchOf(slot, prompt);
       numShared = Math.max(numShared, match.numShared);

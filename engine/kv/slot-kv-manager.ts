@@ -41,10 +41,11 @@ export class SlotKvManager implements KvManager {
     return this.#prefixCache.serves(sequence);
   }
 
-  tryPlace(sequence: Sequence): KvPlacement | null {
+  tryPlace(sequence: Sequence, stalled?: ReadonlySet<Sequence>): KvPlacement | null {
     const blocks = this.#blocks;
     if (blocks !== null && !blocks.fits(sequence.numTokensToPrefill)) return null;
-    const placement = this.#prefixCache.tryPlace(sequence, (candidate) => this.#hasRoom(candidate));
+    const stalledTokens = stalled && new Set(Array.from(stalled, ({ tokens }) => tokens));
+    const placement = this.#prefixCache.tryPlace(sequence, (candidate) => this.#hasRoom(candidate), stalledTokens);
     if (placement === null) return null;
     return {
       numCachedTokens: placement.numCachedTokens,

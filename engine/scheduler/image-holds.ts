@@ -1,8 +1,8 @@
 /** References of sequences to images in the encoder cache, and the images that they wait for. */
 import type { ImageFeature } from "../core/engine-request.ts";
+import { numEmbeddingsOf } from "../multimodal/placeholder.ts";
 import { embeddingsField } from "../multimodal/processed-item.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
-import { numEmbeddingsOf } from "../vision/image-span.ts";
 import type { Sequence } from "./sequence.ts";
 
 /** Changes the held images of sequences. */
@@ -45,6 +45,11 @@ export class ImageHolds {
     return image !== undefined && this.#isAwaited(image) ? image : null;
   }
 
+  /** Whether an image of the sequence must be encoded in the background before all of it can be computed. */
+  needsEncoding({ images }: Sequence): boolean {
+    return images.some((image) => this.#isAwaited(image));
+  }
+
   /** Releases held images up to the first one that is not done. */
   release(sequence: Sequence, isDone: (image: ImageFeature) => boolean): void {
     while (sequence.firstHeldImage < sequence.endHeldImage && isDone(sequence.images[sequence.firstHeldImage]!)) {
@@ -52,7 +57,7 @@ export class ImageHolds {
     }
   }
 
-  /** Whether a held image is encoded in the background, and is not yet. */
+  /** Whether an image is encoded in the background, and is not yet. */
   #isAwaited({ mmHash, tensors }: ImageFeature): boolean {
     return this.#encodesInBackground && !tensors.has(embeddingsField) && !this.#encoderCache.has(mmHash);
   }

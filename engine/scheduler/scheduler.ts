@@ -1,6 +1,4 @@
 /** Decides what each sequence computes in the next step, and applies the step's tokens to the sequences. */
-import process from "node:process";
-
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { FinishReason } from "../contract/request-output.ts";
 import { epochMs } from "../contract/request-stage.ts";
@@ -9,19 +7,18 @@ import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { StepResult, StepResults } from "../core/step-results.ts";
 import type { KvManager, KvPlacement } from "../kv/kv-manager.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
+import { embeddedSpan, endTokenOf } from "../multimodal/placeholder.ts";
 import type { EngineCoreOutput, EngineCoreStats } from "../thread/messages.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
-import { embeddedSpan, endTokenOf } from "../vision/image-span.ts";
 import { Drafts, noDrafts } from "./drafts.ts";
 import type { DraftOptions } from "./drafts.ts";
 import { ImageHolds } from "./image-holds.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
 import { Sequence } from "./sequence.ts";
-import { StepLimit } from "./step-limit.ts";
+import { aloneError, StepLimit, TokenBudget } from "./step-limit.ts";
 import type { FailedRun } from "./step-limit.ts";
 import { checkStop } from "./stop-conditions.ts";
 import type { StopLimits } from "./stop-conditions.ts";
-import { TokenBudget } from "./token-budget.ts";
 import { insertByUrgency, WaitingQueue } from "./waiting-queue.ts";
 
 export interface SchedulerOptions extends StopLimits, DraftOptions {
@@ -40,6 +37,9 @@ export interface SchedulerOptions extends StopLimits, DraftOptions {
   /** A step of this many tokens cannot be made smaller: 1, or what an image takes that is kept whole. Default 1. */
   readonly fewestStepTokens?: number | undefined;
 }
+
+/** Looking for a prefix compares a prompt with all slots, so the number of requests that a step passes over is bounded. */
+const MAX_PASSED_OVER = 8;
 
 /** Mutable. By priority; first come, first served among equal ones. */
 export class Scheduler {
@@ -121,10 +121,10 @@ export class Scheduler {
   /**
    * Fills one step within the token budget. Sequences that decode take one token each. Prompts in progress take the
    * rest of the budget in chunks. Waiting requests are then admitted in order of `WaitingQueue` while tokens and room
-   * last. A request whose prefix another sequence is about to compute waits for it, and so do the requests behind it. A chunk
-   * may end inside an image, unless the model keeps images whole; the image is encoded whole, in the step of the first
-   * chunk that needs it. If images are encoded in the background, a chunk waits until all of its images are encoded,
-   * and the sequence keeps its memory until it is.
+   * last. A request whose prefix another sequence is about to compute waits for it, and so do the requests behind it;
+   * `#place` has the exception. A chunk may end inside an image, unless the model keeps images whole; the image is
+   * encoded whole, in the step of the first chunk that needs it. If images are encoded in the background, a chunk waits
+   * until all of its images are encoded, and the sequence keeps its memory until it is.
    *
    * If a sequence has no room for its next token, the least urgent running sequence is preempted: of those with the
    * highest priority value, the youngest. It gives up its memory and waits, before all that came later, until it can be
@@ -232,8 +232,8 @@ export class Scheduler {
         return;
       case "failed":
       case "out_of_memory": {
-        const error = result.error.code === "out_of_memory" ? aloneError(sequence, result) : result.error;
-        outputs.push(this.#fail(sequence, error));
+        const { error } = result;
+        outputs.push(this.#fail(sequence, error.code === "out_of_memory" ? aloneError(sequence, error) : error));
         return;
       }
       case "sampled": {
@@ -306,15 +306,20 @@ export class Scheduler {
   #admitWaiting(budget: TokenBudget, prefills: PrefillChunk[], numReserved = 0): SlotTransfer[] {
     const transfers: SlotTransfer[] = [];
     const { maxSequences } = this.#stepLimit;
+    const passedOver = new Set<Sequence>();
     while (
       budget.promptTokensLeft > 0 &&
       this.#kvManager.numFreeSequences > numReserved &&
       this.#running.length < maxSequences
     ) {
-      const sequence = this.#waiting.next;
+      const sequence = this.#waiting.next(passedOver);
       if (sequence === null) break;
-      const placement = this.#kvManager.tryPlace(sequence);
-      if (placement === null) break;
+      const placement = this.#place(sequence);
+      if (placement === "passed-over" && passedOver.size < MAX_PASSED_OVER) {
+        passedOver.add(sequence);
+        continue;
+      }
+      if (placement === null || placement === "passed-over") break;
       sequence.skipCachedTokens(placement.numCachedTokens);
       sequence.chunkEnds = placement.chunkEnds ?? [];
       const chunk = this.#planChunk(sequence, budget.promptTokensLeft);
@@ -322,7 +327,7 @@ export class Scheduler {
         sequence.skipCachedTokens(0);
         break;
       }
-      this.#waiting.take();
+      this.#waiting.take(sequence);
       transfers.push(...this.#admit(sequence, placement));
       // A prompt that begins with an image runs, so that its image is encoded and later requests are admitted.
       if (chunk === null) continue;
@@ -331,6 +336,19 @@ export class Scheduler {
       prefills.push(chunk);
     }
     return transfers;
+  }
+
+  /**
+   * Finds room for a waiting sequence; null if the queue waits for room or for its prefix. A prefix whose sequence waits
+   * for an image may take seconds, so the queue does not wait for it: a request computes it itself, or, if it needs an
+   * image that is not encoded either, is passed over by the requests behind it.
+   */
+  #place(sequence: Sequence): KvPlacement | "passed-over" | null {
+    const placement = this.#kvManager.tryPlace(sequence);
+    if (placement !== null) return placement;
+    const stalled = new Set(this.#running.filter((running) => this.#imageHolds.awaitedBy(running) !== null));
+    const alone = stalled.size === 0 ? null : this.#kvManager.tryPlace(sequence, stalled);
+    return alone !== null && this.#imageHolds.needsEncoding(sequence) ? "passed-over" : alone;
   }
 
   /** Returns the transfers to perform before its first chunk. */
@@ -419,17 +437,6 @@ export class Scheduler {
   #dropFinished(): void {
     this.#running = this.#running.filter(({ finishReason }) => finishReason === null);
   }
-}
-
-/** The error of a sequence whose smallest run found no memory. ONNX Runtime's text names the host, so only the log has it. */
-function aloneError({ requestId, numTokens }: Sequence, { error }: { readonly error: EngineError }): EngineError {
-  process.emitWarning(`The device has too little memory for request ${requestId} alone. ${error.message}`);
-  return new EngineError(
-    error.code,
-    `The device has too little memory for this request, which has ${numTokens} tokens, even if it is computed alone. ` +
-      "Send a shorter prompt or smaller images.",
-    { cause: error },
-  );
 }
 
 function createOutput(sequence: Sequence): EngineCoreOutput {

@@ -1,5 +1,8 @@
-/** Makes steps smaller after a device had no memory for one, and larger again while they succeed. */
+/** The size of steps: the tokens that still fit into one, and smaller steps after a device had no memory for one. */
 import process from "node:process";
+
+import { EngineError } from "../contract/errors.ts";
+import type { Sequence } from "./sequence.ts";
 
 /** Steps that must succeed before a larger one is tried. Their number doubles with each failure. */
 const FIRST_PATIENCE = 16;
@@ -13,7 +16,7 @@ export interface FailedRun {
   readonly numSequences: number;
 }
 
-/** Mutable. */
+/** Mutable. Makes steps smaller after one found no memory, and larger again while they succeed. */
 export class StepLimit {
   readonly #fewestTokens: number;
   #maxTokens = Infinity;
@@ -78,4 +81,47 @@ export class StepLimit {
   get #isLimited(): boolean {
     return this.#maxTokens !== Infinity || this.#maxSequences !== Infinity;
   }
+}
+
+/** Mutable; for one step: how many tokens of prompts still fit into it. */
+export class TokenBudget {
+  readonly #enoughPromptTokens: number;
+  #numLeft: number;
+  #numPromptTokens = 0;
+
+  /** @param enoughPromptTokens A step that has this many tokens of prompts takes no further prompt. */
+  constructor(maxNumTokens: number, enoughPromptTokens: number) {
+    this.#numLeft = maxNumTokens;
+    this.#enoughPromptTokens = enoughPromptTokens;
+  }
+
+  /** Tokens that the step may still have, of whichever kind. */
+  get tokensLeft(): number {
+    return this.#numLeft;
+  }
+
+  /** The most tokens that the next chunk of a prompt may have. */
+  get promptTokensLeft(): number {
+    return this.#numPromptTokens >= this.#enoughPromptTokens ? 0 : this.#numLeft;
+  }
+
+  takeDecodes(numTokens: number): void {
+    this.#numLeft -= numTokens;
+  }
+
+  takePrompt(numTokens: number): void {
+    this.#numLeft -= numTokens;
+    this.#numPromptTokens += numTokens;
+  }
+}
+
+/** The error of a sequence whose smallest run found no memory. ONNX Runtime's text names the host, so only the log has it. */
+export function aloneError({ requestId, numTokens }: Sequence, error: EngineError): EngineError {
+  process.emitWarning(`The device has too little memory for request ${requestId} alone. ${error.message}`);
+  return new EngineError(
+    error.code,
+    `The device has too little memory for this request, which has ${numTokens} tokens, even if it is computed alone. ` +
+      "Send a shorter prompt or smaller images.",
+    { cause: error },
+  );
 }

@@ -8,6 +8,8 @@ import type { Sequence } from "./sequence.ts";
  */
 export const MAX_OVERTAKES = 32;
 
+const none: ReadonlySet<Sequence> = new Set();
+
 /** Below 0 if `left` goes before `right`: a lower priority value, or an earlier arrival. */
 function compareUrgency(left: Sequence, right: Sequence): number {
   return left.priority - right.priority || left.arrival - right.arrival;
@@ -40,18 +42,23 @@ export class WaitingQueue {
     insertByUrgency(this.#sequences, sequence);
   }
 
-  /** The sequence to admit next; null if none waits. Stays the same until it is taken or a more urgent one arrives. */
-  get next(): Sequence | null {
-    const first = this.#sequences.at(0) ?? null;
-    return first === null || this.#numOvertakes < MAX_OVERTAKES ? first : this.#oldest(first);
+  /**
+   * The sequence to admit next, without those that are passed over; null if none is left. Stays the same until it is
+   * taken or a more urgent one arrives.
+   */
+  next(passedOver: ReadonlySet<Sequence> = none): Sequence | null {
+    const first = this.#sequences.find((sequence) => !passedOver.has(sequence)) ?? null;
+    if (first === null || this.#numOvertakes < MAX_OVERTAKES) return first;
+    const oldest = this.#oldest(first);
+    return passedOver.has(oldest) ? first : oldest;
   }
 
-  /** Removes `next`. */
-  take(): void {
-    const { next } = this;
-    invariant(next !== null, "a sequence is taken from an empty queue");
-    this.#numOvertakes = next === this.#oldest(next) ? 0 : this.#numOvertakes + 1;
-    this.#sequences.splice(this.#sequences.indexOf(next), 1);
+  /** Removes a sequence that `next` returned. */
+  take(sequence: Sequence): void {
+    const index = this.#sequences.indexOf(sequence);
+    invariant(index !== -1, `request ${sequence.requestId} is taken but does not wait`);
+    this.#numOvertakes = sequence === this.#oldest(sequence) ? 0 : this.#numOvertakes + 1;
+    this.#sequences.splice(index, 1);
   }
 
   dropFinished(): void {

@@ -18,6 +18,8 @@ import { StepProgress } from "./step-progress.ts";
 
 /** Longer than a client needs between an answer and its next request, which then still finds the memory of runs. */
 const REST_AFTER_MS = 100;
+/** After this time, the garbage of this thread is collected too, which takes tens of milliseconds. */
+const IDLE_AFTER_MS = 30_000;
 
 /** Ends on a close message or after a failure that it has reported, and frees the model's memory in both cases. */
 async function serve(port: MessagePort, { optionsPort, progress, cudaDeviceId }: EngineThreadData): Promise<void> {
@@ -69,10 +71,7 @@ async function stepUntilClosed(
         postEmbeddings(core, post);
         continue;
       }
-      if (!(await inbox.nextMessage(REST_AFTER_MS))) {
-        releaseIdleMemory();
-        await inbox.nextMessage();
-      }
+      if (!(await inbox.nextMessage(REST_AFTER_MS))) await rest(inbox);
       continue;
     }
     post({ kind: "outputs", outputs: core.step(), stats: core.stats });
@@ -82,6 +81,15 @@ async function stepUntilClosed(
     else if (core.isEncoding || core.isCopying) await nextTurn();
     if (wantsEmbeddings) postEmbeddings(core, post);
   }
+}
+
+/** Returns memory, first what costs nothing to return, and resolves at the next message. */
+async function rest(inbox: Inbox): Promise<void> {
+  releaseIdleMemory();
+  if (await inbox.nextMessage(IDLE_AFTER_MS)) return;
+  await collectGarbage();
+  releaseFreedMemory();
+  await inbox.nextMessage();
 }
 
 function postEmbeddings(core: EngineCore, post: (message: FromEngineThread) => void): void {

@@ -24,6 +24,7 @@ export async function serve(config: Config, logger: Logger, { servesRequests }: 
     config,
     logger,
     servesRequests,
+    ownsProcess: true,
     loadProgressDisplay: async () => (await import("./progress.ts")).createProgressDisplay(process.stderr, logger),
   });
   const drain = drainOnSignals(logger, async () => (await starting).stop());

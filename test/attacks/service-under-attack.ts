@@ -3,7 +3,7 @@ import { get } from "node:http";
 import type { IncomingMessage } from "node:http";
 import { text } from "node:stream/consumers";
 
-import { startCli } from "../support/service/cli-process.ts";
+import { startReadyCli } from "../support/service/ready-cli.ts";
 import { Inspector } from "./inspector.ts";
 
 /** Longer than any machine needs for an answer. Only decides when to stop waiting. */
@@ -39,19 +39,14 @@ export interface ServiceUnderAttack extends AsyncDisposable {
 export async function startServiceUnderAttack(
   environment: Readonly<Record<string, string>>,
 ): Promise<ServiceUnderAttack> {
-  const cli = startCli(["serve"], {
-    HOST: "127.0.0.1",
-    PORT: "0",
+  const { cli, baseUrl } = await startReadyCli({
     // Collects garbage on demand and counts open resources, without test code in the process.
     NODE_OPTIONS: "--inspect=127.0.0.1:0",
     ...environment,
   });
   let ending: string | null = null;
   void cli.exitCode.then((code) => (ending = `The process ended with ${code ?? cli.child.signalCode}.`));
-  const { port } = await cli.waitForLog("Listening.");
-  await cli.waitForLog("Ready.");
   const inspector = await Inspector.connect(/ws:\/\/\S+/.exec(cli.stderr())![0]);
-  const baseUrl = `http://127.0.0.1:${String(port)}`;
   let numSeenOut = 0;
   let numSeenErr = 0;
   return {

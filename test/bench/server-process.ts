@@ -1,11 +1,12 @@
 /** The service as a separate process, started like by a platform. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { createServer, connect } from "node:net";
-import type { AddressInfo } from "node:net";
+import { connect } from "node:net";
 import { performance } from "node:perf_hooks";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+
+import { freePort } from "../support/servers/free-port.ts";
 
 const entry = fileURLToPath(new URL("../../functions/cli/main.js", import.meta.url));
 
@@ -54,15 +55,6 @@ export async function untilReady(server: ServerProcess): Promise<void> {
     if (response.ok) return;
     await delay(5);
   }
-}
-
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
 }
 
 function accepts(port: number): Promise<boolean> {

@@ -8,6 +8,7 @@ import { createLogger } from "../../functions/logger.ts";
 import { createRedisStore } from "../../functions/redis-store.ts";
 import { loadGoldens, pictureReference } from "../support/checkpoints/goldens.ts";
 import type { GoldenCase, Goldens } from "../support/checkpoints/goldens.ts";
+import { smallEngineConfig } from "../support/engine/engine-config.ts";
 import { startRedisServer } from "../support/servers/redis-server.ts";
 import type { RedisServer } from "../support/servers/redis-server.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
@@ -31,19 +32,8 @@ async function startReplica({ name, checkpointFolder }: Goldens): Promise<Engine
   const logger = createLogger({ level: "debug", write: () => {} });
   const engine = createEngine(
     {
-      model: checkpointFolder,
-      dtype: "float32",
-      device: "cpu",
-      deviceId: 0,
-      maxModelLen: null,
-      maxNumSequences: 4,
-      maxNumBatchedTokens: 64,
+      ...smallEngineConfig(checkpointFolder, folder.path),
       maxNumWaiting: 64,
-      logitsProcessors: [],
-      logitsProcessorPath: [],
-      numThreads: 1,
-      cacheFolder: folder.path,
-      imageLimits: { maxImagesPerPrompt: 3, maxImageBytes: 1e6, maxImagePixels: 1e6, fetchTimeoutMs: 5000 },
       caches: { ...defaultCacheConfig, maxMemoryBytes: 0, commandTimeoutMs: 5_000, keyPrefix: name },
     },
     {

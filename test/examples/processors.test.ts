@@ -10,8 +10,8 @@ import { LanguageAllowList } from "../../examples/processors/language-allow-list
 import { SteerLength } from "../../examples/processors/steer-length.ts";
 import { testLogitsProcessor } from "../contracts/logits-processor.ts";
 import { engineConfig } from "../engine/sampling/create-sampler.ts";
-import { startCli } from "../support/service/cli-process.ts";
-import type { CliProcess } from "../support/service/cli-process.ts";
+import { startReadyCli } from "../support/service/ready-cli.ts";
+import type { ReadyCli } from "../support/service/ready-cli.ts";
 
 const examples = fileURLToPath(new URL("../../examples", import.meta.url));
 const shapes = fileURLToPath(new URL("../../models/fovea-shapes", import.meta.url));
@@ -52,19 +52,15 @@ describe("over HTTP", () => {
     .concat("language-allow-list:LanguageAllowList", "steer-length:SteerLength")
     .map((name) => `processors.${name}`);
   const prompt = "a large red circle in the top left and a small blue star in the center";
-  let service: CliProcess;
+  let service: ReadyCli;
   let client: OpenAI;
 
   beforeAll(async () => {
-    service = startCli(["serve"], {
-      HOST: "127.0.0.1",
-      PORT: "0",
+    service = await startReadyCli({
       LOGITS_PROCESSORS: names.join(),
       LOGITS_PROCESSOR_PATH: examples,
     });
-    const { port } = await service.waitForLog("Listening.");
-    await service.waitForLog("Ready.");
-    client = new OpenAI({ baseURL: `http://127.0.0.1:${port as number}/v1`, apiKey: "none", maxRetries: 0 });
+    client = new OpenAI({ baseURL: `${service.baseUrl}/v1`, apiKey: "none", maxRetries: 0 });
   });
 
   afterAll(() => service[Symbol.asyncDispose]());

@@ -6,8 +6,8 @@ import { TargetToken } from "../../examples/steering/target-token.ts";
 import { WrappedTargetToken } from "../../examples/steering/wrapped-target-token.ts";
 import { testLogitsProcessor } from "../contracts/logits-processor.ts";
 import { engineConfig } from "../engine/sampling/create-sampler.ts";
-import { startCli } from "../support/service/cli-process.ts";
-import type { CliProcess } from "../support/service/cli-process.ts";
+import { startReadyCli } from "../support/service/ready-cli.ts";
+import type { ReadyCli } from "../support/service/ready-cli.ts";
 
 const examples = fileURLToPath(new URL("../../examples", import.meta.url));
 
@@ -15,19 +15,15 @@ describe.for([
   ["steering.target-token:TargetToken", TargetToken],
   ["steering.wrapped-target-token:WrappedTargetToken", WrappedTargetToken],
 ] as const)("%s", ([name, processorClass]) => {
-  let service: CliProcess;
+  let service: ReadyCli;
   let client: OpenAI;
 
   beforeAll(async () => {
-    service = startCli(["serve"], {
-      HOST: "127.0.0.1",
-      PORT: "0",
+    service = await startReadyCli({
       LOGITS_PROCESSORS: name,
       LOGITS_PROCESSOR_PATH: examples,
     });
-    const { port } = await service.waitForLog("Listening.");
-    await service.waitForLog("Ready.");
-    client = new OpenAI({ baseURL: `http://127.0.0.1:${port as number}/v1`, apiKey: "none", maxRetries: 0 });
+    client = new OpenAI({ baseURL: `${service.baseUrl}/v1`, apiKey: "none", maxRetries: 0 });
   });
 
   afterAll(() => service[Symbol.asyncDispose]());
@@ -50,7 +46,7 @@ describe.for([
   }
 
   test("is listed in the log and over HTTP", async () => {
-    expect((await service.waitForLog("Ready.")).logitsProcessors).toEqual([name]);
+    expect((await service.cli.waitForLog("Ready.")).logitsProcessors).toEqual([name]);
     expect(await client.get("/logits-processors")).toEqual({
       object: "list",
       data: [{ id: name, object: "logits_processor" }],

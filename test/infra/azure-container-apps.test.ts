@@ -7,9 +7,9 @@ import { z } from "zod";
 
 import { azureContainerApps } from "../../infra/azure-container-apps.ts";
 import type { RenderedFile } from "../../infra/deployment-target.ts";
-import { parseDeployment } from "../../infra/deployment.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
+import { renderWith } from "../support/deployments/render-with.ts";
 
 const text = z.string();
 const probe = z.strictObject({
@@ -88,7 +88,7 @@ const description = {
 };
 
 function render(changes: object = {}) {
-  return templateOf(azureContainerApps.render(parseDeployment(JSON.stringify({ ...description, ...changes }))));
+  return templateOf(renderWith(azureContainerApps, description)(changes));
 }
 
 function templateOf([file]: readonly RenderedFile[]) {
@@ -169,7 +169,7 @@ test("a job of SQS wakes a worker from zero, counted with the keys of the deploy
 
 test.for<[object, RegExp]>([
   [{ timeouts: {} }, /^timeouts\.requestSeconds: Azure Container Apps allows at most 240 s, got 300 s\.$/],
-  [{ device: { kind: "cuda", gpu: "l4" } }, /^device\.gpu: Azure Container Apps has t4 and a100-80gb, not l4\.$/],
+  [{ device: { kind: "cuda", gpu: "l4" } }, /^device\.gpu: Azure Container Apps has t4, a100-80gb, not l4\.$/],
   [{ resources: { cpu: 25, memoryGiB: 8 } }, /^resources\.cpu: Azure Container Apps allows at most 24, got 25\.$/],
   [
     { worker: true, environment: { JOB_SOURCE: "pubsub://project/pictures" } },

@@ -8,9 +8,9 @@ import { z } from "zod";
 
 import { baseten } from "../../infra/baseten.ts";
 import type { RenderedFile } from "../../infra/deployment-target.ts";
-import { parseDeployment } from "../../infra/deployment.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
+import { renderWith } from "../support/deployments/render-with.ts";
 
 const trussConfig = z.strictObject({
   model_name: z.string(),
@@ -52,7 +52,7 @@ const description = {
 };
 
 function render(changes: object = {}) {
-  return configOf(baseten.render(parseDeployment(JSON.stringify({ ...description, ...changes }))));
+  return configOf(renderWith(baseten, description)(changes));
 }
 
 function configOf([config, scaling]: readonly RenderedFile[]) {

@@ -7,9 +7,10 @@ import { z } from "zod";
 import { parseArguments } from "../../functions/cli/arguments.ts";
 import { cloudRun } from "../../infra/cloud-run.ts";
 import type { RenderedFile } from "../../infra/deployment-target.ts";
-import { parseDeployment } from "../../infra/deployment.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
+import { renderWith } from "../support/deployments/render-with.ts";
+import { variablesOf } from "../support/deployments/rendered-pods.ts";
 
 const description = {
   name: "pictures",
@@ -19,9 +20,7 @@ const description = {
   replicas: { min: 0, max: 2 },
 };
 
-function render(changes: object = {}): readonly RenderedFile[] {
-  return cloudRun.render(parseDeployment(JSON.stringify({ ...description, ...changes })));
-}
+const render = renderWith(cloudRun, description);
 
 function serviceOf([file]: readonly RenderedFile[]): IService {
   return parse(file!.text) as IService;
@@ -33,16 +32,10 @@ function read(files: readonly RenderedFile[]): RenderedDeployment {
   const template = serviceOf(files).spec?.template;
   const container = template?.spec?.containers?.[0];
   const annotations = template?.metadata?.annotations ?? {};
-  const variables = container?.env ?? [];
   return {
     image: container?.image ?? "",
     port: Number(container?.startupProbe?.httpGet?.port),
-    environment: Object.fromEntries(
-      variables.flatMap(({ name, value }) => (value === undefined ? [] : [[name, value]])),
-    ),
-    secrets: Object.fromEntries(
-      variables.flatMap(({ name, valueFrom }) => (valueFrom ? [[name, valueFrom.secretKeyRef?.name ?? ""]] : [])),
-    ),
+    ...variablesOf(container ?? {}),
     readinessPath: container?.startupProbe?.httpGet?.path ?? "",
     livenessPath: container?.livenessProbe?.httpGet?.path ?? null,
     secondsToEnd: 10,
@@ -86,7 +79,7 @@ test.for<[object, RegExp]>([
   ],
   [{ timeouts: { requestSeconds: 3601 } }, /^timeouts\.requestSeconds: .* 3600 s, got 3601 s\.$/],
   [{ concurrency: 1001 }, /^concurrency: Cloud Run allows at most 1000, got 1001\.$/],
-  [{ device: { kind: "cuda", gpu: "h100" } }, /^device\.gpu: Cloud Run has l4 and rtx-pro-6000, not h100\.$/],
+  [{ device: { kind: "cuda", gpu: "h100" } }, /^device\.gpu: Cloud Run has l4, rtx-pro-6000, not h100\.$/],
   [{ resources: { cpu: 2, memoryGiB: 16 } }, /^resources\.cpu: expected at least 4 with l4, got 2\.$/],
   [{ resources: { cpu: 4, memoryGiB: 8 } }, /^resources\.memoryGiB: expected at least 16 with l4, got 8\.$/],
   [{ s3Role: "arn:aws:iam::1:role/x" }, /^s3Role: Cloud Run has no AWS roles/],

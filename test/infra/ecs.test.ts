@@ -6,10 +6,10 @@ import { expect, test } from "vitest";
 import { z } from "zod";
 
 import type { RenderedFile } from "../../infra/deployment-target.ts";
-import { parseDeployment } from "../../infra/deployment.ts";
 import { ecs } from "../../infra/ecs.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
+import { renderWith } from "../support/deployments/render-with.ts";
 import { danglingReferences, policyDocument, terraformModule } from "../support/deployments/terraform-schema.ts";
 
 const text = z.string();
@@ -50,7 +50,7 @@ const description = {
 };
 
 function render(changes: object = {}) {
-  return moduleOf(ecs.render(parseDeployment(JSON.stringify({ ...description, ...changes }))));
+  return moduleOf(renderWith(ecs, description)(changes));
 }
 
 function moduleOf([file]: readonly RenderedFile[]) {

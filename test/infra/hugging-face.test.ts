@@ -7,10 +7,10 @@ import { expect, test } from "vitest";
 import { z } from "zod";
 
 import type { RenderedFile } from "../../infra/deployment-target.ts";
-import { parseDeployment } from "../../infra/deployment.ts";
 import { huggingFace } from "../../infra/hugging-face.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
+import { renderWith } from "../support/deployments/render-with.ts";
 
 const endpoint = z.strictObject({
   name: z.string().max(32),
@@ -47,7 +47,7 @@ const description = {
 };
 
 function render(changes: object = {}) {
-  return endpointOf(huggingFace.render(parseDeployment(JSON.stringify({ ...description, ...changes }))));
+  return endpointOf(renderWith(huggingFace, description)(changes));
 }
 
 function endpointOf([file]: readonly RenderedFile[]) {

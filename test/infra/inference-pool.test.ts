@@ -2,7 +2,8 @@
  * A fleet: InferencePool against the fields of inference.networking.k8s.io/v1 (kubernetes-sigs/
  * gateway-api-inference-extension v1.6.0, site-src/reference/spec.md), HTTPRoute against those of
  * gateway.networking.k8s.io/v1, and the picker's configuration against llm-d.ai/v1 (llm-d/llm-d-router,
- * deploy/config), all read on 2026-11-22. Other objects match the schemas of Kubernetes.
+ * deploy/config), all read on 2026-11-22. Other objects match the schemas of Kubernetes. What the picker asks of a pod is
+ * in test/functions/api/platforms/endpoint-picker.test.ts.
  */
 import { Deployment as DeploymentModel } from "kubernetes-models/apps/v1";
 import type { IDeployment } from "kubernetes-models/apps/v1";
@@ -13,12 +14,11 @@ import { parse } from "yaml";
 import { z } from "zod";
 
 import type { RenderedFile } from "../../infra/deployment-target.ts";
-import { parseDeployment } from "../../infra/deployment.ts";
 import { inferencePool } from "../../infra/inference-pool.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
-import { objectsOf, variablesOf } from "../support/deployments/rendered-pods.ts";
-import { createTestApp } from "../support/service/test-app.ts";
+import { renderWith } from "../support/deployments/render-with.ts";
+import { objectsOf, readContainer } from "../support/deployments/rendered-pods.ts";
 
 const labels = z.record(z.string(), z.string().max(63));
 const metadata = z.strictObject({ name: z.string().max(63), labels });
@@ -81,9 +81,7 @@ const description = {
   prometheusUrl: "http://prometheus.monitoring",
 };
 
-function render(changes: object = {}): readonly RenderedFile[] {
-  return inferencePool.render(parseDeployment(JSON.stringify({ ...description, ...changes })));
-}
+const render = renderWith(inferencePool, description);
 
 function textOf(files: readonly RenderedFile[], path: string): unknown {
   return parse(files.find((file) => file.path === path)!.text);
@@ -108,13 +106,9 @@ function read(files: readonly RenderedFile[]): RenderedDeployment {
     : null;
   const fixed = (textOf(files, "deployment.yaml") as IDeployment).spec!.replicas ?? 0;
   return {
-    image: container.image ?? "",
+    ...readContainer(container),
     port: pool.parse(textOf(files, "inference-pool.yaml")).spec.targetPorts[0]!.number,
-    ...variablesOf(container),
-    readinessPath: container.readinessProbe?.httpGet?.path ?? null,
-    livenessPath: container.livenessProbe?.httpGet?.path ?? null,
     secondsToEnd: spec!.terminationGracePeriodSeconds ?? null,
-    numGpus: Number(container.resources?.limits?.["nvidia.com/gpu"] ?? 0),
     replicas:
       scaling === null
         ? { min: fixed, max: fixed }
@@ -160,24 +154,6 @@ test("the picker prefers pods with the prefix, and every plugin that a profile n
   const types = plugins.map(({ type }) => type);
   for (const { pluginRef } of schedulingProfiles[0]!.plugins) expect(types).toContain(pluginRef);
   expect(schedulingProfiles[0]!.plugins[0]).toEqual({ pluginRef: "prefix-cache-scorer", weight: 3 });
-});
-
-test("a pod speaks the model server protocol: gauges, the configuration of the cache, and cached tokens at the end", async () => {
-  const { app, post } = createTestApp();
-  const metrics = await (await app.request("/metrics")).text();
-  for (const name of ["num_requests_waiting", "num_requests_running", "kv_cache_usage_perc"]) {
-    expect(metrics).toMatch(new RegExp(`^# TYPE vllm:${name} gauge\\nvllm:${name}(\\{.*\\})? [\\d.]+$`, "m"));
-  }
-  expect(metrics).toMatch(/^vllm:cache_config_info\{(?=.*block_size="\d+")(?=.*num_gpu_blocks="\d+").*\} 1$/m);
-  const body = { messages: [{ role: "user", content: "a" }], stream: true, stream_options: { include_usage: true } };
-  const chunks = [...(await (await post("/v1/chat/completions", body)).text()).matchAll(/^data: (\{.*\})$/gm)].map(
-    ([, json]) => JSON.parse(json!) as { usage: object | null },
-  );
-  expect(chunks.at(-1)!.usage).toMatchObject({ prompt_tokens_details: { cached_tokens: expect.any(Number) } });
-  expect(await (await app.request("/v1/models")).json()).toMatchObject({
-    object: "list",
-    data: [{ id: "tiny", object: "model" }, { id: "tiny-alias" }],
-  });
 });
 
 test.for<[object, RegExp]>([

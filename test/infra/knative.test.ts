@@ -3,11 +3,11 @@ import type { IService } from "@kubernetes-models/knative/serving.knative.dev/v1
 import { expect, test } from "vitest";
 
 import type { RenderedFile } from "../../infra/deployment-target.ts";
-import { parseDeployment } from "../../infra/deployment.ts";
 import { knative } from "../../infra/knative.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
-import { objectsOf, variablesOf } from "../support/deployments/rendered-pods.ts";
+import { renderWith } from "../support/deployments/render-with.ts";
+import { objectsOf, readContainer } from "../support/deployments/rendered-pods.ts";
 
 const description = {
   name: "pictures",
@@ -17,9 +17,7 @@ const description = {
   replicas: { min: 0, max: 2 },
 };
 
-function render(changes: object = {}): readonly RenderedFile[] {
-  return knative.render(parseDeployment(JSON.stringify({ ...description, ...changes })));
-}
+const render = renderWith(knative, description);
 
 testDeploymentTarget({ target: knative, read, takesCpu: true, maxGraceSeconds: null });
 
@@ -32,14 +30,9 @@ function read(files: readonly RenderedFile[]): RenderedDeployment {
   const container = spec!.containers[0]!;
   const annotations = metadata?.annotations ?? {};
   return {
-    image: container.image ?? "",
-    port: container.ports![0]!.containerPort,
-    ...variablesOf(container),
-    readinessPath: container.readinessProbe?.httpGet?.path ?? null,
-    livenessPath: container.livenessProbe?.httpGet?.path ?? null,
+    ...readContainer(container),
     // Knative gives a container as long as it gives a request.
     secondsToEnd: spec!.timeoutSeconds ?? null,
-    numGpus: Number(container.resources?.limits?.["nvidia.com/gpu"] ?? 0),
     replicas: {
       min: Number(annotations["autoscaling.knative.dev/min-scale"]),
       max: Number(annotations["autoscaling.knative.dev/max-scale"]),

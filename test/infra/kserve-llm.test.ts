@@ -9,11 +9,11 @@ import { expect, test } from "vitest";
 import { z } from "zod";
 
 import type { RenderedFile } from "../../infra/deployment-target.ts";
-import { parseDeployment } from "../../infra/deployment.ts";
 import { kserveLlm } from "../../infra/kserve-llm.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
-import { objectsOf, variablesOf } from "../support/deployments/rendered-pods.ts";
+import { renderWith } from "../support/deployments/render-with.ts";
+import { objectsOf, readContainer } from "../support/deployments/rendered-pods.ts";
 
 const managed = z.strictObject({});
 const llmInferenceService = z.strictObject({
@@ -38,9 +38,7 @@ const description = {
   replicas: { min: 2, max: 2 },
 };
 
-function render(changes: object = {}): readonly RenderedFile[] {
-  return kserveLlm.render(parseDeployment(JSON.stringify({ ...description, ...changes })));
-}
+const render = renderWith(kserveLlm, description);
 
 function specOf(files: readonly RenderedFile[]) {
   const { spec } = llmInferenceService.parse(objectsOf(files)[0]);
@@ -59,13 +57,8 @@ function read(files: readonly RenderedFile[]): RenderedDeployment {
   const { replicas, pod } = specOf(files);
   const container = pod.containers[0] as IContainer;
   return {
-    image: container.image ?? "",
-    port: container.ports![0]!.containerPort,
-    ...variablesOf(container),
-    readinessPath: container.readinessProbe?.httpGet?.path ?? null,
-    livenessPath: container.livenessProbe?.httpGet?.path ?? null,
+    ...readContainer(container),
     secondsToEnd: pod.terminationGracePeriodSeconds ?? null,
-    numGpus: Number(container.resources?.limits?.["nvidia.com/gpu"] ?? 0),
     replicas: { min: replicas, max: replicas },
     concurrency: null,
   };

@@ -8,11 +8,11 @@ import { expect, test } from "vitest";
 import { z } from "zod";
 
 import type { RenderedFile } from "../../infra/deployment-target.ts";
-import { parseDeployment } from "../../infra/deployment.ts";
 import { kserve } from "../../infra/kserve.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
-import { objectsOf, variablesOf } from "../support/deployments/rendered-pods.ts";
+import { renderWith } from "../support/deployments/render-with.ts";
+import { objectsOf, readContainer } from "../support/deployments/rendered-pods.ts";
 
 const scaling = z.object({
   minReplicas: z.int().min(0),
@@ -36,9 +36,7 @@ const description = {
   replicas: { min: 0, max: 2 },
 };
 
-function render(changes: object = {}): readonly RenderedFile[] {
-  return kserve.render(parseDeployment(JSON.stringify({ ...description, ...changes })));
-}
+const render = renderWith(kserve, description);
 
 function predictorOf(files: readonly RenderedFile[]) {
   const { predictor } = inferenceService.parse(objectsOf(files)[0]).spec;
@@ -52,13 +50,8 @@ function read(files: readonly RenderedFile[]): RenderedDeployment {
   const { minReplicas, maxReplicas, scaleTarget, pod } = predictorOf(files);
   const container = pod.containers[0] as IContainer;
   return {
-    image: container.image ?? "",
-    port: container.ports![0]!.containerPort,
-    ...variablesOf(container),
-    readinessPath: container.readinessProbe?.httpGet?.path ?? null,
-    livenessPath: container.livenessProbe?.httpGet?.path ?? null,
+    ...readContainer(container),
     secondsToEnd: pod.terminationGracePeriodSeconds ?? null,
-    numGpus: Number(container.resources?.limits?.["nvidia.com/gpu"] ?? 0),
     replicas: { min: minReplicas, max: maxReplicas },
     concurrency: scaleTarget,
   };

@@ -15,6 +15,8 @@ import { kubernetes } from "../../infra/kubernetes.ts";
 import { runPod } from "../../infra/runpod.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
+import { renderWith } from "../support/deployments/render-with.ts";
+import { readContainer } from "../support/deployments/rendered-pods.ts";
 
 interface ApiObject {
   readonly kind: string;
@@ -33,9 +35,7 @@ const description = {
   secrets: { API_KEY: "pictures-key" },
 };
 
-function render(changes: object = {}): readonly RenderedFile[] {
-  return kubernetes.render(parseDeployment(JSON.stringify({ ...description, ...changes })));
-}
+const render = renderWith(kubernetes, description);
 
 function objectsOf(files: readonly RenderedFile[]): readonly ApiObject[] {
   return parseAllDocuments(files.map(({ text }) => text).join("")).map((document) => document.toJS() as ApiObject);
@@ -74,24 +74,15 @@ testDeploymentTarget({ target: kubernetes, read, takesCpu: true, maxGraceSeconds
 
 function read(files: readonly RenderedFile[]): RenderedDeployment {
   const { spec, container } = podOf(files);
-  const variables = container.env ?? [];
   const portName = container.startupProbe?.httpGet?.port;
   const preStopSeconds = container.lifecycle?.preStop?.sleep?.seconds ?? 0;
   expect(container.readinessProbe?.httpGet).toEqual(container.startupProbe?.httpGet);
   return {
-    image: container.image ?? "",
+    ...readContainer(container),
     port: container.ports?.find(({ name }) => name === portName)?.containerPort ?? 0,
-    environment: Object.fromEntries(
-      variables.flatMap(({ name, value }) => (value === undefined ? [] : [[name, value]])),
-    ),
-    secrets: Object.fromEntries(
-      variables.flatMap(({ name, valueFrom }) => (valueFrom ? [[name, valueFrom.secretKeyRef?.name ?? ""]] : [])),
-    ),
     readinessPath: container.startupProbe?.httpGet?.path ?? "",
-    livenessPath: container.livenessProbe?.httpGet?.path ?? null,
     // The hook before the signal takes its part of the time.
     secondsToEnd: (spec.terminationGracePeriodSeconds ?? 30) - preStopSeconds,
-    numGpus: Number(container.resources?.limits?.["nvidia.com/gpu"] ?? 0),
     ...scalingOf(files),
   };
 }

@@ -7,10 +7,10 @@ import { expect, test } from "vitest";
 import { z } from "zod";
 
 import type { RenderedFile } from "../../infra/deployment-target.ts";
-import { parseDeployment } from "../../infra/deployment.ts";
 import { modal } from "../../infra/modal.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
+import { renderWith } from "../support/deployments/render-with.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 
 const literal = z.strictObject({
@@ -42,6 +42,8 @@ const description = {
   replicas: { min: 0, max: 2 },
 };
 
+const render = renderWith(modal, description);
+
 testDeploymentTarget({ target: modal, read, takesCpu: true, maxGraceSeconds: 25 });
 
 function literalOf([file]: readonly RenderedFile[]) {
@@ -65,7 +67,7 @@ function read(files: readonly RenderedFile[]): RenderedDeployment {
 }
 
 test("the program is Python, and its literal is the one that was rendered", async () => {
-  const [file] = modal.render(parseDeployment(JSON.stringify({ ...description, secrets: { API_KEY: "key" } })));
+  const [file] = render({ secrets: { API_KEY: "key" } });
   await using folder = await createTemporaryFolder();
   await writeFile(join(folder.path, "app.py"), file!.text);
   const script = `
@@ -84,5 +86,5 @@ test.for<[object, RegExp]>([
   [{ device: { kind: "cuda", gpu: "rtx-4090" } }, /^device\.gpu: Modal has .*h200, not rtx-4090\.$/],
   [{ secrets: { API_KEY: "it's" } }, /^secrets\.API_KEY: expected the name of a secret/],
 ])("unsupported fields of Modal are rejected by path: %j", ([changes, expected]) => {
-  expect(() => modal.render(parseDeployment(JSON.stringify({ ...description, ...changes })))).toThrow(expected);
+  expect(() => render(changes)).toThrow(expected);
 });

@@ -3,10 +3,10 @@ import { z } from "zod";
 
 import { loadConfig } from "../../functions/settings/config.ts";
 import type { RenderedFile } from "../../infra/deployment-target.ts";
-import { parseDeployment } from "../../infra/deployment.ts";
 import { runPod } from "../../infra/runpod.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
+import { renderWith } from "../support/deployments/render-with.ts";
 import { createTestApp } from "../support/service/test-app.ts";
 
 /** CreateEndpointRequest of api-reference-v2/openapi.json in runpod/docs at a900806, 2026-08-20; others are refused. */
@@ -55,7 +55,7 @@ const description = {
 };
 
 function render(changes: object = {}): Endpoint {
-  return endpointOf(runPod.render(parseDeployment(JSON.stringify({ ...description, ...changes }))));
+  return endpointOf(renderWith(runPod, description)(changes));
 }
 
 function endpointOf([file]: readonly RenderedFile[]): Endpoint {

@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
 
 import type { RenderedFile } from "../../infra/deployment-target.ts";
-import { parseDeployment } from "../../infra/deployment.ts";
 import { sageMaker } from "../../infra/sagemaker.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
+import { renderWith } from "../support/deployments/render-with.ts";
 import { danglingReferences, policyDocument, terraformModule } from "../support/deployments/terraform-schema.ts";
 
 const description = {
@@ -20,7 +20,7 @@ const description = {
 };
 
 function render(changes: object = {}) {
-  return moduleOf(sageMaker.render(parseDeployment(JSON.stringify({ ...description, ...changes }))));
+  return moduleOf(renderWith(sageMaker, description)(changes));
 }
 
 function moduleOf([file]: readonly RenderedFile[]) {
@@ -122,7 +122,7 @@ test("the role has the rights of the settings on their prefixes, and no others o
 test.for<[object, RegExp]>([
   [{ timeouts: {} }, /^timeouts\.requestSeconds: SageMaker allows at most 60 s, got 300 s\.$/],
   [{ replicas: { min: 0, max: 1 } }, /^replicas\.min: SageMaker scales to zero with asynchronous inference alone/],
-  [{ device: { kind: "cuda", gpu: "h200" } }, /^device\.gpu: SageMaker has t4, l4, l40s, h100 alone, not h200\.$/],
+  [{ device: { kind: "cuda", gpu: "h200" } }, /^device\.gpu: SageMaker has t4, l4, l40s, h100, not h200\.$/],
   [{ s3Role: "arn:aws:iam::1:role/x" }, /^s3Role: SageMaker gets a role of its own/],
   [{ resources: { cpu: 128, memoryGiB: 16 } }, /^resources: SageMaker has no instance with 128 CPUs and 16 GiB\.$/],
 ])("unsupported fields of SageMaker are rejected by path: %j", ([changes, expected]) => {

@@ -7,10 +7,10 @@ import { z } from "zod";
 
 import { loadConfig } from "../../functions/settings/config.ts";
 import type { RenderedFile } from "../../infra/deployment-target.ts";
-import { parseDeployment } from "../../infra/deployment.ts";
 import { vertexAi } from "../../infra/vertex-ai.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
+import { renderWith } from "../support/deployments/render-with.ts";
 import { variablesOf } from "../support/deployments/rendered-pods.ts";
 import { chatBody, createTestApp } from "../support/service/test-app.ts";
 
@@ -66,7 +66,7 @@ const description = {
 };
 
 function render(changes: object = {}) {
-  const files = vertexAi.render(parseDeployment(JSON.stringify({ ...description, ...changes })));
+  const files = renderWith(vertexAi, description)(changes);
   return bodiesOf(files);
 }
 

@@ -3,6 +3,7 @@ import { simplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
 import { reshape } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
+import { separate, type JointProjection } from "../linear.ts";
 
 /**
  * The norm of each head of [N, heads * headDim].
@@ -22,4 +23,31 @@ export function normaliseHeads(
   const features = Number(rows.shape[1]);
   const rowShape = graph.constant(`any_by.${features}`, "int64", [2], [-1, features]);
   return reshape(graph, `${name}.rows`, output, rowShape, rows.shape);
+}
+
+export interface HeadSizes {
+  readonly numHeads: number;
+  readonly numKvHeads: number;
+  readonly headDim: number;
+}
+
+/**
+ * The projections with a norm over each head of query and key.
+ *
+ * @param weightOf Returns the weights of a norm, [headDim], by its name in the checkpoint.
+ */
+export function normaliseQueryAndKey(
+  context: GraphContext,
+  { numHeads, numKvHeads, headDim, rmsNormEpsilon: epsilon }: HeadSizes & { readonly rmsNormEpsilon: number },
+  name: string,
+  projected: JointProjection,
+  weightOf: (normName: string) => Value,
+): JointProjection {
+  const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
+  const [query, key, value] = separate(context.graph, `${name}.qkv`, projected, widths);
+  const normalised = (part: string, rows: Value): Value => {
+    const normName = `${name}.${part}_norm`;
+    return normaliseHeads(context, normName, rows, { weight: weightOf(normName), epsilon });
+  };
+  return { kind: "separate", values: [normalised("q", query), normalised("k", key), value] };
 }

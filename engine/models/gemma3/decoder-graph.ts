@@ -8,12 +8,12 @@ import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
 import { decoderPerceptron } from "../decoder-graph/decoder-perceptron.ts";
-import { normaliseHeads } from "../decoder-graph/head-norm.ts";
+import { normaliseQueryAndKey } from "../decoder-graph/head-norm.ts";
 import { requireFloatRange } from "../decoder-graph/require-float-range.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
-import { jointLinear, linear, separate, type JointProjection } from "../linear.ts";
+import { jointLinear, linear } from "../linear.ts";
 import type { Gemma3TextConfig } from "./config.ts";
 
 export interface Gemma3DecoderOptions {
@@ -141,7 +141,7 @@ function attention(
   return inputs.attend({
     name,
     layer,
-    projected: withNorms(context, config, name, projected),
+    projected: normaliseQueryAndKey(context, config, name, projected, (norm) => gain(context, norm, headDim)),
     rotary,
     numHeads,
     numKvHeads,
@@ -151,21 +151,4 @@ function attention(
     scale: 1,
     seesWholeImages: acceptsImages,
   });
-}
-
-/** The projections with a norm over each head of query and key; all heads share its weights. */
-function withNorms(
-  context: GraphContext,
-  { numHeads, numKvHeads, headDim, rmsNormEpsilon: epsilon }: Gemma3TextConfig,
-  name: string,
-  projected: JointProjection,
-): JointProjection {
-  const { graph } = context;
-  const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
-  const [query, key, value] = separate(graph, `${name}.qkv`, projected, widths);
-  const normalised = (part: string, rows: Value): Value => {
-    const normName = `${name}.${part}_norm`;
-    return normaliseHeads(context, normName, rows, { weight: gain(context, normName, headDim), epsilon });
-  };
-  return { kind: "separate", values: [normalised("q", query), normalised("k", key), value] };
 }

@@ -5,10 +5,10 @@ import { applyActivation } from "../activation.ts";
 import { gatedPerceptron } from "../gated-perceptron.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
-import { patchAttention } from "../qwen2-vl/patch-attention.ts";
+import { gatedPatchBlock, type GatedPatchBlockOptions } from "../qwen2-vl/patch-block.ts";
 import { embedPatches } from "../qwen2-vl/patch-embedding.ts";
 import type { TowerInputs } from "../qwen2-vl/patch-encoder.ts";
-import { createPatchRotary, type PatchRotary } from "../qwen2-vl/patch-rotary.ts";
+import { createPatchRotary } from "../qwen2-vl/patch-rotary.ts";
 import { rmsNorm } from "../rms-norm.ts";
 import { squareRows } from "../vision-transformer/square-rows.ts";
 import type { Glm4vVisionConfig } from "./config.ts";
@@ -34,37 +34,21 @@ export function buildVisionTower(
     const positions = bicubicPositions(context, { ...config, positionsPerSide }, prefix, { grid, rotary });
     hidden = add(graph, "patches.placed", normalised, positions);
   }
+  const block: GatedPatchBlockOptions = {
+    attention: {
+      rotary,
+      biases: { qkv: config.hasQkvBias, output: config.hasOtherBiases },
+      normEpsilon: config.normalisesQueryAndKey ? config.epsilon : null,
+    },
+    epsilon: config.epsilon,
+    hasBias: config.hasOtherBiases,
+    activation: config.activation,
+  };
   for (let layer = 0; layer < config.numLayers; layer++) {
-    hidden = block(context, config, `${prefix}blocks.${layer}`, hidden, rotary);
+    hidden = gatedPatchBlock(context, config, `${prefix}blocks.${layer}`, hidden, block);
   }
   const normalised = rmsNorm(context, `${prefix}post_layernorm`, hidden, norm);
   return mergeSquares(context, config, prefix, normalised, outFeatures);
-}
-
-function block(
-  context: GraphContext,
-  config: Glm4vVisionConfig,
-  name: string,
-  hidden: Value,
-  rotary: PatchRotary,
-): Value {
-  const { graph } = context;
-  const { embedDim, epsilon } = config;
-  const norm = { size: embedDim, epsilon };
-  const attended = patchAttention(context, config, `${name}.attn`, rmsNorm(context, `${name}.norm1`, hidden, norm), {
-    rotary,
-    biases: { qkv: config.hasQkvBias, output: config.hasOtherBiases },
-    normEpsilon: config.normalisesQueryAndKey ? epsilon : null,
-  });
-  const middle = add(graph, `${name}.after_attention`, hidden, attended);
-  const raised = gatedPerceptron(context, `${name}.mlp`, rmsNorm(context, `${name}.norm2`, middle, norm), {
-    size: embedDim,
-    intermediateSize: config.intermediateSize,
-    hasBias: config.hasOtherBiases,
-    activation: config.activation,
-    format: context.precision.vision,
-  });
-  return add(graph, `${name}.after_mlp`, middle, raised);
 }
 
 /** [numPatches, embedDim] to [numSquares, outFeatures]: a convolution over squares, and a projection with a gate. */

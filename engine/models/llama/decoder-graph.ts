@@ -5,7 +5,7 @@ import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
 import { decoderPerceptron } from "../decoder-graph/decoder-perceptron.ts";
-import { normaliseHeads } from "../decoder-graph/head-norm.ts";
+import { normaliseQueryAndKey } from "../decoder-graph/head-norm.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
 import { tokens } from "../decoder-graph/sizes.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
@@ -157,7 +157,10 @@ function attention(
 ): Value {
   const { numHeads, numKvHeads, headDim } = config;
   const projected = projections(context, config, name, input);
-  const normalised = config.normalisesQueryAndKey ? withNorms(context, config, name, projected) : projected;
+  const weightOf = (norm: string): Value => parameter(context, `${norm}.weight`, [headDim]);
+  const normalised = config.normalisesQueryAndKey
+    ? normaliseQueryAndKey(context, config, name, projected, weightOf)
+    : projected;
   const paired = glm === undefined ? normalised : withPairsApart(context, config, name, normalised);
   const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
   return inputs.attend({
@@ -189,23 +192,6 @@ function projections(context: GraphContext, config: DecoderConfig, name: string,
   }
   const layers = [projection("q", numHeads), projection("k", numKvHeads), projection("v", numKvHeads)];
   return jointLinear(context, `${name}.qkv`, input, layers, format);
-}
-
-/** The projections with an RMS norm over each head of query and key; all heads share its weights. */
-function withNorms(
-  context: GraphContext,
-  { numHeads, numKvHeads, headDim, rmsNormEpsilon: epsilon }: DecoderConfig,
-  name: string,
-  projected: JointProjection,
-): JointProjection {
-  const { graph } = context;
-  const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
-  const [query, key, value] = separate(graph, `${name}.qkv`, projected, widths);
-  const normalised = (part: string, rows: Value): Value => {
-    const norm = `${name}.${part}_norm`;
-    return normaliseHeads(context, norm, rows, { weight: parameter(context, `${norm}.weight`, [headDim]), epsilon });
-  };
-  return { kind: "separate", values: [normalised("q", query), normalised("k", key), value] };
 }
 
 /**

@@ -5,7 +5,7 @@ import { openSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 
-import { freePort } from "../server-process.ts";
+import { freePort } from "../../support/servers/free-port.ts";
 import { benchFolder, engineOptions, numThreads } from "../settings.ts";
 import { writeQuantisedCheckpoint } from "../write-quantised-checkpoint.ts";
 import { MAX_SEQUENCES } from "./engine-side.ts";

@@ -1,18 +1,20 @@
 /**
  * The service under a steady mixed load for minutes or hours, as `fovea serve` in a process of its own with Redis. The
- * clients are in this process. Between phases of load the service rests; then its memory by kind, the heap of every
- * thread after a collection, sequences, open files, threads and connections are counted. The first quarter warms up and
- * fills caches. What the last quarter has more of than the second is a leak.
+ * clients are in this process. Between phases of load the service rests and returns its memory; then its memory by kind,
+ * the heap of every thread after a collection, sequences, open files, threads and connections are counted. The first
+ * quarter warms up and fills caches. What the last quarter has more of than the second is a leak.
  */
 import { setTimeout as delay } from "node:timers/promises";
 
+import { IDLE_MS } from "../../../functions/idle-memory.ts";
 import { createRandom, randomBelow } from "../../gpu/numbers.ts";
+import { freePort } from "../../support/servers/free-port.ts";
 import { startRedisServer } from "../../support/servers/redis-server.ts";
 import type { RedisServer } from "../../support/servers/redis-server.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
-import { limitFigure, reportProgress } from "../measure.ts";
+import { limitFigure, plainFigure, reportProgress } from "../measure.ts";
 import type { Figure } from "../measure.ts";
-import { freePort, startServerProcess, untilReady } from "../server-process.ts";
+import { startServerProcess, untilReady } from "../server-process.ts";
 import type { ServerProcess } from "../server-process.ts";
 import { InspectedIsolates } from "./inspected-isolates.ts";
 import { loads } from "./loads.ts";
@@ -21,8 +23,8 @@ import { countConnections, countOpenFiles, readProcessMemory } from "./process-r
 
 const NUM_SAMPLES = 12;
 const NUM_CLIENTS = 12;
-/** Longer than idle threads of pools stay, so that every sample has the same threads. */
-const REST_MS = 35_000;
+/** Longer than the service waits until it returns its memory (`IDLE_MS`), also on a busy machine. */
+const REST_MS = IDLE_MS + 20_000;
 const MIN_PHASE_MS = 1000;
 const MAX_GROWTH = 1.01;
 const MEBIBYTE = 2 ** 20;
@@ -65,22 +67,31 @@ export async function benchSoak({ minutes, loadNames }: SoakOptions): Promise<Fi
     const runClient = async (random: () => number, endMs: number): Promise<void> => {
       while (performance.now() < endMs) {
         const name = loadNames[randomBelow(random, loadNames.length)]!;
-        await loads[name](server.url, random);
-        numDone.set(name, (numDone.get(name) ?? 0) + 1);
+        try {
+          await loads[name](server.url, random);
+          numDone.set(name, (numDone.get(name) ?? 0) + 1);
+        } catch (error) {
+          numFailed++;
+          reportProgress(`one of ${name} failed: ${String(error)}`);
+        }
       }
     };
+    let numFailed = 0;
     const samples: Sample[] = [];
     const phaseMs = Math.max(MIN_PHASE_MS, (minutes * 60_000) / NUM_SAMPLES - REST_MS);
     for (let index = 0; index < NUM_SAMPLES; index++) {
       const endMs = performance.now() + phaseMs;
       await Promise.all(clients.map((random) => runClient(random, endMs)));
       await delay(REST_MS);
-      const sample = await takeSample(server, isolates, redis);
+      const sample = new Map([
+        ["minutes", (performance.now() - server.startedAt) / 60_000],
+        ...(await takeSample(server, isolates, redis)),
+      ]);
       samples.push(sample);
       reportProgress(`${index + 1}/${NUM_SAMPLES}: ${describe(sample)}`);
     }
     reportProgress([...numDone].map(([name, count]) => `${count} ${name}`).join(", "));
-    return toFigures(samples);
+    return [...toFigures(samples), failedFigure(numFailed), ...trends(samples)];
   } finally {
     await redis.kill();
   }
@@ -92,11 +103,12 @@ async function takeSample(
   redis: RedisServer,
 ): Promise<Sample> {
   const sample = new Map<string, number>();
-  const heaps = await isolates.measure();
+  // Before the heaps are measured, which collects garbage.
   const { anonymousBytes, fileBytes, sharedBytes, numThreads } = await readProcessMemory(pid);
   sample.set("memory in all, MiB", (anonymousBytes + fileBytes + sharedBytes) / MEBIBYTE);
   sample.set("memory without files, MiB", anonymousBytes / MEBIBYTE);
   sample.set("mapped files, MiB", (fileBytes + sharedBytes) / MEBIBYTE);
+  const heaps = await isolates.measure();
   // The threads of a pool have one name. The largest counts, because their number changes.
   for (const { name, usedBytes } of heaps) {
     const key = `heap of ${name}, MiB`;
@@ -129,7 +141,7 @@ function toFigures(samples: readonly Sample[]): Figure[] {
   const quarter = NUM_SAMPLES / 4;
   const names = new Set(samples.flatMap((sample) => [...sample.keys()]));
   return [...names].flatMap((name) => {
-    if (name === "preempted") return [];
+    if (name === "preempted" || name === "minutes") return [];
     if (leftNames.has(name)) {
       const values = [samples.at(-1)!.get(name)!];
       return [limitFigure({ name: `${name} at rest`, unit: "", values, comparison: "<=", limit: 0 })];
@@ -148,6 +160,24 @@ function toFigures(samples: readonly Sample[]): Figure[] {
         limit: MAX_GROWTH,
       }),
     ];
+  });
+}
+
+function failedFigure(numFailed: number): Figure {
+  return limitFigure({ name: "failed requests", unit: "", values: [numFailed], comparison: "<=", limit: 0 });
+}
+
+/** Slopes of the lines through all samples after the first quarter, which fills caches. */
+function trends(samples: readonly Sample[]): Figure[] {
+  return ["memory without files, MiB", "heap of main, MiB", "heap of fovea-engine, MiB"].map((name) => {
+    const points = samples
+      .slice(NUM_SAMPLES / 4)
+      .map((sample) => [sample.get("minutes")! / 60, sample.get(name)!] as const);
+    const mean = (axis: 0 | 1): number => points.reduce((sum, point) => sum + point[axis], 0) / points.length;
+    const [meanHours, meanValue] = [mean(0), mean(1)];
+    const covariance = points.reduce((sum, [hours, value]) => sum + (hours - meanHours) * (value - meanValue), 0);
+    const variance = points.reduce((sum, [hours]) => sum + (hours - meanHours) ** 2, 0);
+    return plainFigure(`trend of ${name}`, "MiB/h", [covariance / variance]);
   });
 }
 

@@ -2,25 +2,16 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 
 import type { EngineConfig } from "../../../engine/contract/config.ts";
-import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
-import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "./golden-engine.ts";
+import { buildGoldenModel, createWorkerOptions, SteppedEngine } from "./golden-engine.ts";
 import type { GoldenModel } from "./golden-engine.ts";
+import { expectSameAnswers, mixedRequest } from "./mixed-requests.ts";
 import { withRoomFor } from "./scarce-memory.ts";
 
 const maxModelLen = 256;
 const numRequests = 8;
-
-/** Everything that the next token may depend on, in turn. */
-const shapes: readonly Partial<SamplingParams>[] = [
-  { temperature: 1, logprobs: 2 },
-  { temperature: 0 },
-  { temperature: 1.2, topK: 20, minP: 0.02, frequencyPenalty: 0.5, repetitionPenalty: 1.2 },
-  { temperature: 0.7, topP: 0.9, minTokens: 12, logitBias: { 5: 3 } },
-  { temperature: 0, promptLogprobs: 1 },
-];
 
 const warnings: string[] = [];
 const onWarning = ({ message }: Error): void => void warnings.push(message);
@@ -51,21 +42,7 @@ describe.for([
   const createEngine = ({ model }: GoldenModel, overrides: Partial<EngineConfig> = {}): Promise<SteppedEngine> =>
     SteppedEngine.create({ ...createWorkerOptions(model, overrides), maxModelLen });
 
-  function requestOf(index: number): EngineRequest {
-    const params = { maxTokens: 12 + (index % 4) * 8, ignoreEos: true, ...shapes[index % shapes.length] };
-    return goldenRequest(`${index}`, golden.cases[index % golden.cases.length]!, golden.model, params, 700 + index);
-  }
-
-  function answerOf(engine: SteppedEngine, requestId: string): unknown {
-    const { tokenIds, outputs } = engine.generations.get(requestId)!;
-    const round = (logprob: number): number => Math.round(logprob * 1000);
-    return {
-      tokenIds,
-      finishReason: outputs.at(-1)?.finishReason,
-      logprobs: outputs.map(({ logprobs }) => logprobs?.map(({ sampled }) => round(sampled.logprob)) ?? null),
-      promptLogprobs: outputs.map(({ promptLogprobs }) => promptLogprobs?.length ?? null),
-    };
-  }
+  const requestOf = (index: number): EngineRequest => mixedRequest(golden, index, 12 + (index % 4) * 8);
 
   async function runAll(engine: SteppedEngine): Promise<void> {
     for (let index = 0; index < numRequests; index++) engine.add(requestOf(index));
@@ -85,9 +62,7 @@ describe.for([
       for (const engine of [ample, scarce]) await runAll(engine);
       expect(ample.stats.numPreemptions).toBe(0);
       expect(scarce.stats.numPreemptions).toBeGreaterThan(0);
-      for (let index = 0; index < numRequests; index++) {
-        expect(answerOf(scarce, `${index}`)).toEqual(answerOf(ample, `${index}`));
-      }
+      expectSameAnswers(scarce, ample, Array(numRequests).keys());
       const { numPromptTokens, numGenerationTokens } = ample.stats;
       expect(scarce.stats).toMatchObject({ numPromptTokens, numGenerationTokens, kvCacheUsage: 0 });
       await expect.poll(() => warnings[0]).toContain("The device had no memory for a step (tokens: ");
@@ -106,9 +81,7 @@ describe.for([
     for (const engine of [ample, scarce]) await runAll(engine);
     const fits = (index: number): boolean => lengths[index]! <= numPastTokens;
     const indexes = [...lengths.keys()];
-    for (const index of indexes.filter(fits)) {
-      expect(answerOf(scarce, `${index}`)).toEqual(answerOf(ample, `${index}`));
-    }
+    expectSameAnswers(scarce, ample, indexes.filter(fits));
     const ended = indexes.filter((index) => !fits(index));
     for (const index of ended) {
       expect(scarce.errorOf(`${index}`)).toEqual({

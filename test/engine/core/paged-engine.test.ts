@@ -3,26 +3,18 @@ import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { EngineConfig } from "../../../engine/contract/config.ts";
-import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+import { continuationOf, expectSameTokens } from "./conversations.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "./golden-engine.ts";
 import type { GoldenModel } from "./golden-engine.ts";
+import { expectSameAnswers, mixedRequest } from "./mixed-requests.ts";
 
 const blockSize = 8;
 const maxModelLen = 128;
 /** The fewest: one sequence of full length, and the scratch block. */
 const fewestBlocks = maxModelLen / blockSize + 1;
-
-/** Everything that the next token may depend on, in turn. */
-const shapes: readonly Partial<SamplingParams>[] = [
-  { temperature: 1, logprobs: 2 },
-  { temperature: 0 },
-  { temperature: 1.2, topK: 20, minP: 0.02, frequencyPenalty: 0.5, repetitionPenalty: 1.2 },
-  { temperature: 0.7, topP: 0.9, minTokens: 12, logitBias: { 5: 3 } },
-  { temperature: 0, promptLogprobs: 1 },
-];
 
 describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (name) => {
   let cache: TemporaryFolder;
@@ -38,22 +30,7 @@ describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (n
   const createEngine = (overrides: Partial<EngineConfig> = {}): Promise<SteppedEngine> =>
     SteppedEngine.create({ ...createWorkerOptions(golden.model, overrides), maxModelLen });
 
-  function requestOf(index: number): EngineRequest {
-    const params = { maxTokens: 16 + (index % 4) * 8, ignoreEos: true, ...shapes[index % shapes.length] };
-    return goldenRequest(`${index}`, golden.cases[index % golden.cases.length]!, golden.model, params, 900 + index);
-  }
-
-  /** Everything that a caller sees of the request, apart from how it was cut into steps. */
-  function answerOf(engine: SteppedEngine, requestId: string): unknown {
-    const { tokenIds, outputs } = engine.generations.get(requestId)!;
-    const round = (logprob: number): number => Math.round(logprob * 1000);
-    return {
-      tokenIds,
-      finishReason: outputs.at(-1)?.finishReason,
-      logprobs: outputs.map(({ logprobs }) => logprobs?.map(({ sampled }) => round(sampled.logprob)) ?? null),
-      promptLogprobs: outputs.map(({ promptLogprobs }) => promptLogprobs?.length ?? null),
-    };
-  }
+  const requestOf = (index: number): EngineRequest => mixedRequest(golden, index, 16 + (index % 4) * 8);
 
   test.for([7, 64])("preempted sequences give the answers of an ample pool, with %i tokens a step", async (budget) => {
     using ample = await createEngine();
@@ -65,9 +42,7 @@ describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (n
     expect(ample.stats.numPreemptions).toBe(0);
     expect(scarce.stats.numPreemptions).toBeGreaterThan(0);
     expect(scarce.stats).toMatchObject({ kvCacheUsage: 0, kvCapacity: { blockSize, numBlocks: fewestBlocks } });
-    for (let index = 0; index < 15; index++) {
-      expect(answerOf(scarce, `${index}`)).toEqual(answerOf(ample, `${index}`));
-    }
+    expectSameAnswers(scarce, ample, Array(15).keys());
     const { numPromptTokens, numGenerationTokens } = ample.stats;
     expect(scarce.stats).toMatchObject({ numPromptTokens, numGenerationTokens });
   });
@@ -108,33 +83,17 @@ describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (n
       fc.asyncProperty(fc.array(turn, { minLength: 6, maxLength: 12 }), pool, async (turns, overrides) => {
         using reference = await createEngine({ enablePrefixCaching: false });
         using engine = await createEngine(overrides);
-        const requests: EngineRequest[] = [];
-        for (const [index, { base, numKept, added, maxTokens, salt, numSteps, isAborted }] of turns.entries()) {
-          const requestId = `${index}`;
-          const fresh = goldenRequest(requestId, golden.cases[base % golden.cases.length]!, golden.model, {
-            maxTokens,
-          });
-          const from = requests[base] ?? fresh;
-          const answer = from === fresh ? [] : reference.tokensOf(from.requestId);
-          const kept = [...from.promptTokenIds, ...answer].slice(0, numKept);
-          const isWithin = ({ placeholder }: EngineRequest["images"][number]): boolean =>
-            placeholder.offset + placeholder.length <= kept.length;
-          const images = from.images.filter(isWithin);
-          const request = { ...fresh, images, promptTokenIds: [...kept, ...added], cacheSalt: salt };
-          requests.push(request);
-          reference.add(request);
-          await reference.runToEnd();
-          engine.add(request);
-          for (let step = 0; step < numSteps; step++) engine.step();
-          if (isAborted) engine.abort(requestId);
-        }
-        await engine.runToEnd();
-        for (const [index, { isAborted }] of turns.entries()) {
-          const tokenIds = engine.tokensOf(`${index}`);
-          const expected = reference.tokensOf(`${index}`);
-          expect(tokenIds).toEqual(isAborted ? expected.slice(0, tokenIds.length) : expected);
-        }
-        expect(engine.stats).toMatchObject({ numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 });
+        await expectSameTokens(
+          { engine, reference },
+          turns,
+          ({ base, numKept, added, maxTokens, salt }, index, earlier) => {
+            const recorded = golden.cases[base % golden.cases.length]!;
+            const fresh = goldenRequest(`${index}`, recorded, golden.model, { maxTokens });
+            const from = earlier[base] ?? fresh;
+            const answer = from === fresh ? [] : reference.tokensOf(from.requestId);
+            return { ...fresh, ...continuationOf(from, answer, numKept, added), cacheSalt: salt };
+          },
+        );
         numPreemptions += engine.stats.numPreemptions;
         numHits += engine.stats.numPrefixCacheHits;
       }),

@@ -3,24 +3,16 @@ import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { EngineConfig } from "../../../engine/contract/config.ts";
-import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import { planSlotBlocksOf } from "../../../engine/kv/plan-slot-blocks.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+import { continuationOf, expectSameTokens } from "./conversations.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "./golden-engine.ts";
 import type { GoldenModel } from "./golden-engine.ts";
+import { expectSameAnswers, mixedRequest } from "./mixed-requests.ts";
 
 const maxNumSequences = 8;
-
-/** Everything that the next token may depend on, in turn. */
-const shapes: readonly Partial<SamplingParams>[] = [
-  { temperature: 1, logprobs: 2 },
-  { temperature: 0 },
-  { temperature: 1.2, topK: 20, minP: 0.02, frequencyPenalty: 0.5, repetitionPenalty: 1.2 },
-  { temperature: 0.7, topP: 0.9, minTokens: 12, logitBias: { 5: 3 } },
-  { temperature: 0, promptLogprobs: 1 },
-];
 
 describe.for(["llama", "qwen3.5", "llava-default"] as const)("%s", (name) => {
   const maxModelLen = 512;
@@ -49,22 +41,7 @@ describe.for(["llama", "qwen3.5", "llava-default"] as const)("%s", (name) => {
     return fewest + numMore * Math.ceil(totalBytes / capacity.numBlocks);
   }
 
-  function requestOf(index: number): EngineRequest {
-    const params = { maxTokens: 60 + (index % 4) * 50, ignoreEos: true, ...shapes[index % shapes.length] };
-    return goldenRequest(`${index}`, golden.cases[index % golden.cases.length]!, golden.model, params, 900 + index);
-  }
-
-  /** Everything that a caller sees of the request, apart from how it was cut into steps. */
-  function answerOf(engine: SteppedEngine, requestId: string): unknown {
-    const { tokenIds, outputs } = engine.generations.get(requestId)!;
-    const round = (logprob: number): number => Math.round(logprob * 1000);
-    return {
-      tokenIds,
-      finishReason: outputs.at(-1)?.finishReason,
-      logprobs: outputs.map(({ logprobs }) => logprobs?.map(({ sampled }) => round(sampled.logprob)) ?? null),
-      promptLogprobs: outputs.map(({ promptLogprobs }) => promptLogprobs?.length ?? null),
-    };
-  }
+  const requestOf = (index: number): EngineRequest => mixedRequest(golden, index, 60 + (index % 4) * 50);
 
   test.for([11, 64])("preempted sequences give the answers of ample memory, with %i tokens a step", async (budget) => {
     using ample = await createEngine();
@@ -80,9 +57,7 @@ describe.for(["llama", "qwen3.5", "llava-default"] as const)("%s", (name) => {
     expect(scarce.stats.numPreemptions).toBeGreaterThan(0);
     expect(scarce.stats.kvCacheUsage).toBe(0);
     expect(scarce.stats.kvCapacity.numTokens).toBeLessThan(maxNumSequences * maxModelLen);
-    for (let index = 0; index < 15; index++) {
-      expect(answerOf(scarce, `${index}`)).toEqual(answerOf(ample, `${index}`));
-    }
+    expectSameAnswers(scarce, ample, Array(15).keys());
     const { numPromptTokens, numGenerationTokens } = ample.stats;
     expect(scarce.stats).toMatchObject({ numPromptTokens, numGenerationTokens });
   });
@@ -103,9 +78,7 @@ describe.for(["llama", "qwen3.5", "llava-default"] as const)("%s", (name) => {
       await engine.runToEnd();
     }
     expect(scarce.stats.numPreemptions).toBeGreaterThan(0);
-    for (let index = 0; index < 10; index++) {
-      expect(answerOf(scarce, `${index}`)).toEqual(answerOf(ample, `${index}`));
-    }
+    expectSameAnswers(scarce, ample, Array(10).keys());
   });
 
   test("random conversations get the tokens of an engine without reuse", async () => {
@@ -131,33 +104,17 @@ describe.for(["llama", "qwen3.5", "llava-default"] as const)("%s", (name) => {
         const kvCacheMemoryBytes = scarceBytes(overrides.maxNumSequences, numMoreBlocks);
         using reference = await createEngine({ enablePrefixCaching: false });
         using engine = await createEngine({ ...overrides, kvCacheMemoryBytes });
-        const requests: EngineRequest[] = [];
-        for (const [index, { base, numKept, added, maxTokens, salt, numSteps, isAborted }] of turns.entries()) {
-          const requestId = `${index}`;
-          const fresh = goldenRequest(requestId, golden.cases[base % golden.cases.length]!, golden.model, {
-            maxTokens,
-          });
-          const from = requests[base] ?? fresh;
-          const answer = from === fresh ? [] : reference.tokensOf(from.requestId);
-          const kept = [...from.promptTokenIds, ...answer].slice(0, numKept);
-          const isWithin = ({ placeholder }: EngineRequest["images"][number]): boolean =>
-            placeholder.offset + placeholder.length <= kept.length;
-          const images = from.images.filter(isWithin);
-          const request = { ...fresh, images, promptTokenIds: [...kept, ...added], cacheSalt: salt };
-          requests.push(request);
-          reference.add(request);
-          await reference.runToEnd();
-          engine.add(request);
-          for (let step = 0; step < numSteps; step++) engine.step();
-          if (isAborted) engine.abort(requestId);
-        }
-        await engine.runToEnd();
-        for (const [index, { isAborted }] of turns.entries()) {
-          const tokenIds = engine.tokensOf(`${index}`);
-          const expected = reference.tokensOf(`${index}`);
-          expect(tokenIds).toEqual(isAborted ? expected.slice(0, tokenIds.length) : expected);
-        }
-        expect(engine.stats).toMatchObject({ numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 });
+        await expectSameTokens(
+          { engine, reference },
+          turns,
+          ({ base, numKept, added, maxTokens, salt }, index, earlier) => {
+            const recorded = golden.cases[base % golden.cases.length]!;
+            const fresh = goldenRequest(`${index}`, recorded, golden.model, { maxTokens });
+            const from = earlier[base] ?? fresh;
+            const answer = from === fresh ? [] : reference.tokensOf(from.requestId);
+            return { ...fresh, ...continuationOf(from, answer, numKept, added), cacheSalt: salt };
+          },
+        );
         numPreemptions += engine.stats.numPreemptions;
         numHits += engine.stats.numPrefixCacheHits;
       }),

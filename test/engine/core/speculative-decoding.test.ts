@@ -1,6 +1,4 @@
 /** Answers with drafts against answers without: the same tokens, in both forms of the KV cache. */
-import { writeFile } from "node:fs/promises";
-import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { EngineConfig } from "../../../engine/contract/config.ts";
@@ -13,6 +11,8 @@ import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "./golden-engine.ts";
 import type { GoldenModel } from "./golden-engine.ts";
+import { writeRowProcessor } from "./row-processor.ts";
+import type { RowProcessor } from "./row-processor.ts";
 
 /** Matches of one token, so that many drafts are wrong at some place. */
 const speculativeConfig: SpeculativeConfig = {
@@ -37,35 +37,15 @@ const shapes: readonly Partial<SamplingParams>[] = [
 ];
 
 /** Steers by the number of times it was asked, which is the number of tokens if each is sampled once. */
-const counting = `
-import { LogitsProcessor } from "fovea";
-
-export class Counting extends LogitsProcessor {
-  #rows = new Map();
-  isArgmaxInvariant() { return false; }
-  updateState(update) {
-    for (const index of update?.removed ?? []) this.#rows.delete(index);
-    for (const { index, params, outputTokenIds } of update?.added ?? []) {
-      if (params.extraArgs.period === undefined) this.#rows.delete(index);
-      else this.#rows.set(index, { period: params.extraArgs.period, outputTokenIds, numCalls: outputTokenIds.length });
-    }
-    for (const { from, to, directionality } of update?.moved ?? []) {
-      const [moved, displaced] = [this.#rows.get(from), this.#rows.get(to)];
-      this.#rows.delete(from);
-      this.#rows.delete(to);
-      if (moved) this.#rows.set(to, moved);
-      if (displaced && directionality === "swap") this.#rows.set(from, displaced);
-    }
-  }
-  apply(logits) {
-    for (const [index, row] of this.#rows) {
-      if (row.outputTokenIds.length !== row.numCalls) throw new Error("a token was sampled twice, or not at all");
-      logits.row(index).fill(-Infinity)[3 + (row.numCalls++ % row.period)] = 0;
-    }
-    return logits;
-  }
-}
-`;
+const counting: RowProcessor = {
+  name: "Counting",
+  keep: `
+    const { period } = extraArgs;
+    return period === undefined ? undefined : { period, outputTokenIds, numCalls: outputTokenIds.length };`,
+  steer: `
+    if (row.outputTokenIds.length !== row.numCalls) throw new Error("a token was sampled twice, or not at all");
+    logits.row(index).fill(-Infinity)[3 + (row.numCalls++ % row.period)] = 0;`,
+};
 
 type GoldenName = Parameters<typeof buildGoldenModel>[0];
 const slots: KvLayout = { kind: "slots" };
@@ -89,9 +69,7 @@ describe.for(cases)("%s with %o", ([name, kvLayout]) => {
   beforeAll(async () => {
     folder = await createTemporaryFolder();
     golden = await buildGoldenModel(name, folder.path, "float32", kvLayout);
-    await writeFile(join(folder.path, "counting.js"), counting);
-    await writeFile(join(folder.path, "package.json"), '{ "type": "module" }');
-    processor = `${join(folder.path, "counting.js")}:Counting`;
+    processor = await writeRowProcessor(folder.path, counting);
   });
 
   afterAll(() => folder[Symbol.asyncDispose]());

@@ -1,5 +1,3 @@
-import { writeFile } from "node:fs/promises";
-import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { SampledLogprobs } from "../../../engine/contract/request-output.ts";
@@ -8,46 +6,26 @@ import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "./golden-engine.ts";
 import type { GoldenModel } from "./golden-engine.ts";
+import { writeRowProcessor } from "./row-processor.ts";
+import type { RowProcessor } from "./row-processor.ts";
 
 /** Forces a target token, and throws when a request has a given number of tokens. */
-const forcing = `
-import { LogitsProcessor } from "fovea";
-
-export class Forcing extends LogitsProcessor {
-  #rows = new Map();
-  isArgmaxInvariant() { return false; }
-  updateState(update) {
-    for (const index of update?.removed ?? []) this.#rows.delete(index);
-    for (const { index, params, outputTokenIds } of update?.added ?? []) {
-      if (params.extraArgs.target === undefined) this.#rows.delete(index);
-      else this.#rows.set(index, { ...params.extraArgs, outputTokenIds });
-    }
-    for (const { from, to, directionality } of update?.moved ?? []) {
-      const [moved, displaced] = [this.#rows.get(from), this.#rows.get(to)];
-      this.#rows.delete(from);
-      this.#rows.delete(to);
-      if (moved) this.#rows.set(to, moved);
-      if (displaced && directionality === "swap") this.#rows.set(from, displaced);
-    }
-  }
-  apply(logits) {
-    for (const [index, { target, failAt, outputTokenIds }] of this.#rows) {
-      logits.row(index).fill(-Infinity)[target] = 0;
-      if (outputTokenIds.length === failAt) throw new Error("enough of it");
-    }
-    return logits;
-  }
-}
-`;
+const forcing: RowProcessor = {
+  name: "Forcing",
+  keep: "return extraArgs.target === undefined ? undefined : { ...extraArgs, outputTokenIds };",
+  steer: `
+    logits.row(index).fill(-Infinity)[row.target] = 0;
+    if (row.outputTokenIds.length === row.failAt) throw new Error("enough of it");`,
+};
 
 let folder: TemporaryFolder;
 let golden: GoldenModel;
+let className: string;
 
 beforeAll(async () => {
   folder = await createTemporaryFolder();
   golden = await buildGoldenModel("llama", folder.path);
-  await writeFile(join(folder.path, "forcing.js"), forcing);
-  await writeFile(join(folder.path, "package.json"), '{ "type": "module" }');
+  className = await writeRowProcessor(folder.path, forcing);
 });
 
 afterAll(() => folder[Symbol.asyncDispose]());
@@ -55,7 +33,7 @@ afterAll(() => folder[Symbol.asyncDispose]());
 describe("a processor that fails during generation", () => {
   test("ends the request it served; steered and other requests continue through every later batch change", async () => {
     const { model, cases } = golden;
-    const logitsProcessors = [{ className: `${join(folder.path, "forcing.js")}:Forcing`, options: {} }];
+    const logitsProcessors = [{ className, options: {} }];
     using engine = await SteppedEngine.create(
       createWorkerOptions(model, { logitsProcessors, maxNumSequences: 5, maxNumBatchedTokens: 48 }),
     );

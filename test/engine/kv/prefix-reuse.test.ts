@@ -5,6 +5,7 @@ import type { EngineConfig } from "../../../engine/contract/config.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+import { continuationOf, expectSameTokens } from "../core/conversations.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "../core/golden-engine.ts";
 import type { GoldenModel } from "../core/golden-engine.ts";
 
@@ -31,18 +32,6 @@ describe.for(checkpoints)("%s", (name) => {
 
   const createEngine = (overrides: Partial<EngineConfig> = {}): Promise<SteppedEngine> =>
     SteppedEngine.create(createWorkerOptions(golden.model, overrides));
-
-  /** The next turn: everything up to `numTokens` of the other's prompt and answer, then `added`. */
-  function continuationOf(
-    request: EngineRequest,
-    answer: readonly number[],
-    numTokens: number,
-    added: readonly number[],
-  ): Pick<EngineRequest, "promptTokenIds" | "images"> {
-    const kept = [...request.promptTokenIds, ...answer].slice(0, numTokens);
-    const images = request.images.filter(({ placeholder }) => placeholder.offset + placeholder.length <= kept.length);
-    return { promptTokenIds: [...kept, ...added], images };
-  }
 
   function numCachedOf(engine: SteppedEngine, requestId: string): number | undefined {
     return engine.generations.get(requestId)!.outputs.at(-1)?.numCachedTokens;
@@ -145,34 +134,21 @@ describe.for(checkpoints)("%s", (name) => {
         async (turns, budget, slots) => {
           using reference = await createEngine({ enablePrefixCaching: false });
           using engine = await createEngine({ maxNumBatchedTokens: budget, maxNumSequences: slots });
-          const requests: EngineRequest[] = [];
-          for (const [
-            index,
-            { base, kept, added, maxTokens, salt, wantsPromptLogprobs, numSteps, isAborted },
-          ] of turns.entries()) {
-            const requestId = `${index}`;
-            const params = { maxTokens, promptLogprobs: wantsPromptLogprobs ? 0 : null };
-            const fresh = goldenRequest(requestId, cases[base % cases.length]!, model, params);
-            const from = requests[base] ?? fresh;
-            const answer = from === fresh ? [] : reference.tokensOf(from.requestId);
-            const numKept = Math.floor(((from.promptTokenIds.length + answer.length) * kept) / 100);
-            const continued = continuationOf(from, answer, Math.min(numKept, 300), added);
-            const request = { ...fresh, ...continued, cacheSalt: salt };
-            requests.push(request);
-            reference.add(request);
-            await reference.runToEnd();
-            engine.add(request);
-            for (let step = 0; step < numSteps; step++) engine.step();
-            if (isAborted) engine.abort(requestId);
-          }
-          await engine.runToEnd();
-          for (const [index, { isAborted, wantsPromptLogprobs }] of turns.entries()) {
-            const tokenIds = engine.tokensOf(`${index}`);
-            const expected = reference.tokensOf(`${index}`);
-            expect(tokenIds).toEqual(isAborted ? expected.slice(0, tokenIds.length) : expected);
+          await expectSameTokens(
+            { engine, reference },
+            turns,
+            ({ base, kept, added, maxTokens, salt, wantsPromptLogprobs }, index, earlier) => {
+              const params = { maxTokens, promptLogprobs: wantsPromptLogprobs ? 0 : null };
+              const fresh = goldenRequest(`${index}`, cases[base % cases.length]!, model, params);
+              const from = earlier[base] ?? fresh;
+              const answer = from === fresh ? [] : reference.tokensOf(from.requestId);
+              const numKept = Math.floor(((from.promptTokenIds.length + answer.length) * kept) / 100);
+              return { ...fresh, ...continuationOf(from, answer, Math.min(numKept, 300), added), cacheSalt: salt };
+            },
+          );
+          for (const [index, { wantsPromptLogprobs }] of turns.entries()) {
             expect(wantsPromptLogprobs ? numCachedOf(engine, `${index}`) : 0).toBe(0);
           }
-          expect(engine.stats).toMatchObject({ numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 });
         },
       ),
       { numRuns: 25, seed: 20 },

@@ -7,6 +7,7 @@ import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import { StateSnapshots } from "../../../engine/kv/state-snapshots.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+import { expectSameTokens } from "../core/conversations.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "../core/golden-engine.ts";
 import type { GoldenModel } from "../core/golden-engine.ts";
 
@@ -123,28 +124,13 @@ describe("an engine", () => {
         async (turns, maxNumBatchedTokens, maxNumSequences) => {
           using reference = await createEngine({ enablePrefixCaching: false });
           using engine = await createEngine({ maxNumBatchedTokens, maxNumSequences });
-          const requests: EngineRequest[] = [];
-          for (const [index, { base, kept, added, maxTokens, numSteps, isAborted }] of turns.entries()) {
-            const from = requests[base];
+          await expectSameTokens({ engine, reference }, turns, ({ base, kept, added, maxTokens }, index, earlier) => {
+            const from = earlier[base];
             const tokens = from === undefined ? [] : [...from.promptTokenIds, ...reference.tokensOf(from.requestId)];
-            const promptTokenIds = [
-              ...tokens.slice(0, Math.ceil((tokens.length * kept) / 100)),
-              ...ids(added.length, added.start),
-            ].slice(-450);
-            const request = requestOf(`${index}`, promptTokenIds, maxTokens);
-            requests.push(request);
-            await run(reference, request);
-            engine.add(request);
-            for (let step = 0; step < numSteps; step++) engine.step();
-            if (isAborted) engine.abort(request.requestId);
-          }
-          await engine.runToEnd();
-          for (const [index, { isAborted }] of turns.entries()) {
-            const tokenIds = engine.tokensOf(`${index}`);
-            const expected = reference.tokensOf(`${index}`);
-            expect(tokenIds).toEqual(isAborted ? expected.slice(0, tokenIds.length) : expected);
-          }
-          expect(engine.stats).toMatchObject({ numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 });
+            const keptTokens = tokens.slice(0, Math.ceil((tokens.length * kept) / 100));
+            const promptTokenIds = [...keptTokens, ...ids(added.length, added.start)].slice(-450);
+            return requestOf(`${index}`, promptTokenIds, maxTokens);
+          });
           numHits += engine.stats.numPrefixCacheHits;
         },
       ),

@@ -16,7 +16,7 @@ import { Scheduler } from "../../../engine/scheduler/scheduler.ts";
 import type { Sequence } from "../../../engine/scheduler/sequence.ts";
 import type { EngineCoreOutput } from "../../../engine/thread/messages.ts";
 import { EncoderCache } from "../../../engine/vision/encoder-cache.ts";
-import { createImage, createRequest } from "./create-scheduler.ts";
+import { createImage, createRequest, describeStep } from "./create-scheduler.ts";
 import { OrderCheck } from "./order-check.ts";
 
 const blockSize = 4;
@@ -26,13 +26,14 @@ interface PagedOverrides {
   readonly maxNumSequences?: number;
   readonly maxNumBatchedTokens?: number;
   readonly enablePrefixCaching?: boolean;
+  readonly encodesInBackground?: boolean;
 }
 
 /** Mutable: a scheduler, and a model that keeps its state in the blocks. */
 class PagedSimulation {
   readonly kvManager: BlockKvManager;
   readonly scheduler: Scheduler;
-  readonly #encoderCache = new EncoderCache(64);
+  readonly encoderCache = new EncoderCache(64);
   /** [numBlocks, blockSize] */
   readonly #state: Float64Array;
   readonly outputs = new Map<string, EngineCoreOutput[]>();
@@ -53,7 +54,8 @@ class PagedSimulation {
       maxNumBatchedTokens,
       maxNumWaiting: 100,
       kvManager: this.kvManager,
-      encoderCache: this.#encoderCache,
+      encoderCache: this.encoderCache,
+      encodesInBackground: overrides.encodesInBackground,
       eosTokenIds: new Set(),
       maxModelLen: (numBlocks - 1) * blockSize,
     });
@@ -79,7 +81,7 @@ class PagedSimulation {
       ...scheduled.prefills,
     ];
     for (const { imagesToEncode } of scheduled.prefills) {
-      for (const { mmHash } of imagesToEncode) this.#encoderCache.store(mmHash, new Float32Array(1));
+      for (const { mmHash } of imagesToEncode) this.encoderCache.store(mmHash, new Float32Array(1));
     }
     this.#requireUnshared(spans);
     for (const { sequence, firstToken, numTokens } of spans) {
@@ -208,6 +210,21 @@ describe("shared prefixes", () => {
     simulation.runToEnd();
     expect(simulation.computed.filter(([, firstToken]) => firstToken === 0)).toEqual([["a", 0, 8]]);
     for (const name of ["b", "c"]) expect(simulation.tokensOf(name)).toEqual(simulation.tokensOf("a"));
+  });
+
+  test("the prefix of a sequence that waits for its image holds up no other request", () => {
+    const { scheduler, encoderCache } = new PagedSimulation({ encodesInBackground: true, maxNumBatchedTokens: 32 });
+    const about = (mmHash: string) => ({
+      promptTokenIds: ascending(10),
+      images: [createImage(mmHash, 8, 1)],
+    });
+    scheduler.add(createRequest("cat", about("cat")));
+    scheduler.add(createRequest("same cat", about("cat")));
+    scheduler.add(createRequest("text", { promptTokenIds: [...ascending(8), 50] }));
+    scheduler.add(createRequest("other", { promptTokenIds: [70, 71, 72] }));
+    expect(describeStep(scheduler.schedule())).toEqual(["text: 9", "other: 3"]);
+    expect(scheduler.stats).toMatchObject({ numRequestsRunning: 3, numRequestsWaiting: 1 });
+    encoderCache.tryStore("cat", 1, new Float32Array(1));
   });
 
   test("no request waits for an aborted one", () => {

@@ -192,6 +192,45 @@ describe("images", () => {
     expect(second.awaitedImage?.mmHash).toBe("dog");
   });
 
+  test("a sequence that waits for its image does not hold up requests that share its prefix, nor those behind them", () => {
+    const parts = createScheduler({ encodesInBackground: true, numSlots: 6, maxNumBatchedTokens: 64 });
+    const shared = Array.from({ length: 24 }, (_, index) => 10 + index);
+    const about = (mmHash: string) => ({
+      promptTokenIds: [...shared, 50, 51, 52],
+      images: [createImage(mmHash, 24, 2)],
+    });
+    parts.scheduler.add(createRequest("cat", about("cat")));
+    parts.scheduler.add(createRequest("same cat", about("cat")));
+    parts.scheduler.add(createRequest("dog", about("dog")));
+    parts.scheduler.add(createRequest("text", { promptTokenIds: [...shared, 60, 61] }));
+    parts.scheduler.add(createRequest("other", { promptTokenIds: [70, 71, 72] }));
+    const first = parts.scheduler.schedule();
+    expect(describeStep(first)).toEqual(["text: 26", "other: 3"]);
+    expect(parts.scheduler.stats).toMatchObject({ numRequestsRunning: 3, numRequestsWaiting: 2 });
+    parts.scheduler.update(first, resultsOf(first));
+    parts.kvSlots.setNumKeptTokens(first.prefills[0]!.sequence.kvSlot!, 26);
+    // The text has computed the prefix that the other two share.
+    expect(step(parts)).toEqual(["text: 1", "other: 1"]);
+    expect(parts.scheduler.stats).toMatchObject({ numRequestsRunning: 5, numRequestsWaiting: 0 });
+  });
+
+  test("requests with another's image wait for it in the queue, and reuse its prefix", () => {
+    const parts = createScheduler({ encodesInBackground: true, numSlots: 3, maxNumBatchedTokens: 64 });
+    const promptTokenIds = Array.from({ length: 24 }, (_, index) => 10 + index);
+    const images = [createImage("cat", 20, 2)];
+    for (const requestId of ["first", "second"]) {
+      parts.scheduler.add(createRequest(requestId, { promptTokenIds, images }));
+    }
+    parts.scheduler.add(createRequest("other", { promptTokenIds: [70, 71, 72] }));
+    expect(step(parts)).toEqual(["other: 3"]);
+    parts.encoderCache.tryStore("cat", 2, new Float32Array(1));
+    const scheduled = parts.scheduler.schedule();
+    expect(describeStep(scheduled)).toEqual(["other: 1", "first: 24"]);
+    parts.kvSlots.setNumKeptTokens(scheduled.prefills[0]!.sequence.kvSlot!, 24);
+    parts.scheduler.update(scheduled, resultsOf(scheduled));
+    expect(step(parts)).toEqual(["first: 1", "other: 1", "second: 1"]);
+  });
+
   test("an image of two requests is encoded by the first", () => {
     const parts = createScheduler({ maxNumBatchedTokens: 8 });
     parts.scheduler.add(createRequest("a", { numPromptTokens: 8, images: [createImage("cat", 0, 4)] }));

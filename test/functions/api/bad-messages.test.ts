@@ -4,16 +4,10 @@ import { expect, test } from "vitest";
 import { EngineError } from "../../../engine/index.ts";
 import { wireSchemas } from "../../support/requests/wire-schemas.ts";
 import { createTestApp } from "../../support/service/test-app.ts";
+import { hello, image, weather } from "./message-parts.ts";
 
 const path = "/v1/messages";
 const check = wireSchemas("anthropic-messages.json");
-const hello = { max_tokens: 50, messages: [{ role: "user", content: "Hello?" }] };
-const image = { type: "image", source: { type: "base64", media_type: "image/png", data: "AAAA" } };
-const weather = {
-  name: "get_weather",
-  description: "The weather in a city.",
-  input_schema: { type: "object", properties: { city: { type: "string" } } },
-};
 
 const user = (content: unknown) => ({ max_tokens: 5, messages: [{ role: "user", content }] });
 const assistant = (content: unknown) => ({ max_tokens: 5, messages: [{ role: "assistant", content }] });

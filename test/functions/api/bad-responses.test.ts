@@ -4,16 +4,9 @@ import { expect, test } from "vitest";
 import { EngineError } from "../../../engine/index.ts";
 import { pythonicFormat } from "../../../functions/generation/parsed-output/formats/pythonic.ts";
 import { createTestApp } from "../../support/service/test-app.ts";
+import { picture, weather } from "./response-parts.ts";
 
 const path = "/v1/responses";
-const picture = "data:image/png;base64,AAAA";
-const weather = {
-  type: "function",
-  name: "get_weather",
-  description: "The weather in a city.",
-  parameters: { type: "object", properties: { city: { type: "string" } } },
-  strict: true,
-};
 
 const user = (content: unknown) => ({ input: [{ role: "user", content }] });
 const tools = (...given: unknown[]) => ({ input: "a", tools: given });

@@ -9,16 +9,10 @@ import { thinkingFormats } from "../../support/requests/thinking-formats.ts";
 import { wireSchemas } from "../../support/requests/wire-schemas.ts";
 import { createTestApp } from "../../support/service/test-app.ts";
 import type { TestAppOptions } from "../../support/service/test-app.ts";
+import { hello, image, weather } from "./message-parts.ts";
 
 const path = "/v1/messages";
 const check = wireSchemas("anthropic-messages.json");
-const hello = { max_tokens: 50, messages: [{ role: "user", content: "Hello?" }] };
-const image = { type: "image", source: { type: "base64", media_type: "image/png", data: "AAAA" } };
-const weather = {
-  name: "get_weather",
-  description: "The weather in a city.",
-  input_schema: { type: "object", properties: { city: { type: "string" } } },
-};
 
 async function ask(body: object, options?: TestAppOptions) {
   const testApp = createTestApp(options);

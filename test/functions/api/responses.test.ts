@@ -7,17 +7,10 @@ import type { NamedEvent } from "../../support/requests/read-events.ts";
 import { wireSchemas } from "../../support/requests/wire-schemas.ts";
 import { createTestApp } from "../../support/service/test-app.ts";
 import type { TestAppOptions } from "../../support/service/test-app.ts";
+import { picture, weather } from "./response-parts.ts";
 
 const path = "/v1/responses";
 const check = wireSchemas("openai-responses.json");
-const picture = "data:image/png;base64,AAAA";
-const weather = {
-  type: "function",
-  name: "get_weather",
-  description: "The weather in a city.",
-  parameters: { type: "object", properties: { city: { type: "string" } } },
-  strict: true,
-};
 
 interface ResponseAnswer {
   readonly id: string;

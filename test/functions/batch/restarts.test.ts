@@ -8,8 +8,8 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import type { ResultLine } from "../../../functions/batch/result-line.ts";
 import { startRedisServer } from "../../support/servers/redis-server.ts";
 import { startS3Server } from "../../support/servers/s3-server.ts";
-import { startCli } from "../../support/service/cli-process.ts";
 import type { CliProcess } from "../../support/service/cli-process.ts";
+import { startReadyCli } from "../../support/service/ready-cli.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 
@@ -31,10 +31,7 @@ interface Server extends AsyncDisposable {
 }
 
 async function startServer(environment: Readonly<Record<string, string>>): Promise<Server> {
-  const cli = startCli([], { HOST: "127.0.0.1", PORT: "0", BATCH_MAX_NUM_SEQS: "2", ...environment });
-  const { port } = await cli.waitForLog("Listening.");
-  const baseUrl = `http://127.0.0.1:${String(port)}`;
-  await cli.waitForLog("Ready.");
+  const { cli, baseUrl } = await startReadyCli({ BATCH_MAX_NUM_SEQS: "2", ...environment });
   return {
     cli,
     client: new OpenAI({ baseURL: `${baseUrl}/v1`, apiKey: "none", maxRetries: 0 }),

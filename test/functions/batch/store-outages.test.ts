@@ -8,8 +8,8 @@ import { startFaultProxy } from "../../support/servers/fault-proxy.ts";
 import type { FaultProxy, ProxiedRequest } from "../../support/servers/fault-proxy.ts";
 import { startS3Server } from "../../support/servers/s3-server.ts";
 import type { S3Server } from "../../support/servers/s3-server.ts";
-import { startCli } from "../../support/service/cli-process.ts";
 import type { CliProcess } from "../../support/service/cli-process.ts";
+import { startReadyCli } from "../../support/service/ready-cli.ts";
 
 const NUM_LINES = 20;
 const customIds = Array.from({ length: NUM_LINES }, (_, index) => `line-${index}`);
@@ -34,23 +34,19 @@ interface Server extends AsyncDisposable {
 }
 
 async function startServer(endpoint: string, store: string, settings = {}): Promise<Server> {
-  const cli = startCli([], {
-    HOST: "127.0.0.1",
-    PORT: "0",
+  const { cli, baseUrl } = await startReadyCli({
     BATCH_STORE: `s3://batches/${store}`,
     AWS_ENDPOINT_URL_S3: endpoint,
     AWS_ACCESS_KEY_ID: "test",
     AWS_SECRET_ACCESS_KEY: "test",
     ...settings,
   });
-  const { port } = await cli.waitForLog("Listening.");
-  await cli.waitForLog("Ready.");
-  const baseUrl = `http://127.0.0.1:${String(port)}/v1`;
+  const baseURL = `${baseUrl}/v1`;
   return {
     cli,
-    baseUrl,
-    client: new OpenAI({ baseURL: baseUrl, apiKey: "none", maxRetries: 0 }),
-    patient: new OpenAI({ baseURL: baseUrl, apiKey: "none", maxRetries: 10 }),
+    baseUrl: baseURL,
+    client: new OpenAI({ baseURL, apiKey: "none", maxRetries: 0 }),
+    patient: new OpenAI({ baseURL, apiKey: "none", maxRetries: 10 }),
     [Symbol.asyncDispose]: () => cli[Symbol.asyncDispose](),
   };
 }

@@ -3,7 +3,7 @@ import { CreateBucketCommand, PutObjectCommand } from "@aws-sdk/client-s3";
 import { expect, test } from "vitest";
 
 import { startS3Server } from "../../support/servers/s3-server.ts";
-import { startCli } from "../../support/service/cli-process.ts";
+import { startReadyCli } from "../../support/service/ready-cli.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const checkpoint = new URL("../../../models/fovea-shapes/", import.meta.url);
@@ -22,21 +22,17 @@ test("a checkpoint and a picture on S3 are served, and the log shows the downloa
     await s3.client.send(new PutObjectCommand({ Bucket: bucket, Key: "pictures/scene.png", Body: picture }));
 
     await using cacheFolder = await createTemporaryFolder();
-    await using cli = startCli([], {
-      HOST: "127.0.0.1",
-      PORT: "0",
+    await using service = await startReadyCli({
       MODEL: `s3://${bucket}/v1/tiny`,
       CACHE_FOLDER: cacheFolder.path,
       AWS_ENDPOINT_URL_S3: s3.endpoint,
       AWS_ACCESS_KEY_ID: "test",
       AWS_SECRET_ACCESS_KEY: "test",
     });
-    const { port } = await cli.waitForLog("Listening.");
-    await cli.waitForLog("Ready.");
-    expect(cli.stdout()).toMatch(/"percent":100,"amount":"[\d.]+\/[\d.]+ MiB"/);
+    expect(service.cli.stdout()).toMatch(/"percent":100,"amount":"[\d.]+\/[\d.]+ MiB"/);
 
     const ask = async (url: string) => {
-      const response = await fetch(`http://127.0.0.1:${String(port)}/v1/chat/completions`, {
+      const response = await fetch(`${service.baseUrl}/v1/chat/completions`, {
         method: "POST",
         headers: { "content-type": "application/json" },
         body: JSON.stringify({ messages: [{ role: "user", content: [{ image_url: url }] }], max_tokens: 4 }),

@@ -6,6 +6,7 @@ import type { LanguageModel } from "ai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 
+import { countAborted } from "../../support/service/running-service.ts";
 import type { RunningService } from "../../support/service/running-service.ts";
 import { model, startClientService } from "./client-service.ts";
 import { describeQuestion, readExamplePicture, sceneAnswer } from "./example-pictures.ts";
@@ -98,11 +99,7 @@ describe.for(providers)("%s", ([, path, create]) => {
 
   test("aborts", async () => {
     const controller = new AbortController();
-    const numAborted = (): number =>
-      service
-        .log()
-        .split("\n")
-        .filter((line) => line.includes(`"path":"${path}","status":499`)).length;
+    const numAborted = (): number => countAborted(service, path);
     const before = numAborted();
     const result = streamText({
       model: create(),

@@ -6,6 +6,7 @@ import { ChatOpenAI } from "@langchain/openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 
+import { countAborted } from "../../support/service/running-service.ts";
 import type { RunningService } from "../../support/service/running-service.ts";
 import { model, startClientService } from "./client-service.ts";
 import { describeQuestion, readExamplePicture, sceneAnswer } from "./example-pictures.ts";
@@ -87,11 +88,7 @@ describe.for([
 
   test("aborts", async () => {
     const controller = new AbortController();
-    const numAborted = (): number =>
-      service
-        .log()
-        .split("\n")
-        .filter((line) => line.includes(`"path":"${path}","status":499`)).length;
+    const numAborted = (): number => countAborted(service, path);
     const before = numAborted();
     const stream = await createModel({ maxTokens: ALL_TOKENS }).stream([new HumanMessage("Describe the picture.")], {
       signal: controller.signal,

@@ -3,7 +3,7 @@ import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { launchBrowser } from "./browser.ts";
-import { ask, expectTurns, openChat } from "./chat-page.ts";
+import { ask, askTwo, expectTurns, openChat, twoTurns } from "./chat-page.ts";
 import { readFocusedName } from "./in-page.js";
 
 let browser: Browser;
@@ -17,13 +17,7 @@ afterAll(() => browser.close());
 test("a regenerated answer is another version, and the keyboard steps between versions", async () => {
   await using chat = await openChat(browser);
   const { page } = chat;
-  await ask(page, "One?");
-  await expectTurns(page, [["One?", "Answer 1"]]);
-  await ask(page, "Two?");
-  await expectTurns(page, [
-    ["One?", "Answer 1"],
-    ["Two?", "Answer 2"],
-  ]);
+  await askTwo(page);
   await page.getByRole("button", { name: "Regenerate answer 1" }).press("Enter");
   await expectTurns(page, [["One?", "Answer 3"]]);
   expect(chat.lastMessages()).toEqual(["One?"]);
@@ -33,10 +27,7 @@ test("a regenerated answer is another version, and the keyboard steps between ve
   expect(await versions.innerText()).toMatch(/2\/2/);
   expect(await page.getByRole("button", { name: "Next version of turn 1" }).isDisabled()).toBe(true);
   await page.getByRole("button", { name: "Previous version of turn 1" }).press("Enter");
-  await expectTurns(page, [
-    ["One?", "Answer 1"],
-    ["Two?", "Answer 2"],
-  ]);
+  await expectTurns(page, twoTurns);
   // The way back is the only one left.
   expect(await page.evaluate(readFocusedName)).toBe("Next version of turn 1");
   await page.keyboard.press("Enter");
@@ -55,13 +46,7 @@ test("an earlier question is edited into another version; Escape gives up and re
   await using chat = await openChat(browser);
   const { page } = chat;
   const question = page.getByLabel("Question", { exact: true });
-  await ask(page, "One?");
-  await expectTurns(page, [["One?", "Answer 1"]]);
-  await ask(page, "Two?");
-  await expectTurns(page, [
-    ["One?", "Answer 1"],
-    ["Two?", "Answer 2"],
-  ]);
+  await askTwo(page);
   await question.fill("A draft");
   await page.getByRole("button", { name: "Edit question 1" }).press("Enter");
   expect(await page.evaluate(readFocusedName)).toBe("question");
@@ -79,30 +64,18 @@ test("an earlier question is edited into another version; Escape gives up and re
   expect(await question.inputValue()).toBe("A draft");
   expect(await page.getByText("You are editing an earlier question.").isVisible()).toBe(false);
   await page.getByRole("button", { name: "Previous version of turn 1" }).click();
-  await expectTurns(page, [
-    ["One?", "Answer 1"],
-    ["Two?", "Answer 2"],
-  ]);
+  await expectTurns(page, twoTurns);
 });
 
 test("a deleted turn is not sent any more, and Undo brings it back", async () => {
   await using chat = await openChat(browser);
   const { page } = chat;
-  await ask(page, "One?");
-  await expectTurns(page, [["One?", "Answer 1"]]);
-  await ask(page, "Two?");
-  await expectTurns(page, [
-    ["One?", "Answer 1"],
-    ["Two?", "Answer 2"],
-  ]);
+  await askTwo(page);
   await page.getByRole("button", { name: "Delete turn 1" }).press("Enter");
   await expectTurns(page, [["Two?", "Answer 2"]]);
   expect(await page.evaluate(readFocusedName)).toBe("Undo");
   await page.keyboard.press("Enter");
-  await expectTurns(page, [
-    ["One?", "Answer 1"],
-    ["Two?", "Answer 2"],
-  ]);
+  await expectTurns(page, twoTurns);
   expect(await page.evaluate(readFocusedName)).toBe("Delete turn 1");
   await page.keyboard.press("Enter");
   await ask(page, "Three?");

@@ -64,6 +64,20 @@ export async function ask(page: Page, question: string): Promise<void> {
   await page.keyboard.press("Enter");
 }
 
+/** Asks "One?" and "Two?", and waits for the plain answers. */
+export async function askTwo(page: Page): Promise<void> {
+  await ask(page, "One?");
+  await expectTurns(page, [["One?", "Answer 1"]]);
+  await ask(page, "Two?");
+  await expectTurns(page, twoTurns);
+}
+
+/** The turns after `askTwo`. */
+export const twoTurns = [
+  ["One?", "Answer 1"],
+  ["Two?", "Answer 2"],
+] as const;
+
 /** Waits until the page shows these questions with these answers, all complete. */
 export async function expectTurns(page: Page, turns: readonly (readonly [string, string])[]): Promise<void> {
   await expect

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { hang } from "../../support/engine/scripted-engine.ts";
 import { launchBrowser } from "./browser.ts";
-import { ask, expectTurns, openChat, readAccessibleNames, waitUntilReady } from "./chat-page.ts";
+import { ask, expectTurns, openChat, twoTurns, readAccessibleNames, waitUntilReady } from "./chat-page.ts";
 import {
   giveFile,
   measureOverhang,
@@ -258,10 +258,7 @@ test("two tabs show the same conversations", async () => {
   await waitUntilReady(other);
   await expectTurns(other, [["One?", "Answer 1"]]);
   await ask(other, "Two?");
-  await expectTurns(page, [
-    ["One?", "Answer 1"],
-    ["Two?", "Answer 2"],
-  ]);
+  await expectTurns(page, twoTurns);
   await other.getByRole("button", { name: "New" }).click();
   await ask(other, "Three?");
   await expect.poll(() => readTitles(page)).toEqual(["Three?", "One?"]);

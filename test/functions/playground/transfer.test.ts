@@ -5,7 +5,7 @@ import sharp from "sharp";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { launchBrowser } from "./browser.ts";
-import { ask, expectTurns, openChat, waitUntilReady } from "./chat-page.ts";
+import { ask, askTwo, expectTurns, openChat, twoTurns, waitUntilReady } from "./chat-page.ts";
 import { giveFile, readFocusedName, readStorage } from "./in-page.js";
 
 /** As text-generation-webui finds pictures in its history. */
@@ -53,13 +53,7 @@ test("a file has the pictures as the document's JPEG, and another browser contin
   await using chat = await openChat(browser);
   const { page } = chat;
   await giveScene(page, "image/png", scene);
-  await ask(page, "One?");
-  await expectTurns(page, [["One?", "Answer 1"]]);
-  await ask(page, "Two?");
-  await expectTurns(page, [
-    ["One?", "Answer 1"],
-    ["Two?", "Answer 2"],
-  ]);
+  await askTwo(page);
   await page.getByRole("button", { name: "Regenerate answer 2" }).click();
   await expectTurns(page, [
     ["One?", "Answer 1"],
@@ -102,10 +96,7 @@ test("a file has the pictures as the document's JPEG, and another browser contin
   ]);
   expect(chat.lastMessages()[0]).toContain(`data:image/jpeg;base64,${picture![1]}`);
   await other.page.getByRole("button", { name: "Previous version of turn 2" }).click();
-  await expectTurns(other.page, [
-    ["One?", "Answer 1"],
-    ["Two?", "Answer 2"],
-  ]);
+  await expectTurns(other.page, twoTurns);
   // A JPEG is not compressed again.
   const again = await readExport(other.page, "Export One?");
   expect(again.text).toContain(picture![1]);

@@ -1,7 +1,8 @@
 /** Starts a real NATS server with JetStream on a free port. */
 import { ensureNatsServer } from "../programs/nats.ts";
 import { createTemporaryFolder } from "../temporary-folder.ts";
-import { freePort, startServerProcess } from "./server-process.ts";
+import { freePort } from "./free-port.ts";
+import { startServerProcess } from "./server-process.ts";
 
 export interface NatsServer extends AsyncDisposable {
   /** `host:port`. */

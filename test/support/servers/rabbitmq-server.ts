@@ -4,7 +4,8 @@ import { dirname, join } from "node:path";
 
 import { ensureRabbitMqServer, erlangOf } from "../programs/rabbitmq.ts";
 import { createTemporaryFolder } from "../temporary-folder.ts";
-import { freePort, startServerProcess } from "./server-process.ts";
+import { freePort } from "./free-port.ts";
+import { startServerProcess } from "./server-process.ts";
 
 export interface RabbitMqServer extends AsyncDisposable {
   /** With the credentials of its administrator. */

@@ -2,8 +2,6 @@
 import { spawn } from "node:child_process";
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
-import { createServer } from "node:net";
-import type { AddressInfo } from "node:net";
 
 import { endWithRun } from "./end-with-run.ts";
 
@@ -74,13 +72,4 @@ function untilReady({ name, readyText }: ServerProgram, child: ChildProcess, kil
     child.once("error", (error) => fail(error.message));
     child.once("exit", (code) => fail(`exit code ${code}`));
   });
-}
-
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
 }

@@ -29,3 +29,10 @@ export async function startService(environment: Readonly<Record<string, string>>
     },
   };
 }
+
+/** Number of requests to the path that the log says were aborted. */
+export function countAborted({ log }: RunningService, path: string): number {
+  return log()
+    .split("\n")
+    .filter((line) => line.includes(`"path":"${path}","status":499`)).length;
+}

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import { parseInternVlConfig } from "../../../../engine/models/internvl/config.ts";
-import { findModelDefinition } from "../../../../engine/models/registry.ts";
+import { testRefusals, type RefusedConfiguration } from "../refused-configurations.ts";
 
 const architectures = ["InternVLForConditionalGeneration"];
 
@@ -16,7 +16,7 @@ test("missing fields have transformers' defaults", () => {
   });
 });
 
-test.for<[object, string]>([
+const refusals: readonly (readonly [config: object, field: string])[] = [
   [{ vision_feature_select_strategy: "full" }, 'vision_feature_select_strategy = "full"'],
   [{ vision_feature_layer: 25 }, "vision_feature_layer = 25"],
   [{ downsample_ratio: 0.3 }, "downsample_ratio = 0.3"],
@@ -28,12 +28,8 @@ test.for<[object, string]>([
   [{ text_config: { model_type: "qwen3_moe" } }, 'text_config.model_type = "qwen3_moe"'],
   [{ projector_hidden_act: "mish" }, 'projector_hidden_act = "mish"'],
   [{ quantization_config: {} }, "quantization_config = {}"],
-])("%j is rejected by name", ([fields, field]) => {
-  const config = { architectures, ...fields };
-  expect(() => findModelDefinition(config).configure(config)).toThrow(
-    expect.objectContaining({
-      code: "unsupported_model",
-      message: expect.stringContaining(`config.json: ${field}`),
-    }),
-  );
-});
+];
+
+testRefusals(
+  refusals.map(([fields, field]): RefusedConfiguration => [{ architectures, ...fields }, `config.json: ${field}`]),
+);

@@ -9,6 +9,7 @@ import {
   azureAccount,
   azureKey,
   azureSignature,
+  noAzureIdentity,
   startAzureServer,
   startTokenServer,
 } from "../../../support/servers/object-stores/azure-server.ts";
@@ -27,21 +28,10 @@ beforeEach(() => {
   server.access.isPublic = false;
 });
 
-const noIdentity: AzureIdentityConfig = {
-  tenantId: null,
-  clientId: null,
-  clientSecret: null,
-  federatedTokenFile: null,
-  authorityHost: "http://127.0.0.1:1",
-  platformEndpoint: null,
-  platformSecret: null,
-  metadataUrl: "http://127.0.0.1:1",
-};
-
 function openWith(connection: string, identity: Partial<AzureIdentityConfig> = {}, azure: Partial<AzureConfig> = {}) {
   const connectionString = `BlobEndpoint=${server.blobUrl}/;${connection}`;
   const none = { accountName: null, accountKey: null, sasToken: null };
-  const config = { ...none, connectionString, identity: { ...noIdentity, ...identity }, ...azure };
+  const config = { ...none, connectionString, identity: { ...noAzureIdentity, ...identity }, ...azure };
   return createAzureObjects({ bucket: "models", prefix: "tiny/" }, config);
 }
 

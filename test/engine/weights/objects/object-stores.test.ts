@@ -2,7 +2,6 @@ import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 
-import type { AzureConfig } from "../../../../engine/contract/config.ts";
 import { openCheckpoint } from "../../../../engine/weights/checkpoint.ts";
 import { RANGE_BYTES } from "../../../../engine/weights/parallel-ranges.ts";
 import { resolveCheckpoint } from "../../../../engine/weights/resolve-checkpoint.ts";
@@ -12,7 +11,12 @@ import {
   writeCheckpoint,
   writeShardedCheckpoint,
 } from "../../../support/checkpoints/safetensors-writer.ts";
-import { azureAccount, azureKey, startAzureServer } from "../../../support/servers/object-stores/azure-server.ts";
+import {
+  azureAccount,
+  azureKey,
+  noAzureIdentity,
+  startAzureServer,
+} from "../../../support/servers/object-stores/azure-server.ts";
 import { startGcsServer } from "../../../support/servers/object-stores/gcs-server.ts";
 import type { StoreServer } from "../../../support/servers/object-stores/store-server.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
@@ -22,17 +26,6 @@ interface Store {
   readonly start: () => Promise<StoreServer>;
   readonly settings: (server: StoreServer) => Partial<ResolveCheckpointOptions>;
 }
-
-const noIdentity: AzureConfig["identity"] = {
-  tenantId: null,
-  clientId: null,
-  clientSecret: null,
-  federatedTokenFile: null,
-  authorityHost: "http://127.0.0.1:1",
-  platformEndpoint: null,
-  platformSecret: null,
-  metadataUrl: "http://127.0.0.1:1",
-};
 
 const stores: readonly Store[] = [
   { scheme: "gs", start: startGcsServer, settings: ({ url }) => ({ gcsEmulatorUrl: url }) },
@@ -45,7 +38,7 @@ const stores: readonly Store[] = [
         connectionString: `AccountName=${azureAccount};AccountKey=${azureKey};BlobEndpoint=${url}/${azureAccount}`,
         accountKey: null,
         sasToken: null,
-        identity: noIdentity,
+        identity: noAzureIdentity,
       },
     }),
   },
@@ -225,6 +218,19 @@ describe.for(stores)("a checkpoint on $scheme://", ({ scheme, start, settings })
       code: "invalid_checkpoint",
       message: expect.stringContaining("it has fewer bytes than the store lists"),
     });
+  });
+
+  test("a checkpoint that the disk has no room for is rejected before its first byte", async () => {
+    await using folder = await createTemporaryFolder();
+    object("model-00002-of-00002.safetensors").listedSize = 2 ** 49;
+    expect(await errorOf(resolveIn(folder))).toMatchObject({
+      code: "invalid_configuration",
+      setting: "cacheFolder",
+      message: expect.stringMatching(
+        /^The checkpoint needs 5368709[\d.]+ MiB more, and the disk of the cache folder has [\d.]+ MiB\.$/,
+      ),
+    });
+    expect(server.log.filter((entry) => entry.includes("00001-of"))).toEqual([]);
   });
 
   test("an object that is stored compressed is named, if it is needed", async () => {

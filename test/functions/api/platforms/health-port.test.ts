@@ -5,7 +5,7 @@
 import { expect, test } from "vitest";
 
 import { serve } from "../../../../functions/serve.ts";
-import { freePort } from "../../../support/servers/server-process.ts";
+import { freePort } from "../../../support/servers/free-port.ts";
 import { chatBody } from "../../../support/service/test-app.ts";
 import { testDataHome } from "../../../support/service/test-data-home.ts";
 

@@ -8,7 +8,7 @@
 import { readFile } from "node:fs/promises";
 import { expect, test } from "vitest";
 
-import { freePort } from "../../../support/servers/server-process.ts";
+import { freePort } from "../../../support/servers/free-port.ts";
 import { startContainer } from "../../../support/service/container-process.ts";
 import { createTestApp } from "../../../support/service/test-app.ts";
 

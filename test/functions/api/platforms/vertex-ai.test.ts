@@ -7,7 +7,7 @@ import { describe, expect, test } from "vitest";
 
 import { loadConfig } from "../../../../functions/settings/config.ts";
 import { hang } from "../../../support/engine/scripted-engine.ts";
-import { freePort } from "../../../support/servers/server-process.ts";
+import { freePort } from "../../../support/servers/free-port.ts";
 import { startContainer } from "../../../support/service/container-process.ts";
 import { chatBody, createTestApp } from "../../../support/service/test-app.ts";
 

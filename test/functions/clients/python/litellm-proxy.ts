@@ -2,11 +2,10 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { writeFile } from "node:fs/promises";
-import { createServer } from "node:net";
-import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 
 import { ensurePythonClients } from "../../../support/programs/python-clients.ts";
+import { freePort } from "../../../support/servers/free-port.ts";
 import { pythonEnvironment } from "./python-program.ts";
 
 export interface LiteLlmProxy extends AsyncDisposable {
@@ -90,14 +89,4 @@ async function isAlive(baseUrl: string): Promise<boolean> {
     ({ ok }) => ok,
     () => false,
   );
-}
-
-/** The proxy does not print the port that the system chose for port 0. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, "close");
-  return port;
 }

@@ -8,11 +8,23 @@ import { createServer } from "node:http";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
+import type { AzureIdentityConfig } from "../../../../engine/contract/config.ts";
 import { startStoreServer } from "./store-server.ts";
 import type { Answer, Page, StoreServer } from "./store-server.ts";
 
 export const azureAccount = "testaccount";
 export const azureKey = Buffer.from("a key for tests").toString("base64");
+/** No machine has these, and nothing answers at these addresses. */
+export const noAzureIdentity: AzureIdentityConfig = {
+  tenantId: null,
+  clientId: null,
+  clientSecret: null,
+  federatedTokenFile: null,
+  authorityHost: "http://127.0.0.1:1",
+  platformEndpoint: null,
+  platformSecret: null,
+  metadataUrl: "http://127.0.0.1:1",
+};
 export const azureSignature = "sv=2023-11-03&sr=c&sp=rl&sig=a%2Bsecret%3D";
 
 export interface AzureServer extends StoreServer {
@@ -84,8 +96,8 @@ const escape = (text: string): string =>
 
 function listAnswer({ objects, next }: Page): Answer {
   const blobs = objects.map(
-    ({ key, object: { bytes, version, md5, contentEncoding } }) =>
-      `<Blob><Name>${escape(key)}</Name><Properties><Etag>${version}</Etag><Content-Length>${bytes.length}` +
+    ({ key, object: { bytes, version, md5, contentEncoding, listedSize } }) =>
+      `<Blob><Name>${escape(key)}</Name><Properties><Etag>${version}</Etag><Content-Length>${listedSize ?? bytes.length}` +
       `</Content-Length><Content-Encoding>${contentEncoding ?? ""}</Content-Encoding><Content-Language />` +
       `${md5 === null ? "<Content-MD5 />" : `<Content-MD5>${md5}</Content-MD5>`}</Properties><OrMetadata /></Blob>`,
   );

@@ -1,0 +1,124 @@
+/** Configurations of text decoders of the Llama family: Llama, Mistral, Qwen2, Qwen3, Phi-3 and Ministral. */
+import { expect, test } from "vitest";
+
+import { parseDecoderConfig } from "../../../../engine/models/llama/config.ts";
+import { errorOf, testRefusals } from "../refused-configurations.ts";
+
+const llama = { architectures: ["LlamaForCausalLM"], hidden_size: 64, num_attention_heads: 4, num_hidden_layers: 2 };
+const mistral = { ...llama, architectures: ["MistralForCausalLM"], num_key_value_heads: 4 };
+const qwen2 = { ...llama, architectures: ["Qwen2ForCausalLM"], num_key_value_heads: 4 };
+const qwen3 = { ...qwen2, architectures: ["Qwen3ForCausalLM"] };
+
+testRefusals([
+  [{ architectures: ["GemmaForCausalLM"] }, "The architecture GemmaForCausalLM is not supported"],
+  [{ ...llama, hidden_act: "gelu" }, 'config.json: hidden_act = "gelu" is not supported'],
+  [{ ...llama, quantization_config: { bits: 4 } }, 'config.json: quantization_config = {"bits":4} is not supported'],
+  [{ ...llama, partial_rotary_factor: 0.5 }, "config.json: partial_rotary_factor = 0.5 is not supported"],
+  [{ ...llama, final_logit_softcapping: 30 }, "config.json: final_logit_softcapping = 30 is not supported"],
+  [{ ...llama, num_key_value_heads: 3 }, "config.json: num_key_value_heads = 3 is not supported"],
+  [{ ...llama, head_dim: 20 }, "config.json: head_dim = 20 is not supported"],
+  [{ ...mistral, attention_bias: true }, "config.json: attention_bias = true is not supported"],
+  [{ ...qwen2, layer_types: ["full_attention"] }, 'config.json: layer_types = ["full_attention"] is not supported'],
+  [{ ...qwen2, layer_types: ["linear", "linear"] }, 'config.json: layer_types = "linear" is not supported'],
+  [{ ...qwen3, head_dim: 20 }, "config.json: head_dim = 20 is not supported"],
+  [{ ...qwen3, mlp_bias: true }, "config.json: mlp_bias = true is not supported"],
+  [{ ...qwen3, num_experts: 128 }, "config.json: num_experts = 128 is not supported"],
+  [{ ...qwen3, architectures: ["Qwen3MoeForCausalLM"] }, "The architecture Qwen3MoeForCausalLM is not supported"],
+  [
+    { ...qwen3, use_sliding_window: true, layer_types: ["chunked_attention", "full_attention"] },
+    'config.json: layer_types = "chunked_attention" is not supported',
+  ],
+  [
+    { ...qwen3, layer_types: ["full_attention", "sliding_attention"] },
+    'config.json: layer_types = "sliding_attention" is not supported',
+  ],
+]);
+
+test("fields missing in config.json have transformers' defaults", () => {
+  expect(parseDecoderConfig({}, "text_config", "llama")).toMatchObject({
+    vocabSize: 32000,
+    hiddenSize: 4096,
+    intermediateSize: 11008,
+    numLayers: 32,
+    numHeads: 32,
+    numKvHeads: 32,
+    headDim: 128,
+    maxPositionEmbeddings: 2048,
+    rmsNormEpsilon: 1e-6,
+    tieWordEmbeddings: false,
+    rope: { theta: 10000, scaling: { kind: "none" } },
+    hasQkvBias: false,
+  });
+  expect(parseDecoderConfig({}, "", "mistral")).toMatchObject({ numKvHeads: 8, intermediateSize: 14336 });
+  expect(parseDecoderConfig({}, "", "mistral").slidingWindows[0]).toBe(4096);
+  expect(parseDecoderConfig({}, "", "qwen2")).toMatchObject({
+    vocabSize: 151936,
+    hasQkvBias: true,
+    hasOutputBias: false,
+  });
+  expect(parseDecoderConfig({}, "", "qwen3")).toMatchObject({
+    vocabSize: 151936,
+    headDim: 128,
+    maxPositionEmbeddings: 32768,
+    hasQkvBias: false,
+    normalisesQueryAndKey: true,
+  });
+});
+
+test("Qwen2 has biases on query, key and value, whatever attention_bias says", () => {
+  for (const attention_bias of [true, false]) {
+    expect(parseDecoderConfig({ ...qwen2, attention_bias }, "", "qwen2")).toMatchObject({
+      hasQkvBias: true,
+      hasOutputBias: false,
+    });
+  }
+});
+
+test("Qwen3 has a head size of its own, and biases only if attention_bias is set", () => {
+  expect(parseDecoderConfig({ ...qwen3, head_dim: 24 }, "", "qwen3").headDim).toBe(24);
+  expect(parseDecoderConfig(qwen3, "", "qwen3").headDim).toBe(128);
+  const biased = parseDecoderConfig({ ...qwen3, attention_bias: true }, "", "qwen3");
+  expect(biased).toMatchObject({ hasQkvBias: true, hasOutputBias: true, hasMlpBias: false });
+});
+
+test.for(["qwen2", "qwen3"] as const)(
+  "%s has windows in its upper layers only if use_sliding_window is set",
+  (family) => {
+    const sliding = { ...qwen2, sliding_window: 16, max_window_layers: 1 };
+    expect(parseDecoderConfig(sliding, "", family).slidingWindows).toEqual([null, null]);
+    expect(parseDecoderConfig({ ...sliding, use_sliding_window: true }, "", family).slidingWindows).toEqual([null, 16]);
+  },
+);
+
+test("Phi-3 has fused projections and a window in every layer", () => {
+  const config = { num_hidden_layers: 2, sliding_window: 2047, rope_scaling: null };
+  expect(parseDecoderConfig(config, "", "phi3")).toMatchObject({
+    vocabSize: 32064,
+    hiddenSize: 3072,
+    numKvHeads: 32,
+    headDim: 96,
+    rmsNormEpsilon: 1e-5,
+    fusesProjections: true,
+    slidingWindows: [2047, 2047],
+  });
+});
+
+test.for([
+  [{ rope_scaling: { type: "longrope", long_factor: [1], short_factor: [1] } }, 'rope_scaling.type = "longrope"'],
+  // transformers computes longrope for it.
+  [{ rope_scaling: { type: "yarn", factor: 2 } }, 'rope_scaling.type = "yarn"'],
+  [{ rope_parameters: { rope_type: "longrope" } }, 'rope_parameters.rope_type = "longrope"'],
+  [{ partial_rotary_factor: 0.75 }, "partial_rotary_factor = 0.75"],
+  [{ attention_bias: true }, "attention_bias = true"],
+] as const)("Phi-3 with %j is rejected by name", ([fields, field]) => {
+  const { code, message } = errorOf(() => parseDecoderConfig(fields, "", "phi3"));
+  expect(code).toBe("unsupported_model");
+  expect(message).toContain(`config.json: ${field} is not supported`);
+});
+
+test("a growth of queries without its interval is rejected by name", () => {
+  const rope = { rope_type: "yarn", factor: 2, llama_4_scaling_beta: 0.1 };
+  const { code, message } = errorOf(() => parseDecoderConfig({ rope_parameters: rope }, "", "ministral3"));
+  expect(code).toBe("unsupported_model");
+  expect(message).toContain("rope_parameters.llama_4_scaling_beta = 0.1 is not supported: it needs original_max");
+});

@@ -1,0 +1,27 @@
+/** Configurations that a model definition rejects. */
+import { expect, test } from "vitest";
+
+import { EngineError } from "../../../engine/contract/errors.ts";
+import { findModelDefinition } from "../../../engine/models/registry.ts";
+
+export type RefusedConfiguration = readonly [config: unknown, message: string];
+
+/** Each is rejected as unsupported, with an error that contains the message. */
+export function testRefusals(refusals: readonly RefusedConfiguration[]): void {
+  const named = refusals.map(([config, message]) => ({ config, message }));
+  test.for(named)("rejected: $message", ({ config, message }) => {
+    const error = errorOf(() => findModelDefinition(config).configure(config));
+    expect(error).toMatchObject({ code: "unsupported_model", message: expect.stringContaining(message) });
+  });
+}
+
+/** The error that the action throws; other exceptions pass through. */
+export function errorOf(action: () => unknown): EngineError {
+  try {
+    action();
+  } catch (error) {
+    if (error instanceof EngineError) return error;
+    throw error;
+  }
+  throw new Error("nothing was thrown");
+}
