@@ -30,7 +30,7 @@ const waking: Readonly<Record<string, { readonly servers: readonly Source[]; rea
 };
 
 /** What platforms need besides a queue. */
-const needs: Readonly<Record<string, object>> = {
+const needs: Readonly<Record<string, { readonly secrets?: object; readonly [field: string]: unknown }>> = {
   "azure-container-apps": {
     device: { kind: "cuda", gpu: "t4" },
     secrets: { AWS_ACCESS_KEY_ID: "id", AWS_SECRET_ACCESS_KEY: "key" },
