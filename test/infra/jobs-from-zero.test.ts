@@ -18,6 +18,8 @@ const sources = {
 
 type Source = keyof typeof sources;
 
+const fieldsToChange = ["replicas", "replicas.min", "worker", "environment.JOB_SOURCE"];
+
 const kedaSources: readonly Source[] = ["sqs", "redis", "amqp", "nats", "pubsub"];
 
 /** Queues that wake servers, and queues that wake workers. Platforms that are not here have none. */
@@ -76,8 +78,8 @@ test.for(cases)(
       ["workers", true],
     ] as const) {
       const refusal = refusalOf(target, source, { worker, replicas: { min: 0, max: 2 } });
-      if (waking[name]?.[kind].includes(source) === true) expect(refusal).toBeNull();
-      else expect(refusal).toMatch(/^(replicas|replicas\.min|worker|environment\.JOB_SOURCE): /);
+      const field = refusal === null ? null : refusal.split(":")[0];
+      expect(waking[name]?.[kind].includes(source) === true ? [null] : fieldsToChange).toContain(field);
     }
   },
 );
