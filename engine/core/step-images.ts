@@ -1,11 +1,11 @@
 /** The images of steps: encoded or given, kept in the encoder cache, gathered for chunks of prompts. */
 import { invariant } from "../contract/errors.ts";
 import type { SpanEmbeddings } from "../decoder/decoder.ts";
+import { numEmbeddingsOf, visitEmbeddings } from "../multimodal/placeholder.ts";
 import { embeddingsField } from "../multimodal/processed-item.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { EncoderCache, StoredEmbeddings } from "../vision/encoder-cache.ts";
 import type { FeaturePool, PooledRows } from "../vision/feature-pool.ts";
-import { numEmbeddingsOf, visitEmbeddings } from "../vision/image-span.ts";
 import type { VisionEncoder } from "../vision/vision-encoder.ts";
 import type { ImageFeature } from "./engine-request.ts";
 
@@ -80,8 +80,7 @@ export class StepImages {
     const rows = pool?.take(numEmbeddingsOf(image)) ?? null;
     if (pool === null || rows === null) return null;
     try {
-      using target = pool.view(rows);
-      target.copyFrom(embeddings);
+      pool.write(rows, (target) => target.copyFrom(embeddings));
       return rows;
     } catch (error) {
       pool.release(rows);
@@ -95,8 +94,7 @@ export class StepImages {
     const rows = visionEncoder.encodeInto === undefined ? null : (pool?.take(numEmbeddingsOf(image)) ?? null);
     if (pool === null || rows === null) return visionEncoder.encode(image);
     try {
-      using target = pool.view(rows);
-      visionEncoder.encodeInto?.(image, target, pool.device);
+      pool.write(rows, (target) => visionEncoder.encodeInto?.(image, target, pool.device));
       return rows;
     } catch (error) {
       pool.release(rows);

@@ -5,9 +5,8 @@
 import { invariant } from "../contract/errors.ts";
 import { createKvCache } from "../kv/kv-cache.ts";
 import type { KvCache } from "../kv/kv-cache.ts";
-import type { KvSlots } from "../kv/kv-slots.ts";
+import type { KvSlots, SlotRange } from "../kv/kv-slots.ts";
 import type { SlotBlockPlan } from "../kv/plan-slot-blocks.ts";
-import type { SlotRange } from "../kv/slot-ranges.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import { StateCache } from "../kv/state-cache.ts";
 import type { StateSnapshots } from "../kv/state-snapshots.ts";
@@ -17,11 +16,12 @@ import type { SessionOptions } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
+import type { GraphPool } from "../vision/graph-pool.ts";
 import { BoundedCache } from "./bounded-cache.ts";
 import { DecodeBatch } from "./decode-batch.ts";
 import { DecoderBinding } from "./decoder-binding.ts";
 import { recurrentObstacle, spanTokenIds } from "./decoder.ts";
-import type { Decoder, DecoderRun, LogitsTarget, TokenSpan } from "./decoder.ts";
+import type { Decoder, DecoderRun, LogitsTarget, SpanEmbeddings, TokenSpan } from "./decoder.ts";
 import { planSlotRuns } from "./slot-runs.ts";
 import { writePositions } from "./token-positions.ts";
 
@@ -31,6 +31,7 @@ const MAX_CACHED_RUNS = 64;
 /** Mutable; owns the session and the KV memory. */
 export class InPlaceDecoder implements Decoder {
   readonly runsPromptsApart = true;
+  readonly featurePool: GraphPool | null;
   readonly #graph: DecoderGraph;
   readonly #session: Session;
   readonly #kvSlots: KvSlots;
@@ -45,6 +46,7 @@ export class InPlaceDecoder implements Decoder {
   /**
    * @param snapshots Null without recurrent layers.
    * @param blocks Of slots that share memory; null if there is memory for all of them.
+   * @param featurePool Image features on the device; null if they are on the host. Taken over if this returns.
    * @throws EngineError `runtime_failed` if a graph does not load, `invalid_configuration` if the KV cache does not fit.
    */
   constructor(
@@ -53,6 +55,7 @@ export class InPlaceDecoder implements Decoder {
     kvSlots: KvSlots,
     snapshots: StateSnapshots | null,
     blocks: SlotBlockPlan | null = null,
+    featurePool: GraphPool | null = null,
   ) {
     this.#graph = graph;
     this.#kvSlots = kvSlots;
@@ -66,6 +69,7 @@ export class InPlaceDecoder implements Decoder {
       recurrent === undefined || snapshots === null
         ? null
         : { cache: new StateCache(this.#session, recurrent, snapshots.numRows), snapshots };
+    this.featurePool = featurePool;
     loaded.move();
   }
 
@@ -110,7 +114,11 @@ export class InPlaceDecoder implements Decoder {
     const isOutput = span.firstToken >= span.sequence.numPromptTokens;
     const isNewestToken = isOutput && span.endToken === span.firstToken + 1;
     const slots = spans.map(({ sequence }) => sequence.kvSlot!);
-    const range = this.#kvCache.rangeOf(Math.min(...slots), Math.max(...slots));
+    const [lowest, highest] = [Math.min(...slots), Math.max(...slots)];
+    // A prompt that is computed alone must not be a batch with the slots before it.
+    const range = isNewestToken
+      ? this.#kvCache.rangeOf(lowest, highest)
+      : { firstSlot: lowest, numSlots: highest - lowest + 1 };
     this.#kvCache.prepare(range, span);
     if (!isNewestToken) return this.#prefill(spans, range, rows);
     const batch = this.#decodeBatches.getOrCreate(
@@ -125,26 +133,32 @@ export class InPlaceDecoder implements Decoder {
     this.#decodeBatches[Symbol.dispose]();
     this.#kvCache[Symbol.dispose]();
     this.#states?.cache[Symbol.dispose]();
+    this.featurePool?.[Symbol.dispose]();
     this.#session[Symbol.dispose]();
   }
 
-  /** Several spans are whole or first parts of prompts, one for each slot of the range. The shorter ones are padded. */
+  /**
+   * Several spans belong to a pack, one for each slot of the range: all tokens up to their ends are computed, and the
+   * shorter ones are padded.
+   */
   #prefill(spans: readonly TokenSpan[], range: SlotRange, logits: Float32Array): void {
     const { imageWidth, vocabSize, acceptsImages, takesPositions } = this.#graph;
     const { firstSlot, numSlots } = range;
     invariant(numSlots === spans.length, "a slot between those of packed prompts has none");
-    const [{ embeddings, firstToken }] = spans as readonly [TokenSpan];
-    const length = Math.max(...spans.map((span) => span.endToken - span.firstToken));
+    const [span] = spans as readonly [TokenSpan];
+    const { embeddings } = span;
+    const firstToken = numSlots === 1 ? span.firstToken : 0;
+    const length = Math.max(...spans.map(({ endToken }) => endToken)) - firstToken;
     const tokenIds = new BigInt64Array(numSlots * length);
     const positions = takesPositions ? new BigInt64Array(3 * tokenIds.length) : null;
     const logitRows: bigint[] = [];
-    for (const span of spans) {
-      const firstRow = (span.sequence.kvSlot! - firstSlot) * length;
-      const ids = spanTokenIds(span);
+    for (const each of spans) {
+      const firstRow = (each.sequence.kvSlot! - firstSlot) * length;
+      const ids = spanTokenIds({ ...each, firstToken });
       tokenIds.set(BigInt64Array.from(ids, BigInt), firstRow);
       const endRow = firstRow + ids.length;
-      for (let row = endRow - span.numLogits; row < endRow; row++) logitRows.push(BigInt(row));
-      if (positions !== null) writePositions(span.sequence, span.firstToken, span.endToken, positions, firstRow);
+      for (let row = endRow - each.numLogits; row < endRow; row++) logitRows.push(BigInt(row));
+      if (positions !== null) writePositions(each.sequence, firstToken, each.endToken, positions, firstRow);
     }
     const totalLength = firstToken + length;
     const run = this.#prefillRuns.getOrCreate(this.#keyOf(range), () => this.#createRun(range));
@@ -157,8 +171,9 @@ export class InPlaceDecoder implements Decoder {
     run.setOutput("logits", Tensor.fromTypedArray("float32", logits, [numRows, vocabSize]));
     if (acceptsImages) {
       const numEmbeddings = embeddings.positions.length;
-      const rows = Tensor.fromTypedArray("float32", embeddings.embeddings, [numEmbeddings, imageWidth]);
-      run.setInput("image_embeds", rows);
+      const rows = gatherFeatures(this.featurePool, embeddings);
+      const onHost = (): Tensor => Tensor.fromTypedArray("float32", embeddings.embeddings, [numEmbeddings, imageWidth]);
+      run.setInput("image_embeds", rows ?? onHost());
       run.setInput("image_positions", Tensor.fromTypedArray("int64", embeddings.positions, [numEmbeddings, 1]));
     }
     if (this.#states !== null) {
@@ -168,7 +183,7 @@ export class InPlaceDecoder implements Decoder {
     if (positions !== null) run.setInput("positions", Tensor.fromTypedArray("int64", positions, [3, tokenIds.length]));
     run.run();
     for (const { sequence, endToken } of spans) this.#kvSlots.setNumKeptTokens(sequence.kvSlot!, endToken);
-    this.#keepState(spans[0]!);
+    this.#keepState(span);
   }
 
   /** Keeps the recurrent states after a chunk that ends where prefixes may end. */
@@ -185,4 +200,16 @@ export class InPlaceDecoder implements Decoder {
     const stateView = this.#states?.cache.view(firstSlot, numSlots) ?? null;
     return new DecoderBinding(this.#session, this.#graph, this.#kvCache.view(firstSlot, numSlots), stateView);
   }
+}
+
+/** The span's features, gathered on the device; null if all of them are on the host. */
+function gatherFeatures(
+  pool: GraphPool | null,
+  { embeddings, positions, poolRows = null }: SpanEmbeddings,
+): Tensor | null {
+  if (pool === null || poolRows === null || poolRows.every((row) => row < 0n)) return null;
+  let hostRow = embeddings.length === 0 ? 0n : BigInt(pool.placeForRun(embeddings));
+  return pool.gather(
+    BigInt64Array.from(positions, (_, index) => (poolRows[index]! < 0n ? hostRow++ : poolRows[index]!)),
+  );
 }
