@@ -33,7 +33,7 @@ export function callWithin<Value>(timeoutMs: number, call: () => Value): Value {
       if (!isTimeout(error)) throw error;
       const { user, system } = process.threadCpuUsage(start);
       if (attempt < MAX_ATTEMPTS && (user + system) / 1000 < OWN_SHARE * timeoutMs) continue;
-      throw new CallTimeout(`did not return within ${waitMs} ms`, { cause: error });
+      throw new CallTimeout(`did not return within ${timeoutMs} ms`, { cause: error });
     }
   }
 }
