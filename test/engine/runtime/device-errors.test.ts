@@ -65,7 +65,7 @@ describe("a CUDA provider that does not start", () => {
     expect(explained.message).toContain(text);
   });
 
-  test("another failure stays what it is", () => {
+  test("other failures are not changed", () => {
     const cause = new EngineError("runtime_failed", "Unknown provider option: no_such_option");
     expect(explainCudaStart(cause, 0)).toBe(cause);
   });
@@ -131,7 +131,7 @@ function expand(session: Session, size: bigint): Float32Array {
   return y.copyToHost() as Float32Array;
 }
 
-test("a run that finds no memory is `out_of_memory`, and the session goes on", async () => {
+test("a run without memory is `out_of_memory`, and the session still works", async () => {
   await using folder = await createTemporaryFolder();
   using session = await loadExpand(folder.path, "expand");
   expect(() => expand(session, 2n ** 50n)).toThrow(
