@@ -48,13 +48,19 @@ async function startServer(environment: Readonly<Record<string, string>>): Promi
   };
 }
 
+const unhurried = new URL("../playground/unhurried.ts", import.meta.url).pathname;
+/** Servers with these settings need seconds for a batch, almost all of them asleep, so that they can end in the middle. */
+const slow = {
+  LOGITS_PROCESSORS: `${unhurried}:Unhurried`,
+  LOGITS_PROCESSOR_DEFAULT_ARGS: '{"pause_ms": 6}',
+};
 const numLines = 30;
 const customIds = Array.from({ length: numLines }, (_, index) => `line-${index}`);
 
 /** Enough lines to end a server in the middle of them. */
 async function queueManyLines({ client }: Server): Promise<OpenAI.Batch> {
   const lines = customIds.map((custom_id, seed) => {
-    const body = { prompt: "a red", max_tokens: 150, ignore_eos: true, temperature: 1, seed };
+    const body = { prompt: "a red", max_tokens: 20, ignore_eos: true, temperature: 1, seed };
     return JSON.stringify({ custom_id, method: "POST", url: "/v1/completions", body });
   });
   const file = await toFile(Buffer.from(lines.join("\n")), "in.jsonl");
@@ -103,7 +109,7 @@ describe.concurrent("batches of servers that end", () => {
       const { expect } = context;
       const [signal, code] = ending;
       const store = newStore();
-      await using first = await startServer({ BATCH_STORE: store });
+      await using first = await startServer({ ...slow, BATCH_STORE: store });
       const batch = await queueManyLines(first);
       await expect.poll(async () => (await resultsUnderWay(store)).length).toBeGreaterThan(3);
       first.cli.child.kill(signal);
@@ -122,8 +128,8 @@ describe.concurrent("batches of servers that end", () => {
   test("of two servers on one folder, one processes a batch; when it is killed, the other resumes it", async (context) => {
     const { expect } = context;
     const store = newStore();
-    await using one = await startServer({ BATCH_STORE: store });
-    await using other = await startServer({ BATCH_STORE: store });
+    await using one = await startServer({ ...slow, BATCH_STORE: store });
+    await using other = await startServer({ ...slow, BATCH_STORE: store });
     const batch = await queueManyLines(one);
     await expect.poll(async () => (await resultsUnderWay(store)).length).toBeGreaterThan(3);
     const running = [await one.metric("fovea_batches_running"), await other.metric("fovea_batches_running")];
@@ -138,7 +144,7 @@ describe.concurrent("batches of servers that end", () => {
   test("a batch belongs to servers of its model; if its input is deleted, it fails and keeps its answers", async (context) => {
     const { expect } = context;
     const store = newStore();
-    await using first = await startServer({ BATCH_STORE: store });
+    await using first = await startServer({ ...slow, BATCH_STORE: store });
     const batch = await queueManyLines(first);
     await expect.poll(async () => (await resultsUnderWay(store)).length).toBeGreaterThan(3);
     first.cli.child.kill("SIGKILL");
@@ -166,6 +172,7 @@ describe.concurrent("batches of servers that end", () => {
     const [redis, s3] = await Promise.all([startRedisServer(), startS3Server()]);
     await s3.client.send(new CreateBucketCommand({ Bucket: "batches" }));
     const environment = {
+      ...slow,
       BATCH_STORE: "s3://batches/fovea",
       REDIS_URL: redis.url,
       AWS_ENDPOINT_URL_S3: s3.endpoint,
@@ -190,7 +197,7 @@ describe.concurrent("batches of servers that end", () => {
     const { expect } = context;
     let redis = await startRedisServer();
     const store = newStore();
-    await using server = await startServer({ BATCH_STORE: store, REDIS_URL: redis.url });
+    await using server = await startServer({ ...slow, BATCH_STORE: store, REDIS_URL: redis.url });
     const batch = await queueManyLines(server);
     await expect.poll(async () => (await resultsUnderWay(store)).length).toBeGreaterThan(3);
     await redis.kill();

@@ -110,9 +110,10 @@ const sources: [string, number, () => Promise<Fallible>, { readonly leasesExpire
 ];
 
 describe("every job has one result, and none is lost, whatever fails in the middle", () => {
-  test.for(sources)(
+  // They wait most of the time: for servers, for leases that end, and for S3.
+  test.concurrent.for(sources)(
     "%s, %i jobs",
-    { timeout: 240_000 },
+    { timeout: 900_000 },
     async ([, numJobs, open, { leasesExpire } = { leasesExpire: true }], { expect }) => {
       const { queue, outage } = await open();
       await using _ = queue;
