@@ -27,10 +27,11 @@ import { aboutCounting, checkTokenIds } from "./request/rendering-errors.ts";
 import { RequestStages } from "./request/request-stages.ts";
 import { RunningRequest } from "./request/running-request.ts";
 import { collectGarbage } from "./runtime/collect-garbage.ts";
+import { findRefusal } from "./sampling/custom/processor-loading.ts";
 import type { ProcessorRefusal } from "./sampling/custom/processor-loading.ts";
 import { EngineThread } from "./thread/engine-thread.ts";
 import type { EngineCoreStats, FromEngineThread } from "./thread/messages.ts";
-import type { StepStall } from "./thread/step-watchdog.ts";
+import type { StepStall } from "./thread/step-progress.ts";
 
 const noStats: EngineCoreStats = {
   numRequestsRunning: 0,
@@ -119,7 +120,7 @@ export class ThreadedEngine implements Engine {
   }
 
   refusalOf(params: SamplingParams): ProcessorRefusal | null {
-    return this.#model?.refusalOf(params) ?? null;
+    return this.#model === null ? null : findRefusal(this.#model.logitsProcessors, params);
   }
 
   generate(request: GenerationRequest, { signal }: GenerateOptions = {}): AsyncIterable<RequestOutput> {

@@ -174,7 +174,7 @@ function runpodRoutes(dependencies: AppDependencies, jobs: RunpodJobs): readonly
 
 /** For routes that need the model. */
 function holdFor(service: Service): (handler: Handler<AppEnvironment>) => Handler<AppEnvironment> {
-  return (handler) => holdWhileStarting(handler, service);
+  return (handler) => (service.holdsRequests ? holdWhileStarting(handler, service) : handler);
 }
 
 /** For probes and dashboards. */

@@ -97,6 +97,11 @@ export class Service {
     return this.#admissions.size - this.#numBatchLines;
   }
 
+  /** Whether requests wait while the model loads. */
+  get holdsRequests(): boolean {
+    return this.#holdMs > 0;
+  }
+
   /** Whether neither a request nor a line of a batch is in progress. */
   get isIdle(): boolean {
     return this.#admissions.size === 0;
@@ -113,7 +118,7 @@ export class Service {
    * `queue_full` if as many requests wait as can be in progress.
    */
   async waitForStart(requestSignal: AbortSignal): Promise<void> {
-    if (this.#holdMs === 0 || this.state !== "starting" || requestSignal.aborted) return;
+    if (!this.holdsRequests || this.state !== "starting" || requestSignal.aborted) return;
     if (this.#numHeld >= this.#maxNumRequests) {
       throw new EngineError(
         "queue_full",

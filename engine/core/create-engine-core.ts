@@ -24,8 +24,8 @@ import { encodesOnHost } from "./session-options.ts";
 import { warmUp } from "./warm-up.ts";
 
 /**
- * Where prompts run one by one, a second prompt in a step only delays the tokens of all other sequences. Short prompts
- * still share a step, because each step costs a run of the decodes.
+ * Where prompts run after the decodes, a second long prompt in a step only delays the tokens of all other sequences. Short
+ * prompts share a step, because each step costs a run of the decodes.
  */
 const PROMPT_TOKENS_OF_STEP = 64;
 

@@ -1,11 +1,11 @@
 /** The images of steps: encoded or given, kept in the encoder cache, gathered for chunks of prompts. */
 import { invariant } from "../contract/errors.ts";
 import type { SpanEmbeddings } from "../decoder/decoder.ts";
+import { numEmbeddingsOf, visitEmbeddings } from "../multimodal/placeholder.ts";
 import { embeddingsField } from "../multimodal/processed-item.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { EncoderCache, StoredEmbeddings } from "../vision/encoder-cache.ts";
 import type { FeaturePool, PooledRows } from "../vision/feature-pool.ts";
-import { numEmbeddingsOf, visitEmbeddings } from "../vision/image-span.ts";
 import type { VisionEncoder } from "../vision/vision-encoder.ts";
 import type { ImageFeature } from "./engine-request.ts";
 

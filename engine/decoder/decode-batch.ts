@@ -1,6 +1,5 @@
 /** One-token steps of neighbouring KV slots as one ragged batch. The input arrays are written in place. */
-import type { KvSlots } from "../kv/kv-slots.ts";
-import type { SlotRange } from "../kv/slot-ranges.ts";
+import type { KvSlots, SlotRange } from "../kv/kv-slots.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import type { Sequence } from "../scheduler/sequence.ts";

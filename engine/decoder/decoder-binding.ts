@@ -1,6 +1,6 @@
 /** The decoder's session bound to a part of the KV cache. The binding is kept between steps. */
-import { bindKv } from "../kv/bind-kv.ts";
 import type { KvView } from "../kv/kv-cache.ts";
+import { bindKv } from "../kv/kv-tensors.ts";
 import type { StateView } from "../kv/state-cache.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";

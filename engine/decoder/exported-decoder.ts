@@ -6,12 +6,11 @@
  * they run one after the other.
  */
 import { invariant } from "../contract/errors.ts";
-import type { KvSlots } from "../kv/kv-slots.ts";
+import { coverSlots } from "../kv/kv-slots.ts";
+import type { KvSlots, SlotRange } from "../kv/kv-slots.ts";
 import { PastBatch } from "../kv/past-batch.ts";
 import { PastSlots } from "../kv/past-slots.ts";
 import { PastStates } from "../kv/past-states.ts";
-import { coverSlots } from "../kv/slot-ranges.ts";
-import type { SlotRange } from "../kv/slot-ranges.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import type { StateSnapshots } from "../kv/state-snapshots.ts";
 import type { DecoderExport } from "../models/built-model.ts";

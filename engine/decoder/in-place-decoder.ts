@@ -5,9 +5,8 @@
 import { invariant } from "../contract/errors.ts";
 import { createKvCache } from "../kv/kv-cache.ts";
 import type { KvCache } from "../kv/kv-cache.ts";
-import type { KvSlots } from "../kv/kv-slots.ts";
+import type { KvSlots, SlotRange } from "../kv/kv-slots.ts";
 import type { SlotBlockPlan } from "../kv/plan-slot-blocks.ts";
-import type { SlotRange } from "../kv/slot-ranges.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import { StateCache } from "../kv/state-cache.ts";
 import type { StateSnapshots } from "../kv/state-snapshots.ts";
@@ -128,23 +127,28 @@ export class InPlaceDecoder implements Decoder {
     this.#session[Symbol.dispose]();
   }
 
-  /** Several spans are whole or first parts of prompts, one for each slot of the range. The shorter ones are padded. */
+  /**
+   * Several spans belong to a pack, one for each slot of the range: all tokens up to their ends are computed, and the
+   * shorter ones are padded.
+   */
   #prefill(spans: readonly TokenSpan[], range: SlotRange, logits: Float32Array): void {
     const { imageWidth, vocabSize, acceptsImages, takesPositions } = this.#graph;
     const { firstSlot, numSlots } = range;
     invariant(numSlots === spans.length, "a slot between those of packed prompts has none");
-    const [{ embeddings, firstToken }] = spans as readonly [TokenSpan];
-    const length = Math.max(...spans.map((span) => span.endToken - span.firstToken));
+    const [span] = spans as readonly [TokenSpan];
+    const { embeddings } = span;
+    const firstToken = numSlots === 1 ? span.firstToken : 0;
+    const length = Math.max(...spans.map(({ endToken }) => endToken)) - firstToken;
     const tokenIds = new BigInt64Array(numSlots * length);
     const positions = takesPositions ? new BigInt64Array(3 * tokenIds.length) : null;
     const logitRows: bigint[] = [];
-    for (const span of spans) {
-      const firstRow = (span.sequence.kvSlot! - firstSlot) * length;
-      const ids = spanTokenIds(span);
+    for (const each of spans) {
+      const firstRow = (each.sequence.kvSlot! - firstSlot) * length;
+      const ids = spanTokenIds({ ...each, firstToken });
       tokenIds.set(BigInt64Array.from(ids, BigInt), firstRow);
       const endRow = firstRow + ids.length;
-      for (let row = endRow - span.numLogits; row < endRow; row++) logitRows.push(BigInt(row));
-      if (positions !== null) writePositions(span.sequence, span.firstToken, span.endToken, positions, firstRow);
+      for (let row = endRow - each.numLogits; row < endRow; row++) logitRows.push(BigInt(row));
+      if (positions !== null) writePositions(each.sequence, firstToken, each.endToken, positions, firstRow);
     }
     const totalLength = firstToken + length;
     const run = this.#prefillRuns.getOrCreate(this.#keyOf(range), () => this.#createRun(range));
@@ -168,7 +172,7 @@ export class InPlaceDecoder implements Decoder {
     if (positions !== null) run.setInput("positions", Tensor.fromTypedArray("int64", positions, [3, tokenIds.length]));
     run.run();
     for (const { sequence, endToken } of spans) this.#kvSlots.setNumKeptTokens(sequence.kvSlot!, endToken);
-    this.#keepState(spans[0]!);
+    this.#keepState(span);
   }
 
   /** Keeps the recurrent states after a chunk that ends where prefixes may end. */

@@ -1,6 +1,6 @@
 /** A paged decoder's session bound to inputs and outputs of one shape. The binding is kept for later runs of the shape. */
-import { bindKv } from "../kv/bind-kv.ts";
 import type { KvView } from "../kv/kv-cache.ts";
+import { bindKv } from "../kv/kv-tensors.ts";
 import type { StateView } from "../kv/state-cache.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";

@@ -150,7 +150,8 @@ export async function decodeImage(
       .catch((error: Error) => {
         throw isTimeout(error) ? tooSlow(decodeTimeoutMs, error) : error;
       });
-    return { width: info.width, height: info.height, data: toRgb(data, isCmyk ? "cmyk" : colourModel(info.channels)) };
+    const model = isCmyk ? "cmyk" : colourModel(info.channels);
+    return { width: info.width, height: info.height, data: model === "rgb" ? data : toRgb(data, model) };
   });
 }
 

@@ -3,15 +3,13 @@
 /** `alpha` models carry one more sample, not premultiplied. */
 export type ColourModel = "grey" | "grey-alpha" | "rgb" | "rgb-alpha" | "cmyk";
 
-/** Row-major [n, samples of the model], 8 bits each, to [n, 3]. RGB is returned without a copy. */
-export function toRgb(samples: Uint8Array, model: ColourModel): Uint8Array {
+/** Row-major [n, samples of the model], 8 bits each, to [n, 3]. */
+export function toRgb(samples: Uint8Array, model: Exclude<ColourModel, "rgb">): Uint8Array {
   switch (model) {
     case "grey":
       return blendOnWhite(samples, { stride: 1, hasAlpha: false });
     case "grey-alpha":
       return blendOnWhite(samples, { stride: 2, hasAlpha: true });
-    case "rgb":
-      return samples;
     case "rgb-alpha":
       return blendOnWhite(samples, { stride: 4, hasAlpha: true });
     case "cmyk":

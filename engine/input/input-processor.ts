@@ -77,9 +77,14 @@ const MAX_COUNTED_LENGTHS = 4;
 
 export class InputProcessor {
   readonly #options: InputProcessorOptions;
+  /** Of a prompt. */
+  readonly #maxImages: number;
 
   constructor(options: InputProcessorOptions) {
     this.#options = options;
+    const { imageInputs, imageLimits } = options;
+    this.#maxImages =
+      imageInputs === null ? 0 : allowedLimit(imageInputs.info, "image", imageLimits.maxImagesPerPrompt);
   }
 
   /** `begin` and `complete`, with their errors. */
@@ -163,20 +168,19 @@ export class InputProcessor {
   }
 
   #checkImages(parts: readonly ImagePart[], prompt: Prompt): void {
-    const { imageInputs, imageLimits } = this.#options;
+    const { imageInputs } = this.#options;
     if (parts.length === 0) return;
     const parameter = imagesParameters[prompt.kind];
     if (imageInputs === null) {
       throw new EngineError("invalid_argument", "This model does not accept images.", { parameter });
     }
     const { info, enableMmEmbeds } = imageInputs;
-    const limit = allowedLimit(info, "image", imageLimits.maxImagesPerPrompt);
-    if (parts.length > limit) {
+    if (parts.length > this.#maxImages) {
       const supported = info.supportedLimits.image ?? null;
       const isSet = supported === null || parts.length <= supported;
       throw new EngineError(
         "too_many_images",
-        `The prompt has ${parts.length} images; the limit is ${limit}, set by ${isSet ? "the server" : "this model"}.`,
+        `The prompt has ${parts.length} images; the limit is ${this.#maxImages}, set by ${isSet ? "the server" : "this model"}.`,
         { parameter, ...(isSet && { setting: "maxImagesPerPrompt" }) },
       );
     }
@@ -197,8 +201,8 @@ export class InputProcessor {
   }
 
   #processorOptions({ mmProcessorOptions }: PromptRequest): ProcessorOptions {
-    const { imageInputs } = this.#options;
-    return requestOptions(imageInputs?.processor ?? noImageProcessor, mmProcessorOptions);
+    const processor = this.#options.imageInputs?.processor ?? noImageProcessor;
+    return mmProcessorOptions === undefined ? processor.options : requestOptions(processor, mmProcessorOptions);
   }
 
   /** Returns token ids in which every image is still one placeholder or (in token prompts) already has its features. */

@@ -6,6 +6,7 @@ import { createImageProcessor } from "../images/image-processor.ts";
 import type { ImageProcessor } from "../images/image-processor.ts";
 import type { ImageSource } from "../images/image-source.ts";
 import { parsePreprocessorConfig, plannedSize } from "../images/preprocessor-config.ts";
+import type { PreprocessorPlan } from "../images/preprocessor-config.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ModelDefinition, ProcessorContext } from "../models/model-definition.ts";
 import { dummyPicture } from "../multimodal/dummy-inputs.ts";
@@ -189,10 +190,17 @@ const noCaches: ItemCaches = {
 };
 
 function createPixelProcessor(imageProcessor: ImageProcessor, program: URL | undefined): PixelProcessor {
+  /** By options. Requests without options of their own share the checkpoint's object. */
+  const plans = new WeakMap<ProcessorOptions, PreprocessorPlan>();
+  const planOf = (options: ProcessorOptions): PreprocessorPlan => {
+    const plan = plans.get(options) ?? parsePreprocessorConfig(options);
+    plans.set(options, plan);
+    return plan;
+  };
   return {
     outputSize(options) {
       if (program !== undefined) return null;
-      const plan = parsePreprocessorConfig(options);
+      const plan = planOf(options);
       const size = plannedSize(plan);
       return size === null ? null : { ...size, option: plan.centerCrop === null ? "size" : "crop_size" };
     },
@@ -202,7 +210,7 @@ function createPixelProcessor(imageProcessor: ImageProcessor, program: URL | und
         if (program !== undefined) {
           return imageProcessor.runProgram(image, { module: program.href, options }, signal);
         }
-        const plan = parsePreprocessorConfig(options);
+        const plan = planOf(options);
         const { pixelValues, shape, imageSize } = await imageProcessor.process(image, plan, signal);
         const tensor = { elementType: "float32", shape, data: pixelValues } as const;
         return { tensors: new Map([["pixel_values", tensor]]), imageSize };

@@ -7,7 +7,7 @@
  */
 import { createHash } from "node:crypto";
 
-import type { SequenceTokens } from "../scheduler/sequence-tokens.ts";
+import type { SequenceTokens } from "../scheduler/sequence.ts";
 
 /** Mutable: computes each hash once, on first access. The tokens may grow at the end. */
 export class BlockHashes {

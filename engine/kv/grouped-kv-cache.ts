@@ -8,11 +8,11 @@ import { invariant } from "../contract/errors.ts";
 import { bytesPerElement } from "../runtime/element-type.ts";
 import type { Tensor } from "../runtime/tensor.ts";
 import type { KvCache, KvCacheShape, KvSession, KvView, RunSpan } from "./kv-cache.ts";
+import type { SlotRange } from "./kv-slots.ts";
 import { allocateLayers, disposeAll, largestSlot, slotShape, splitLayers, totalBytes } from "./kv-tensors.ts";
 import type { KvShape } from "./memory-plan.ts";
 import { SlotMover } from "./slot-mover.ts";
 import type { SlotPlace } from "./slot-mover.ts";
-import type { SlotRange } from "./slot-ranges.ts";
 import type { KvTransfer } from "./slot-transfer.ts";
 
 /** Every adapter binds a buffer of this size to a kernel: the default of WebGPU's `maxStorageBufferBindingSize`. */

@@ -7,12 +7,12 @@ import { allocatePages, releasePages } from "../runtime/page-memory.ts";
 import type { Session } from "../runtime/session.ts";
 import type { Tensor } from "../runtime/tensor.ts";
 import { GroupedKvCache, planGroupSize } from "./grouped-kv-cache.ts";
+import { coverSlots } from "./kv-slots.ts";
+import type { SlotRange } from "./kv-slots.ts";
 import { allocateLayers, disposeAll, largestSlot, slotShape, splitLayers, totalBytes } from "./kv-tensors.ts";
 import { planKvCache, requireRoomForKv } from "./memory-plan.ts";
 import type { KvShape } from "./memory-plan.ts";
 import type { SlotBlockPlan } from "./plan-slot-blocks.ts";
-import { coverSlots } from "./slot-ranges.ts";
-import type { SlotRange } from "./slot-ranges.ts";
 import type { KvTransfer } from "./slot-transfer.ts";
 
 /** Keys and values of a part of the cache, layer by layer. Of slots: [numSlots, numKvHeads, maxLen, headDim] each. */

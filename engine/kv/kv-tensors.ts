@@ -1,9 +1,11 @@
-/** Tensors of keys and values: one of each per layer. */
-import type { KvHeads } from "../models/built-model.ts";
-import { layersOf } from "../models/kv-heads.ts";
+/** Tensors of keys and values, one of each per layer, and their binding. */
+import type { DecoderShape, KvHeads } from "../models/built-model.ts";
+import { layersOf, presentNames } from "../models/kv-heads.ts";
 import { numElements } from "../runtime/element-type.ts";
+import type { IoBinding } from "../runtime/io-binding.ts";
 import type { Session } from "../runtime/session.ts";
 import type { Tensor } from "../runtime/tensor.ts";
+import type { KvView } from "./kv-cache.ts";
 import type { KvShape } from "./memory-plan.ts";
 
 /**
@@ -48,4 +50,21 @@ export function largestSlot(decoder: KvShape, maxLen: number): number {
 
 export function totalBytes(tensors: readonly Tensor[]): number {
   return tensors.reduce((total, { byteLength }) => total + byteLength, 0);
+}
+
+/** Binds the past and the present of all layers to the view's memory, and the outputs of layers that read them. */
+export function bindKv(
+  binding: IoBinding,
+  decoder: Pick<DecoderShape, "numLayers" | "kvReaders">,
+  { keys, values }: KvView,
+): void {
+  for (let layer = 0; layer < decoder.numLayers; layer++) {
+    for (const [part, tensors] of [
+      ["key", keys],
+      ["value", values],
+    ] as const) {
+      binding.bindInput(`past.${layer}.${part}`, tensors[layer]!);
+      for (const name of presentNames(decoder, layer, part)) binding.bindOutput(name, tensors[layer]!);
+    }
+  }
 }

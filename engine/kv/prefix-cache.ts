@@ -1,10 +1,9 @@
 /** Prefix reuse: chooses the KV slot for a prompt, and the prompt tokens that need not be computed. */
 import { invariant } from "../contract/errors.ts";
-import { numSharedTokens } from "../scheduler/sequence-tokens.ts";
-import type { SequenceTokens } from "../scheduler/sequence-tokens.ts";
-import type { Sequence } from "../scheduler/sequence.ts";
+import { numSharedTokens } from "../scheduler/sequence.ts";
+import type { Sequence, SequenceTokens } from "../scheduler/sequence.ts";
+import { MAX_GAP } from "./kv-slots.ts";
 import type { KvSlots } from "./kv-slots.ts";
-import { MAX_GAP } from "./slot-ranges.ts";
 import type { SlotTransfer } from "./slot-transfer.ts";
 import { planSnapshots } from "./state-snapshots.ts";
 import type { StateSnapshots } from "./state-snapshots.ts";

@@ -3,7 +3,6 @@ import type { EngineConfig } from "../contract/config.ts";
 import { defaultCacheConfig, MAX_COUNTED_TOKENS } from "../contract/default-limits.ts";
 import type { EngineDependencies, ModelInfo } from "../contract/engine.ts";
 import { EngineError } from "../contract/errors.ts";
-import type { SamplingParams } from "../contract/sampling-params.ts";
 import { timePhase } from "../contract/start-phase.ts";
 import type { OnStartPhase } from "../contract/start-phase.ts";
 import { readGenerationDefaults } from "../input/generation-defaults.ts";
@@ -24,8 +23,8 @@ import { numUsableCores } from "../runtime/physical-cores.ts";
 import { takeClasses } from "../sampling/custom/given-classes.ts";
 import type { GivenLogitsProcessor } from "../sampling/custom/given-classes.ts";
 import { findInstalledProcessors } from "../sampling/custom/installed-processors.ts";
-import { findRefusal, loadLogitsProcessors, validateWithProcessors } from "../sampling/custom/processor-loading.ts";
-import type { LoadedLogitsProcessor, ProcessorRefusal } from "../sampling/custom/processor-loading.ts";
+import { loadLogitsProcessors } from "../sampling/custom/processor-loading.ts";
+import type { LoadedLogitsProcessor } from "../sampling/custom/processor-loading.ts";
 import { loadChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { WorkerOptions } from "../thread/messages.ts";
@@ -41,13 +40,8 @@ export interface LoadedModel extends AsyncDisposable {
   readonly caches: MultiModalCaches;
   readonly tokenizer: Tokenizer;
   readonly outputConstraints: OutputConstraints;
-  /**
-   * Validates a request's parameters against the vocabulary and the logits processors. Throws EngineError
-   * `invalid_argument`.
-   */
-  checkParams(params: SamplingParams): void;
-  /** The rejection of the first logits processor that rejects the parameters, or null. */
-  refusalOf(params: SamplingParams): ProcessorRefusal | null;
+  /** In the order of application. Each may validate the parameters of requests. */
+  readonly logitsProcessors: readonly LoadedLogitsProcessor[];
   readonly workerOptions: WorkerOptions;
 }
 
@@ -176,11 +170,7 @@ export async function loadModel(
     caches,
     tokenizer,
     outputConstraints,
-    checkParams: (params) => {
-      outputConstraints.check(params);
-      if (logitsProcessors.length > 0) validateWithProcessors(logitsProcessors, params);
-    },
-    refusalOf: (params) => findRefusal(logitsProcessors, params),
+    logitsProcessors,
     workerOptions: {
       config: { ...config, maxNumSequences, logitsProcessors: logitsProcessors.map(({ reference }) => reference) },
       model,

@@ -17,10 +17,3 @@ export interface ProcessedItem {
   /** Ways to place the item, preferred one first. The first that fits the prompt is used. Never empty. */
   readonly promptUpdates: readonly ResolvedPromptUpdate[];
 }
-
-/** Bytes of the tensors' elements. */
-export function tensorBytesOf({ tensors }: ProcessedItem): number {
-  let numBytes = 0;
-  for (const { data } of tensors.values()) numBytes += data.byteLength;
-  return numBytes;
-}

@@ -5,13 +5,14 @@ import { isGreedy } from "../contract/sampling-params.ts";
 import type { ProcessedPrompt } from "../input/input-processor.ts";
 import { reasoningStartOf } from "../input/reasoning.ts";
 import type { LoadedModel } from "../loading/load-model.ts";
+import { numEmbeddingsOf } from "../multimodal/placeholder.ts";
 import type { PromptTokens } from "../output/decode-logprobs.ts";
 import { RequestOutputs } from "../output/request-outputs.ts";
 import { randomSeed } from "../random-ids.ts";
+import { validateWithProcessors } from "../sampling/custom/processor-loading.ts";
 import { withTextTokens } from "../text/added-tokens.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { ToEngineThread } from "../thread/messages.ts";
-import { numEmbeddingsOf } from "../vision/image-span.ts";
 
 export interface PreparedSequences {
   readonly outputs: RequestOutputs;
@@ -40,7 +41,8 @@ export async function prepareSequences(
       { parameter: "numChoices" },
     );
   }
-  model.checkParams(samplingParams);
+  model.outputConstraints.check(samplingParams);
+  if (model.logitsProcessors.length > 0) validateWithProcessors(model.logitsProcessors, samplingParams);
   const begun = await inputProcessor.begin(request, signal);
   const { reasoning } = samplingParams;
   const reasoningStart =

@@ -1,8 +1,8 @@
 /** References of sequences to images in the encoder cache, and the images that they wait for. */
 import type { ImageFeature } from "../core/engine-request.ts";
+import { numEmbeddingsOf } from "../multimodal/placeholder.ts";
 import { embeddingsField } from "../multimodal/processed-item.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
-import { numEmbeddingsOf } from "../vision/image-span.ts";
 import type { Sequence } from "./sequence.ts";
 
 /** Changes the held images of sequences. */

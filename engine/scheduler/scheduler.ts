@@ -7,19 +7,18 @@ import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { StepResult, StepResults } from "../core/step-results.ts";
 import type { KvManager, KvPlacement } from "../kv/kv-manager.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
+import { embeddedSpan, endTokenOf } from "../multimodal/placeholder.ts";
 import type { EngineCoreOutput, EngineCoreStats } from "../thread/messages.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
-import { embeddedSpan, endTokenOf } from "../vision/image-span.ts";
 import { Drafts, noDrafts } from "./drafts.ts";
 import type { DraftOptions } from "./drafts.ts";
 import { ImageHolds } from "./image-holds.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
 import { Sequence } from "./sequence.ts";
-import { aloneError, StepLimit } from "./step-limit.ts";
+import { aloneError, StepLimit, TokenBudget } from "./step-limit.ts";
 import type { FailedRun } from "./step-limit.ts";
 import { checkStop } from "./stop-conditions.ts";
 import type { StopLimits } from "./stop-conditions.ts";
-import { TokenBudget } from "./token-budget.ts";
 import { insertByUrgency, WaitingQueue } from "./waiting-queue.ts";
 
 export interface SchedulerOptions extends StopLimits, DraftOptions {

@@ -1,14 +1,12 @@
-/** The engine's record of one generation. */
+/** The engine's record of one generation, and the tokens that it shares with others. */
 import type { FinishReason } from "../contract/request-output.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
 import type { EngineRequest, ImageFeature, ThinkingBudget } from "../core/engine-request.ts";
+import { endTokenOf } from "../multimodal/placeholder.ts";
 import type { PromptPositions } from "../multimodal/prompt-positions.ts";
 import type { CompiledGrammar } from "../structured-output/compiled-grammar.ts";
-import { endTokenOf } from "../vision/image-span.ts";
 import type { Draft } from "./drafts.ts";
 import { RepetitionDetector } from "./repetition-detector.ts";
-import { createSequenceTokens } from "./sequence-tokens.ts";
-import type { SequenceTokens } from "./sequence-tokens.ts";
 
 /** Mutable; only the scheduler changes it. */
 export class Sequence {
@@ -129,4 +127,64 @@ export class Sequence {
     this.firstHeldImage = 0;
     this.endHeldImage = 0;
   }
+}
+
+/** An image without its pixels. A KV slot keeps it long after its request has ended. */
+interface ImageTokens {
+  readonly mmHash: string;
+  readonly offset: number;
+  readonly length: number;
+}
+
+/** The inputs that determine keys and values. */
+export interface SequenceTokens {
+  readonly promptTokenIds: readonly number[];
+  /** The sequence's live list. */
+  readonly outputTokenIds: readonly number[];
+  /** In the order of their placeholders. */
+  readonly images: readonly ImageTokens[];
+  readonly cacheSalt: string | null;
+}
+
+function createSequenceTokens(
+  { promptTokenIds, images, cacheSalt }: EngineRequest,
+  outputTokenIds: readonly number[],
+): SequenceTokens {
+  const placed = images.map(({ mmHash, placeholder: { offset, length } }) => ({ mmHash, offset, length }));
+  return { promptTokenIds, outputTokenIds, images: placed, cacheSalt };
+}
+
+/**
+ * The number of leading tokens, at most `limit`, whose keys and values are the same for `known` and for the prompt of
+ * `asked`: equal ids, the same images at the same places, the same salt. Placeholders of different images have equal
+ * ids, so the shared prefix ends at the first image that differs.
+ */
+export function numSharedTokens(known: SequenceTokens, asked: SequenceTokens, limit: number): number {
+  if (known.cacheSalt !== asked.cacheSalt) return 0;
+  const numTokens = numEqualTokens(known, asked.promptTokenIds, limit);
+  for (let index = 0; ; index++) {
+    const left = known.images[index];
+    const right = asked.images[index];
+    const offset = Math.min(left?.offset ?? Infinity, right?.offset ?? Infinity);
+    if (offset >= numTokens) return numTokens;
+    const isSame = left?.offset === right?.offset && left?.length === right?.length && left?.mmHash === right?.mmHash;
+    if (!isSame) return offset;
+  }
+}
+
+/** Index loops, because this runs for every slot with every prompt. */
+function numEqualTokens(
+  { promptTokenIds, outputTokenIds }: SequenceTokens,
+  tokenIds: readonly number[],
+  limit: number,
+): number {
+  const numPromptTokens = Math.min(limit, promptTokenIds.length, tokenIds.length);
+  for (let index = 0; index < numPromptTokens; index++) {
+    if (promptTokenIds[index] !== tokenIds[index]) return index;
+  }
+  const end = Math.min(limit, promptTokenIds.length + outputTokenIds.length, tokenIds.length);
+  for (let index = numPromptTokens; index < end; index++) {
+    if (outputTokenIds[index - promptTokenIds.length] !== tokenIds[index]) return index;
+  }
+  return end;
 }

@@ -1,4 +1,4 @@
-/** Makes steps smaller after a device had no memory for one, and larger again while they succeed. */
+/** The size of steps: the tokens that still fit into one, and smaller steps after a device had no memory for one. */
 import process from "node:process";
 
 import { EngineError } from "../contract/errors.ts";
@@ -16,7 +16,7 @@ export interface FailedRun {
   readonly numSequences: number;
 }
 
-/** Mutable. */
+/** Mutable. Makes steps smaller after one found no memory, and larger again while they succeed. */
 export class StepLimit {
   readonly #fewestTokens: number;
   #maxTokens = Infinity;
@@ -80,6 +80,38 @@ export class StepLimit {
 
   get #isLimited(): boolean {
     return this.#maxTokens !== Infinity || this.#maxSequences !== Infinity;
+  }
+}
+
+/** Mutable; for one step: how many tokens of prompts still fit into it. */
+export class TokenBudget {
+  readonly #enoughPromptTokens: number;
+  #numLeft: number;
+  #numPromptTokens = 0;
+
+  /** @param enoughPromptTokens A step that has this many tokens of prompts takes no further prompt. */
+  constructor(maxNumTokens: number, enoughPromptTokens: number) {
+    this.#numLeft = maxNumTokens;
+    this.#enoughPromptTokens = enoughPromptTokens;
+  }
+
+  /** Tokens that the step may still have, of whichever kind. */
+  get tokensLeft(): number {
+    return this.#numLeft;
+  }
+
+  /** The most tokens that the next chunk of a prompt may have. */
+  get promptTokensLeft(): number {
+    return this.#numPromptTokens >= this.#enoughPromptTokens ? 0 : this.#numLeft;
+  }
+
+  takeDecodes(numTokens: number): void {
+    this.#numLeft -= numTokens;
+  }
+
+  takePrompt(numTokens: number): void {
+    this.#numLeft -= numTokens;
+    this.#numPromptTokens += numTokens;
   }
 }
 

@@ -14,9 +14,8 @@ import type {
   ToEngineThread,
   WorkerOptions,
 } from "./messages.ts";
-import { StepProgress } from "./step-progress.ts";
-import { StepWatchdog } from "./step-watchdog.ts";
-import type { StepStall } from "./step-watchdog.ts";
+import { StepProgress, StepWatchdog } from "./step-progress.ts";
+import type { StepStall } from "./step-progress.ts";
 
 export interface EngineThreadListener {
   readonly onPhase: OnStartPhase;

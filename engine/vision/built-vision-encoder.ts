@@ -2,13 +2,13 @@
 import type { DeviceName } from "../contract/config.ts";
 import type { ImageFeature } from "../core/engine-request.ts";
 import type { VisionEncoderGraph } from "../models/built-model.ts";
+import { numEmbeddingsOf } from "../multimodal/placeholder.ts";
 import type { TensorElementType } from "../runtime/element-type.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";
 import type { RunOptions } from "../runtime/run-options.ts";
 import { Session } from "../runtime/session.ts";
 import type { SessionOptions } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
-import { numEmbeddingsOf } from "./image-span.ts";
 import type { VisionEncoder } from "./vision-encoder.ts";
 
 /** Owns its session. */

@@ -3,13 +3,13 @@ import { EngineError, invariant } from "../contract/errors.ts";
 import type { ImageFeature } from "../core/engine-request.ts";
 import type { ExportedVisionInput, PatchOrder, VisionEncoderExport } from "../models/built-model.ts";
 import { pictureOfPatches } from "../models/qwen2-vl/patch-values.ts";
+import { numEmbeddingsOf } from "../multimodal/placeholder.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";
 import type { RunOptions } from "../runtime/run-options.ts";
 import { Session } from "../runtime/session.ts";
 import type { SessionOptions } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
-import { numEmbeddingsOf } from "./image-span.ts";
 import type { VisionEncoder } from "./vision-encoder.ts";
 
 /** Owns its session. */

@@ -3,7 +3,8 @@ import { hash } from "node:crypto";
 import { readFile, stat, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 
-import { writeAtomically } from "./atomic-file.ts";
+import { makeFolder, writeAtomically } from "./atomic-file.ts";
+import { requireDiskRoom } from "./disk-room.ts";
 import type { RemoteObject, RemoteObjects } from "./objects/remote-objects.ts";
 import type { OnnxVariant } from "./onnx-variants.ts";
 import type { WeightProgress } from "./progress.ts";
@@ -39,6 +40,11 @@ export async function downloadCheckpoint(
     const missing: RemoteObject[] = [];
     for (const object of wanted) {
       if (!(await hasSize(join(folder, object.name), object.byteLength))) missing.push(object);
+    }
+    if (missing.length > 0) {
+      await makeFolder(folder);
+      const numBytes = missing.reduce((sum, { byteLength }) => sum + byteLength, 0);
+      await requireDiskRoom(folder, numBytes, { place: "the cache folder", setting: "cacheFolder" });
     }
     await downloadAll(
       missing,

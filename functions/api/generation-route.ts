@@ -48,7 +48,8 @@ export function generationAnswer<Fields extends CommonFields>(
     Object.assign(c.get("logFields"), { id, model, images: paths.images.length, stream: fields.stream === true });
     const span = c.get("span");
     if (span !== undefined) span.setAttributes(requestAttributes(kind, model, requests));
-    return runGenerations(admission, traced(requests, span), withLog(metrics, c.get("logFields")));
+    const observed = span === undefined ? requests : traced(requests, span);
+    return runGenerations(admission, observed, withLog(metrics, c.get("logFields")));
   };
 
   return async function generate(c, body, startMs = epochMs()) {

@@ -86,8 +86,9 @@ function prepare<Fields extends CommonFields>(
     async answer(signal, stream) {
       let admission: Admission | null = null;
       try {
+        const observed = span === undefined ? requests : traced(requests, span);
         admission = service.admitBatchLine(signal);
-        const generations = runGenerations(admission, traced(requests, span), withFigures(metrics, span));
+        const generations = runGenerations(admission, observed, withFigures(metrics, span));
         const isStreamed = fields.stream === true && stream !== undefined;
         const complete = isStreamed
           ? replayed(await streamChunks(kind, parsed, generations, { ...dependencies, stream }))

@@ -4,7 +4,7 @@ import type { GenerationKind } from "./generation-kind.ts";
 import { completionRequest } from "./schemas/completion-request.ts";
 import type { CompletionRequest } from "./schemas/completion-request.ts";
 import { unservedInCompletions } from "./schemas/unserved-fields.ts";
-import { completionRequestPaths, echoOptions, toCompletionRequests } from "./to-engine-request.ts";
+import { completionRequestPaths, echoOptions, toCompletionRequests } from "./to-completion-requests.ts";
 
 export const completionKind: GenerationKind<CompletionRequest> = {
   idPrefix: "cmpl-",

@@ -4,7 +4,6 @@
  */
 import type { ContentPart } from "../../engine/index.ts";
 import { HttpError } from "../http/errors.ts";
-import type { InlineImages } from "../settings/images.ts";
 
 const opening = '<img src="data:image/';
 const encoding = ";base64,";
@@ -18,11 +17,6 @@ const MAX_TYPE_CHARACTERS = 32;
  * such tags has that many, and a model must never read a picture as base64.
  */
 const MIN_DATA_CHARACTERS = 256;
-
-/** Whether the texts of an endpoint may contain pictures. */
-export function readsInlineImages(setting: InlineImages, endpoint: "chat" | "completions"): boolean {
-  return setting === "all" || setting === endpoint;
-}
 
 /**
  * The text and its pictures in order; null if it has no picture. Empty texts are left out. Takes time linear in the

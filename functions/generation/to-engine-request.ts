@@ -6,7 +6,6 @@ import type {
   ContentPart,
   GenerationRequest,
   ImagePart,
-  Prompt,
   ReasoningParams,
   RepetitionDetection,
   SamplingParams,
@@ -17,16 +16,13 @@ import { HttpError } from "../http/errors.ts";
 import type { RequestPaths } from "../http/wire-parameter.ts";
 import type { InlineImages } from "../settings/images.ts";
 import type { TokenOptions } from "./chat-answer.ts";
-import type { EchoOptions } from "./completion-answer.ts";
-import { readsInlineImages, splitInlineImages } from "./inline-images.ts";
+import { splitInlineImages } from "./inline-images.ts";
 import type { ModelFormats } from "./parsed-output/model-formats.ts";
 import type { OutputParsing } from "./parsed-output/output-parser.ts";
 import { planTools, UnenforceableTool } from "./parsed-output/tool-plan.ts";
 import type { ToolPlan } from "./parsed-output/tool-plan.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "./schemas/chat-completion-request.ts";
-import { DEFAULT_MAX_TOKENS } from "./schemas/completion-request.ts";
 import type { CompletionRequest } from "./schemas/completion-request.ts";
-import { structuredOutputField, structuredOutputOf } from "./schemas/structured-output-fields.ts";
 import { callableTools, requiresCall } from "./schemas/tool-fields.ts";
 
 export interface RequestDefaults {
@@ -82,6 +78,10 @@ export function toChatRequest(
   };
 }
 
+function hasTools({ tools }: ChatCompletionRequest): boolean {
+  return Array.isArray(tools) && tools.length > 0;
+}
+
 /** How the text of the answer is parsed. Throws like `toChatRequest`. */
 export function chatParsing(fields: ChatCompletionRequest, formats: ModelFormats): OutputParsing {
   return {
@@ -92,6 +92,7 @@ export function chatParsing(fields: ChatCompletionRequest, formats: ModelFormats
 }
 
 function planToolsOf(fields: ChatCompletionRequest, { toolCalls: format }: ModelFormats): ToolPlan | null {
+  if (!hasTools(fields)) return null;
   try {
     return planTools(
       {
@@ -137,6 +138,7 @@ function reasoningOf(
 
 /** With `tool_choice: none`, the model does not see the tools. */
 function toolsOfPrompt(fields: ChatCompletionRequest): Pick<ChatPromptInput, "tools"> {
+  if (!hasTools(fields)) return {};
   const { tools, choice } = callableTools(fields);
   return tools.length === 0 || choice === "none" ? {} : { tools };
 }
@@ -152,78 +154,15 @@ function templateArguments({
   };
 }
 
-/** One request per prompt. Ids are `requestId` followed by the prompt's index. */
-export function toCompletionRequests(
-  requestId: string,
-  fields: CompletionRequest,
-  { maxLogprobs, inlineImages, samplingParams: defaults, tenant, priority }: RequestDefaults,
-): GenerationRequest[] {
-  const logprobs = fields.logprobs ?? null;
-  checkLogprobs(logprobs, maxLogprobs, "logprobs");
-  checkLogprobs(fields.prompt_logprobs ?? null, maxLogprobs, "prompt_logprobs");
-  const { echo, promptOnly } = echoOptions(fields);
-  const samplingParams = toSamplingParams(
-    fields,
-    {
-      maxTokens: promptOnly ? 1 : (fields.max_tokens ?? DEFAULT_MAX_TOKENS),
-      logprobs,
-      promptLogprobs: fields.prompt_logprobs ?? (echo ? logprobs : null),
-      structuredOutput: structuredOutputOf(fields),
-    },
-    defaults,
-  );
-  const owner = cacheOwner(fields, tenant);
-  const parts = (fields.images ?? []).map(toContentPart).filter((part): part is ImagePart => part.type !== "text");
-  return fields.prompt.map((prompt, index) => ({
-    requestId: `${requestId}-${index}`,
-    prompt: withImages(
-      toPrompt(prompt, promptPath(fields, index), inlineImages, fields.add_special_tokens ?? true),
-      parts,
-    ),
-    numChoices: fields.n ?? 1,
-    includePrompt: echo || fields.return_token_ids === true,
-    ...truncation(fields),
-    ...processorOptions(fields),
-    tenant: owner.tenant,
-    cacheSalt: owner.cacheSalt,
-    priority,
-    samplingParams,
-  }));
-}
-
-function toPrompt(
-  prompt: string | readonly number[],
-  path: string,
-  inlineImages: InlineImages,
-  addSpecialTokens: boolean,
-): Prompt {
-  if (typeof prompt !== "string") return { kind: "tokens", tokenIds: prompt };
-  const parts = readsInlineImages(inlineImages, "completions") ? splitInlineImages(prompt, path) : null;
-  return parts === null ? { kind: "text", text: prompt, addSpecialTokens } : { kind: "parts", parts, addSpecialTokens };
-}
-
-/** Throws HttpError 400 for images in two places, whose order would be unclear. */
-function withImages(prompt: Prompt, images: readonly ImagePart[]): Prompt {
-  if (images.length === 0 || prompt.kind === "chat") return prompt;
-  if (prompt.kind !== "parts") return { ...prompt, images };
-  throw new HttpError(400, "invalid_value", "images cannot be combined with pictures inside the prompt.", {
-    parameter: "images",
-  });
-}
-
-function promptPath({ prompt }: CompletionRequest, index: number): string {
-  return prompt.length === 1 ? "prompt" : `prompt[${index}]`;
-}
-
 /** Tenants share no cached images: otherwise a fast answer would reveal what another tenant has sent. */
-function cacheOwner(
+export function cacheOwner(
   { cache_salt: salt }: Pick<CompletionRequest, "cache_salt">,
   tenant: string,
 ): { readonly tenant: string; readonly cacheSalt: string } {
   return { tenant, cacheSalt: JSON.stringify([tenant, salt ?? ""]) };
 }
 
-function truncation({
+export function truncation({
   truncate_prompt_tokens: truncatePromptTokens,
   truncation_side: truncationSide,
 }: Pick<CompletionRequest, "truncate_prompt_tokens" | "truncation_side">): Pick<
@@ -236,21 +175,10 @@ function truncation({
   };
 }
 
-function processorOptions({
+export function processorOptions({
   mm_processor_kwargs: options,
 }: Pick<CompletionRequest, "mm_processor_kwargs">): Pick<GenerationRequest, "mmProcessorOptions"> {
   return options ? { mmProcessorOptions: options } : {};
-}
-
-export function echoOptions(fields: CompletionRequest): EchoOptions {
-  const { echo, logprobs, prompt_logprobs, max_tokens } = fields;
-  return {
-    echo: echo === true,
-    withLogprobs: typeof logprobs === "number",
-    withPromptLogprobs: typeof prompt_logprobs === "number",
-    promptOnly: max_tokens === 0,
-    ...tokenOptions(fields),
-  };
 }
 
 export function tokenOptions(
@@ -268,7 +196,7 @@ export function chatRequestPaths(fields: ChatCompletionRequest, inlineImages: In
     partsOf(message, index, inlineImages).flatMap(({ part, path }) => (part.type === "text" ? [] : [path])),
   );
   const isFree = structuredOutputOf(fields) === null;
-  const isToolForm = requiresCall(fields.tool_choice) || (isFree && (fields.tools ?? []).length > 0);
+  const isToolForm = hasTools(fields) && (isFree || requiresCall(fields.tool_choice));
   return {
     prompt: "messages",
     images,
@@ -281,14 +209,19 @@ export function chatRequestPaths(fields: ChatCompletionRequest, inlineImages: In
 /** The field of a part that contains its content. */
 const contentFields = { text: "text", image: "image_url", image_embeds: "image_embeds" } as const;
 
-export function completionRequestPaths(fields: CompletionRequest, inlineImages: InlineImages): RequestPaths {
-  const inText = fields.prompt.flatMap((prompt, index) => {
-    const path = promptPath(fields, index);
-    const parsed = toPrompt(prompt, path, inlineImages, false);
-    return parsed.kind === "parts" ? parsed.parts.flatMap(({ type }) => (type === "text" ? [] : [path])) : [];
-  });
-  const images = [...inText, ...(fields.images ?? []).map((_, index) => `images[${index}]`)];
-  return { prompt: "prompt", images, structuredOutput: structuredOutputField(fields) };
+interface StructuredFields {
+  readonly response_format?: StructuredOutput | null | undefined;
+  readonly structured_outputs?: StructuredOutput | null | undefined;
+}
+
+/** The given form, or null for free text. */
+export function structuredOutputOf(fields: StructuredFields): StructuredOutput | null {
+  return fields.structured_outputs ?? fields.response_format ?? null;
+}
+
+/** The name of the field for errors of a structured output. */
+export function structuredOutputField(fields: StructuredFields): "response_format" | "structured_outputs" {
+  return fields.structured_outputs ? "structured_outputs" : "response_format";
 }
 
 type SamplingFields = Omit<CompletionRequest, "prompt" | "images" | "logprobs" | "echo">;
@@ -303,7 +236,7 @@ interface OwnParams {
   readonly reasoning?: ReasoningParams | null;
 }
 
-function toSamplingParams(
+export function toSamplingParams(
   fields: SamplingFields,
   { maxTokens, logprobs, promptLogprobs, structuredOutput, keptSpecialTokens, reasoning }: OwnParams,
   defaults: Partial<SamplingParams>,
@@ -390,7 +323,7 @@ interface PlacedPart {
 function partsOf({ content }: ChatMessageFields, message: number, inlineImages: InlineImages): PlacedPart[] {
   const path = `messages[${message}].content`;
   const place = (part: ContentPart, partPath: string): PlacedPart[] => {
-    if (part.type !== "text" || !readsInlineImages(inlineImages, "chat")) return [{ part, path: partPath }];
+    if (part.type !== "text" || inlineImages !== "all") return [{ part, path: partPath }];
     const split = splitInlineImages(part.text, partPath) ?? [part];
     return split.map((inText) => ({ part: inText, path: partPath }));
   };
@@ -402,7 +335,7 @@ function partsOf({ content }: ChatMessageFields, message: number, inlineImages: 
 
 type PartFields = Exclude<NonNullable<ChatMessageFields["content"]>, string>[number];
 
-function toContentPart(part: PartFields): ContentPart {
+export function toContentPart(part: PartFields): ContentPart {
   switch (part.type) {
     case "text":
     case "input_text":
@@ -437,7 +370,7 @@ function embeddingsReference(text: string): string {
   return /^[a-z][a-z\d+.-]*:/i.test(text) ? text : `data:;base64,${text}`;
 }
 
-function checkLogprobs(logprobs: number | null, maxLogprobs: number, parameter: string): void {
+export function checkLogprobs(logprobs: number | null, maxLogprobs: number, parameter: string): void {
   if (logprobs === null || logprobs <= maxLogprobs) return;
   const kind = parameter === "prompt_logprobs" ? "prompt" : "sample";
   throw new HttpError(

@@ -1,7 +1,13 @@
-/** Receives request bodies: bounds their number and their memory, and evicts the slowest when there is no room. */
+/**
+ * Receives request bodies: bounds their number and their memory, evicts the slowest when there is no room, and parses short
+ * ones directly and long ones on a separate thread.
+ */
+import { extname } from "node:path";
+import type { Piscina } from "piscina";
+
+import { parseJsonBytes } from "./bounded-json.ts";
 import type { ParsedJson } from "./bounded-json.ts";
 import { HttpError } from "./errors.ts";
-import { JsonParser } from "./json-parser.ts";
 import { decodeContent, receiveBody } from "./received-body.ts";
 
 /** An ordinary body arrives within milliseconds, so this many at once come from slow senders. */
@@ -16,6 +22,10 @@ const FREE_BYTES = 64 * 1024;
 const FRESH_MS = 1000;
 /** When bodies are compared, a byte that arrived this long ago counts half. */
 const HALF_LIFE_MS = 1000;
+/** Parsing 1 MiB takes 2 to 10 ms, less than starting a thread does; parsing 32 MiB takes 100 to 200 ms. */
+const MAX_INLINE_BYTES = 1024 ** 2;
+/** The thread ends after this time, because an idle replica should not hold its memory. */
+const IDLE_TIMEOUT_MS = 30_000;
 
 export interface BodyIntakeOptions {
   /** Length of the longest body that any route accepts. */
@@ -210,4 +220,38 @@ function tooLarge(found: string, maxBodyBytes: number): HttpError {
   return new HttpError(413, "body_too_large", `The body has ${found}; the limit is ${maxBodyBytes}.`, {
     headers: { Connection: "close" },
   });
+}
+
+/** Owns a thread while there are long bodies. */
+class JsonParser {
+  #pool: Promise<Piscina<Uint8Array, ParsedJson>> | null = null;
+
+  /** Takes over the memory of `bytes`, which must be its only view. */
+  async parse(bytes: Uint8Array<ArrayBuffer>): Promise<ParsedJson> {
+    if (bytes.byteLength <= MAX_INLINE_BYTES) return parseJsonBytes(bytes);
+    this.#pool ??= startPool();
+    return (await this.#pool).run(bytes, { transferList: [bytes.buffer] });
+  }
+
+  /** Ends the thread and its current work. */
+  async close(): Promise<void> {
+    await (await this.#pool)?.destroy();
+  }
+}
+
+async function startPool(): Promise<Piscina<Uint8Array, ParsedJson>> {
+  const { Piscina } = await import("piscina");
+  const pool: Piscina<Uint8Array, ParsedJson> = new Piscina({
+    // Sources are .ts, built modules .js, like this one.
+    filename: new URL(`./json-worker${extname(import.meta.url)}`, import.meta.url).href,
+    name: "parseBody",
+    minThreads: 0,
+    // The engine and the pictures need the other cores. The caller bounds the number of waiting bodies.
+    maxThreads: 1,
+    idleTimeout: IDLE_TIMEOUT_MS,
+    recordTiming: false,
+  });
+  // A thread that dies between two tasks is harmless: the next task starts another.
+  pool.on("error", () => {});
+  return pool;
 }

@@ -62,7 +62,8 @@ export function traceRequests({
     if (service.state === "draining") c.header("Connection", "close");
     const { method, path } = c.req;
     const isProbe = method === "GET" && !path.startsWith("/v1/");
-    const parent = readTraceContext((name) => c.req.header(name));
+    const isTraced = c.req.header("traceparent") !== undefined;
+    const parent = isTraced ? readTraceContext((name) => c.req.header(name)) : null;
     const span = isProbe
       ? undefined
       : telemetry?.startSpan({

@@ -35,11 +35,7 @@ export function requestAttributes(
 }
 
 /** The requests, whose stages become spans below the given one. */
-export function traced(
-  requests: readonly GenerationRequest[],
-  span: RequestSpan | undefined,
-): readonly GenerationRequest[] {
-  if (span === undefined) return requests;
+export function traced(requests: readonly GenerationRequest[], span: RequestSpan): readonly GenerationRequest[] {
   return requests.map((request) => ({ ...request, onStage: (stage) => span.addStage(stage) }));
 }
 

@@ -123,6 +123,7 @@ const otherVariables = new Set([
   "REDIS_SERVER",
   "MOTO_SERVER",
   "PYTHON_CLIENTS",
+  "PLATFORM_SCHEMAS",
   "VULKAN_DRIVER",
   "RABBITMQ_SERVER",
   "NATS_SERVER",

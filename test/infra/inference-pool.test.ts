@@ -2,7 +2,8 @@
  * A fleet: InferencePool against the fields of inference.networking.k8s.io/v1 (kubernetes-sigs/
  * gateway-api-inference-extension v1.6.0, site-src/reference/spec.md), HTTPRoute against those of
  * gateway.networking.k8s.io/v1, and the picker's configuration against llm-d.ai/v1 (llm-d/llm-d-router,
- * deploy/config), all read on 2026-11-22. Other objects match the schemas of Kubernetes.
+ * deploy/config), all read on 2026-11-22. Other objects match the schemas of Kubernetes. What the picker asks of a pod is
+ * in test/functions/api/platforms/endpoint-picker.test.ts.
  */
 import { Deployment as DeploymentModel } from "kubernetes-models/apps/v1";
 import type { IDeployment } from "kubernetes-models/apps/v1";
@@ -18,7 +19,6 @@ import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
 import { renderWith } from "../support/deployments/render-with.ts";
 import { objectsOf, readContainer } from "../support/deployments/rendered-pods.ts";
-import { createTestApp } from "../support/service/test-app.ts";
 
 const labels = z.record(z.string(), z.string().max(63));
 const metadata = z.strictObject({ name: z.string().max(63), labels });
@@ -154,24 +154,6 @@ test("the picker prefers pods with the prefix, and every plugin that a profile n
   const types = plugins.map(({ type }) => type);
   for (const { pluginRef } of schedulingProfiles[0]!.plugins) expect(types).toContain(pluginRef);
   expect(schedulingProfiles[0]!.plugins[0]).toEqual({ pluginRef: "prefix-cache-scorer", weight: 3 });
-});
-
-test("a pod speaks the model server protocol: gauges, the configuration of the cache, and cached tokens at the end", async () => {
-  const { app, post } = createTestApp();
-  const metrics = await (await app.request("/metrics")).text();
-  for (const name of ["num_requests_waiting", "num_requests_running", "kv_cache_usage_perc"]) {
-    expect(metrics).toMatch(new RegExp(`^# TYPE vllm:${name} gauge\\nvllm:${name}(\\{.*\\})? [\\d.]+$`, "m"));
-  }
-  expect(metrics).toMatch(/^vllm:cache_config_info\{(?=.*block_size="\d+")(?=.*num_gpu_blocks="\d+").*\} 1$/m);
-  const body = { messages: [{ role: "user", content: "a" }], stream: true, stream_options: { include_usage: true } };
-  const chunks = [...(await (await post("/v1/chat/completions", body)).text()).matchAll(/^data: (\{.*\})$/gm)].map(
-    ([, json]) => JSON.parse(json!) as { usage: object | null },
-  );
-  expect(chunks.at(-1)!.usage).toMatchObject({ prompt_tokens_details: { cached_tokens: expect.any(Number) } });
-  expect(await (await app.request("/v1/models")).json()).toMatchObject({
-    object: "list",
-    data: [{ id: "tiny", object: "model" }, { id: "tiny-alias" }],
-  });
 });
 
 test.for<[object, RegExp]>([

@@ -62,9 +62,14 @@ const textFields = z.looseObject({
   num_global_key_value_heads: headCount.nullish(),
   head_dim: headSize.default(256),
   global_head_dim: headSize.default(512),
-  /** transformers 5 writes it in place of the two fields for layers without a window. */
+  /**
+   * By a layer's index, which transformers 5 writes with leading zeros ("04"), in place of the two fields for layers
+   * without a window.
+   */
   per_layer_config: z
     .record(z.string(), z.strictObject({ head_dim: headSize.optional(), num_key_value_heads: headCount.optional() }))
+    .refine((layers) => Object.keys(layers).every((index) => /^\d+$/.test(index)), 'layers by index, such as "04"')
+    .transform((layers) => new Map(Object.entries(layers).map(([index, layer]) => [Number(index), layer])))
     .optional(),
   hidden_activation: z.string().default("gelu_pytorch_tanh"),
   max_position_embeddings: positionCount.default(131_072),
@@ -169,7 +174,7 @@ function layersOf(fields: TextFields, path: string): Gemma4Layer[] {
     const sizes = layers.filter((layer) => (layer.slidingWindow === null) === isGlobal).map(({ headDim }) => headDim);
     if (new Set(sizes).size < 2) continue;
     const reason = "layers of the same kind have the same frequencies, so that their heads must have the same size";
-    throw unsupportedField(path, "per_layer_config", fields.per_layer_config, reason);
+    throw unsupportedField(path, "per_layer_config", Object.fromEntries(fields.per_layer_config ?? []), reason);
   }
   return layers;
 }
@@ -186,7 +191,7 @@ function layerTypes({ num_hidden_layers: numLayers, layer_types }: TextFields, p
 }
 
 function headsOf(fields: TextFields, path: string, layer: number, isGlobal: boolean): KvHeads {
-  const own = fields.per_layer_config?.[layer];
+  const own = fields.per_layer_config?.get(layer);
   const hasOlderFields = isGlobal && fields.per_layer_config === undefined;
   const olderKvHeads = hasOlderFields && fields.attention_k_eq_v ? fields.num_global_key_value_heads : null;
   const numKvHeads = own?.num_key_value_heads ?? olderKvHeads ?? fields.num_key_value_heads;

@@ -94,7 +94,7 @@ const glmOcr: Family = {
 };
 
 const glmFields = z.looseObject({
-  text_config: z.looseObject({}).default({}),
+  text_config: z.looseObject({}).nullish(),
   vision_config: z.looseObject({}).default({}),
   image_token_id: z.int().nonnegative().optional(),
   tie_word_embeddings: z.boolean().default(false),
@@ -138,7 +138,7 @@ export function parseGlmOcrConfig(json: unknown): Glm4vConfig {
 function parseGlm(json: unknown, family: Family): Glm4vConfig {
   const fields = parseConfigObject(glmFields, json, "");
   refuseOtherThan(json, "", { quantization_config: [] });
-  const { text, ...positions } = parseText(fields.text_config, family);
+  const { text, ...positions } = parseText(fields, family);
   return {
     text: { ...text, tieWordEmbeddings: text.tieWordEmbeddings || fields.tie_word_embeddings },
     ...positions,
@@ -148,10 +148,15 @@ function parseGlm(json: unknown, family: Family): Glm4vConfig {
   };
 }
 
-function parseText(json: object, family: Family): Pick<Glm4vConfig, "text" | "rotarySections" | "glm"> {
-  const path = "text_config";
+function parseText(
+  fields: z.output<typeof glmFields>,
+  family: Family,
+): Pick<Glm4vConfig, "text" | "rotarySections" | "glm"> {
+  // The first checkpoints on the hub have the decoder's fields at the top level.
+  const path = fields.text_config == null ? "" : "text_config";
+  const json = fields.text_config ?? fields;
   const given = parseConfigObject(textFields, json, path);
-  refuseOtherThan(json, path, { model_type: [family.modelTypes.text] });
+  if (fields.text_config != null) refuseOtherThan(json, path, { model_type: [family.modelTypes.text] });
   const rope = given.rope_scaling ?? given.rope_parameters;
   const factor = rope?.partial_rotary_factor ?? given.partial_rotary_factor ?? 1;
   const text = parseDecoderConfig(

@@ -205,10 +205,12 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
   }
   const headDim = ownHeadDim ?? hiddenSize / numHeads;
   requireHeadSize(path, headDim);
-  // Qwen2 always has biases on query, key and value, Mistral, Ministral 3 and Phi-3 never. Llama and Qwen3 have them if their field says so,
-  // also on the output.
+  // Qwen2 always has biases on query, key and value, whatever its field says. Mistral, Ministral 3 and Phi-3 never have
+  // them. Llama and Qwen3 have them if their field says so, also on the output.
   const hasAttentionBias = (family === "llama" || family === "qwen3") && fields.attention_bias;
-  if (family !== "llama" && family !== "qwen3") refuseOtherThan(config, path, { attention_bias: [false] });
+  if (family !== "llama" && family !== "qwen3" && family !== "qwen2") {
+    refuseOtherThan(config, path, { attention_bias: [false] });
+  }
   if (family !== "llama") refuseOtherThan(config, path, { mlp_bias: [false] });
   const maxPositionEmbeddings = fields.max_position_embeddings ?? defaults.max_position_embeddings;
   if (family === "phi3") refuseOtherRope(config, path);

@@ -4,6 +4,7 @@
  * in the store and in single precision in memory.
  */
 import { invariant } from "../../contract/errors.ts";
+import { typedArrayOver } from "../../runtime/element-type.ts";
 import { toFloat16 } from "../../weights/float-conversion.ts";
 import { numEmbeddingsIn } from "../placeholder.ts";
 import type { ItemTensor, ProcessedItem } from "../processed-item.ts";
@@ -63,8 +64,31 @@ export const itemTensorsCodec: ValueCodec<ItemTensors> = {
   byteLengthOf: tensorBytesOf,
 };
 
+/** Bytes of the tensors' elements. */
 function tensorBytesOf(tensors: ItemTensors): number {
-  return [...tensors.values()].reduce((sum, { data }) => sum + data.byteLength, 0);
+  let numBytes = 0;
+  for (const { data } of tensors.values()) numBytes += data.byteLength;
+  return numBytes;
+}
+
+/** Sufficient for every element type. */
+const ALIGNMENT = 8;
+
+/**
+ * Returns the item with its tensors copied together. It then keeps nothing of its batch in memory, and messages do not
+ * copy it.
+ */
+export function toSharedItem(item: ProcessedItem): ProcessedItem {
+  const buffer = new SharedArrayBuffer(tensorBytesOf(item.tensors) + ALIGNMENT * item.tensors.size);
+  const tensors = new Map<string, ItemTensor>();
+  let offset = 0;
+  for (const [name, { elementType, shape, data }] of item.tensors) {
+    const copy = typedArrayOver(elementType, buffer, offset, data.length);
+    new Uint8Array(buffer, offset, data.byteLength).set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+    tensors.set(name, { elementType, shape, data: copy } as ItemTensor);
+    offset += Math.ceil(data.byteLength / ALIGNMENT) * ALIGNMENT;
+  }
+  return { ...item, tensors };
 }
 
 /** Increase it with any change of the meaning of embeddings. It is part of every key. */

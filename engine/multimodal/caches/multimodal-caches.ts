@@ -2,9 +2,7 @@
 import type { CacheConfig } from "../../contract/config.ts";
 import { SOURCE_CACHE_VERSION, knownImageCodec } from "../../images/source-cache.ts";
 import type { KnownImage } from "../../images/source-cache.ts";
-import { typedArrayOver } from "../../runtime/element-type.ts";
-import { tensorBytesOf } from "../processed-item.ts";
-import type { ItemTensor, ProcessedItem } from "../processed-item.ts";
+import type { ProcessedItem } from "../processed-item.ts";
 import type { ByteStore } from "./byte-store.ts";
 import type { CacheTier, CacheTierName, CacheTierStats } from "./cache-tier.ts";
 import { DividedItemCache } from "./divided-item-cache.ts";
@@ -16,6 +14,7 @@ import {
   embeddingsCodec,
   itemPlacementCodec,
   itemTensorsCodec,
+  toSharedItem,
 } from "./item-codecs.ts";
 import type { Embeddings } from "./item-codecs.ts";
 import { MemoryPool, createMemoryTier } from "./memory-tier.ts";
@@ -108,24 +107,4 @@ export class MultiModalCaches {
   async close(): Promise<void> {
     await this.#store?.close();
   }
-}
-
-/** Sufficient for every element type. */
-const ALIGNMENT = 8;
-
-/**
- * Returns the item with its tensors copied together. It then keeps nothing of its batch in memory, and messages do not
- * copy it.
- */
-export function toSharedItem(item: ProcessedItem): ProcessedItem {
-  const buffer = new SharedArrayBuffer(tensorBytesOf(item) + ALIGNMENT * item.tensors.size);
-  const tensors = new Map<string, ItemTensor>();
-  let offset = 0;
-  for (const [name, { elementType, shape, data }] of item.tensors) {
-    const copy = typedArrayOver(elementType, buffer, offset, data.length);
-    new Uint8Array(buffer, offset, data.byteLength).set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
-    tensors.set(name, { elementType, shape, data: copy } as ItemTensor);
-    offset += Math.ceil(data.byteLength / ALIGNMENT) * ALIGNMENT;
-  }
-  return { ...item, tensors };
 }

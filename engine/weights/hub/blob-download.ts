@@ -13,8 +13,6 @@ import { storing } from "./hub-cache.ts";
 import type { HubCache } from "./hub-cache.ts";
 import type { HubFile } from "./hub-client.ts";
 
-/** Not huggingface_hub's `.incomplete` alone: some of its versions append to such a file, but this one has gaps. */
-export const partialSuffix = ".fovea.incomplete";
 /** Names the finished ranges of the partial file, one a line. */
 export const journalSuffix = ".fovea.ranges";
 
@@ -60,7 +58,7 @@ async function downloadOnce(
   { limit, signal, addCompleted }: DownloadContext,
 ): Promise<boolean> {
   const blobPath = cache.blobPath(file);
-  const partialFile = `${blobPath}${partialSuffix}`;
+  const partialFile = cache.partialPath(file);
   const journalFile = `${blobPath}${journalSuffix}`;
   let numCompleted = 0;
   const complete = ({ start, end }: Range): void => {

@@ -6,14 +6,20 @@
  * has the commit of a branch or tag.
  */
 import { randomUUID } from "node:crypto";
-import { readFile, rename, rm, stat, statfs, symlink, writeFile } from "node:fs/promises";
+import { readFile, rename, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { dirname, join, relative } from "node:path";
 
 import { EngineError } from "../../contract/errors.ts";
 import type { HubRepository } from "../../contract/model-reference.ts";
 import { isSystemError, makeFolder } from "../atomic-file.ts";
+import { requireDiskRoom } from "../disk-room.ts";
 import { systemReason } from "../regular-file.ts";
 import type { HubFile } from "./hub-client.ts";
+
+/** Not huggingface_hub's `.incomplete` alone: some of its versions append to such a file, but this one has gaps. */
+export const partialSuffix = ".fovea.incomplete";
+/** Of `stat`, whatever the file system's own blocks have. */
+const STAT_BLOCK_BYTES = 512;
 
 const commitHash = /^[0-9a-f]{40}$/;
 
@@ -34,6 +40,10 @@ export class HubCache {
 
   blobPath({ eTag }: HubFile): string {
     return join(this.blobFolder, eTag);
+  }
+
+  partialPath(file: HubFile): string {
+    return `${this.blobPath(file)}${partialSuffix}`;
   }
 
   lockPath({ eTag }: HubFile): string {
@@ -77,18 +87,20 @@ export class HubCache {
     );
   }
 
-  /** @param numBytes Still to be written. Throws EngineError `invalid_configuration` if the disk has less room. */
-  async requireRoom(numBytes: number): Promise<void> {
-    if (numBytes === 0) return;
+  /** @throws EngineError `invalid_configuration` if the disk has less room than the files still need. */
+  async requireRoom(files: readonly HubFile[]): Promise<void> {
+    if (files.length === 0) return;
     await storing("the checkpoint", () => makeFolder(this.blobFolder));
-    const { bavail, bsize } = await statfs(this.blobFolder);
-    const freeBytes = bavail * bsize;
-    if (freeBytes >= numBytes) return;
-    throw new EngineError(
-      "invalid_configuration",
-      `The checkpoint needs ${mebibytes(numBytes)} MiB more, and the disk of the hub cache has ${mebibytes(freeBytes)} MiB.`,
-      { setting: "hubCacheFolder" },
+    const numBytes = await this.missingBytes(files);
+    await requireDiskRoom(this.blobFolder, numBytes, { place: "the hub cache", setting: "hubCacheFolder" });
+  }
+
+  /** Partial files of an earlier start, or of another process that downloads the same files, count as written. */
+  async missingBytes(files: readonly HubFile[]): Promise<number> {
+    const missing = await Promise.all(
+      files.map(async (file) => Math.max(file.byteLength - (await allocatedBytes(this.partialPath(file))), 0)),
     );
+    return missing.reduce((sum, numBytes) => sum + numBytes, 0);
   }
 }
 
@@ -120,6 +132,8 @@ async function hasSize(path: string, byteLength: number): Promise<boolean> {
   return stats?.isFile() === true && stats.size === byteLength;
 }
 
-function mebibytes(numBytes: number): string {
-  return (numBytes / 1024 ** 2).toFixed(1);
+/** What the file takes on the disk. Its holes do not count. */
+async function allocatedBytes(path: string): Promise<number> {
+  const stats = await stat(path).catch(() => null);
+  return (stats?.blocks ?? 0) * STAT_BLOCK_BYTES;
 }

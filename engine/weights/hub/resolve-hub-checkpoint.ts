@@ -14,8 +14,8 @@ import { downloadAll } from "../ranged-download.ts";
 import type { DownloadOptions } from "../ranged-download.ts";
 import { fetchInOrder, selectRemoteFiles } from "../remote-checkpoint.ts";
 import { checkFolder } from "../sound-folder.ts";
-import { downloadBlob, journalSuffix, partialSuffix } from "./blob-download.ts";
-import { HubCache } from "./hub-cache.ts";
+import { downloadBlob, journalSuffix } from "./blob-download.ts";
+import { HubCache, partialSuffix } from "./hub-cache.ts";
 import { HubClient } from "./hub-client.ts";
 import type { HubFile } from "./hub-client.ts";
 
@@ -87,7 +87,7 @@ async function fetchFiles(
     if (!(await cache.hasBlob(file))) missing.set(file.eTag, file);
   }
   const downloads = [...missing.values()];
-  await cache.requireRoom(downloads.reduce((sum, { byteLength }) => sum + byteLength, 0));
+  await cache.requireRoom(downloads);
   await downloadAll(
     downloads,
     (file, context) => downloadBlob(file, client.createReader(commit, file), cache, context),

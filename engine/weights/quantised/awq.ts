@@ -23,14 +23,19 @@ const PER_WORD = 32 / BITS;
 const fieldsSchema = z.looseObject({
   bits: z.int(),
   group_size: groupSizeField,
-  version: z.string().default("gemm"),
+  version: z.string().nullish(),
+  /** GPTQModel's and transformers 5's names of the version. */
+  checkpoint_format: z.string().nullish(),
+  format: z.string().nullish(),
 });
+const layoutFields = ["version", "checkpoint_format", "format"] as const;
 
 export function parseAwq(json: unknown): Quantisation {
   const fields = parseQuantisationFields(fieldsSchema, json);
   if (fields.bits !== BITS) throw unsupported("bits", fields.bits, `awq is served in ${BITS} bits`);
-  if (fields.version.toLowerCase() !== "gemm") {
-    throw unsupported("version", fields.version, 'awq is served in the layout "gemm"');
+  for (const field of layoutFields) {
+    const layout = fields[field] ?? "gemm";
+    if (layout.toLowerCase() !== "gemm") throw unsupported(field, layout, 'awq is served in the layout "gemm"');
   }
   return {
     description: `awq, ${BITS} bits in groups of ${fields.group_size}`,

@@ -1,4 +1,5 @@
 /** Reads `quantization_config` and shows quantised matrices under the names that unquantised ones have. */
+import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 
 import { EngineError } from "../../contract/errors.ts";
@@ -20,7 +21,9 @@ const methods: Readonly<Record<string, (fields: unknown) => Quantisation>> = {
   bitsandbytes: parseBitsandbytes,
 };
 
-const configSchema = z.looseObject({ quantization_config: z.unknown(), compression_config: z.unknown() }).partial();
+const configSchema = z
+  .looseObject({ quantization_config: z.unknown(), compression_config: z.unknown(), text_config: z.unknown() })
+  .partial();
 const methodSchema = z.looseObject({ quant_method: z.unknown() }).partial();
 
 /**
@@ -30,8 +33,7 @@ const methodSchema = z.looseObject({ quant_method: z.unknown() }).partial();
  * of a wrong type; both name the field.
  */
 export function readQuantisation(config: unknown): Quantisation | null {
-  const { quantization_config: current, compression_config: older } = configSchema.safeParse(config).data ?? {};
-  const fields = current ?? older ?? null;
+  const fields = quantisationFields(config);
   if (fields === null) return null;
   const { quant_method: named } = methodSchema.safeParse(fields).data ?? {};
   // bitsandbytes wrote its fields without a method at first.
@@ -46,11 +48,37 @@ export function readQuantisation(config: unknown): Quantisation | null {
   );
 }
 
+/**
+ * Some versions of transformers write the fields into `text_config` too, or only there.
+ *
+ * @throws EngineError `unsupported_model` if both places differ.
+ */
+function quantisationFields(config: unknown): unknown {
+  const { quantization_config: current, compression_config: older, text_config: text } = fieldsOf(config);
+  const own = current ?? older ?? null;
+  const ofText = fieldsOf(text).quantization_config ?? null;
+  if (own !== null && ofText !== null && !isDeepStrictEqual(own, ofText)) {
+    throw new EngineError(
+      "unsupported_model",
+      `config.json: text_config.quantization_config = ${excerpt(ofText)} is not supported: it differs from ` +
+        `quantization_config, ${excerpt(own)}.`,
+    );
+  }
+  return own ?? ofText;
+}
+
+function fieldsOf(config: unknown): z.output<typeof configSchema> {
+  return configSchema.safeParse(config).data ?? {};
+}
+
 /** config.json as families read it: quantised matrices look to them like all others. */
 export function withoutQuantisation(config: unknown): unknown {
   if (typeof config !== "object" || config === null) return config;
   const { quantization_config: _current, compression_config: _older, ...rest } = config as Record<string, unknown>;
-  return rest;
+  const { text_config: text } = rest;
+  if (typeof text !== "object" || text === null || !("quantization_config" in text)) return rest;
+  const { quantization_config: _ofText, ...textRest } = text;
+  return { ...rest, text_config: textRest };
 }
 
 /**

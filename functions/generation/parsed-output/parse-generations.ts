@@ -10,6 +10,13 @@ export async function* parseGenerations(
   generations: AsyncIterable<Generation>,
   parsing: OutputParsing,
 ): AsyncGenerator<ParsedGeneration> {
+  if (parsing.toolCalls === null && parsing.reasoning === null) {
+    for await (const { index, output } of generations) {
+      const delta = output.text === "" ? {} : { content: output.text };
+      yield { index, output, delta, finishReason: output.finishReason, numReasoningTokens: 0 };
+    }
+    return;
+  }
   const parsers: OutputParser[] = [];
   const numReasoningTokens: number[] = [];
   for await (const { index, output } of generations) {

@@ -133,7 +133,7 @@ export const chatCompletionRequest = z
   })
   .superRefine((fields, context) => {
     checkCombinations(fields, context);
-    checkTools(fields, context);
+    if (fields.tools || fields.tool_choice) checkTools(fields, context);
     if (fields.continue_final_message === true && fields.add_generation_prompt === true) {
       addIssue(context, "continue_final_message", "cannot be combined with add_generation_prompt");
     }

@@ -87,18 +87,3 @@ export const structuredOutputFields = {
   response_format: responseFormat.nullish(),
   structured_outputs: structuredOutputs.nullish(),
 };
-
-interface StructuredFields {
-  readonly response_format?: StructuredOutput | null | undefined;
-  readonly structured_outputs?: StructuredOutput | null | undefined;
-}
-
-/** The given form, or null for free text. */
-export function structuredOutputOf(fields: StructuredFields): StructuredOutput | null {
-  return fields.structured_outputs ?? fields.response_format ?? null;
-}
-
-/** The name of the field for errors of a structured output. */
-export function structuredOutputField(fields: StructuredFields): "response_format" | "structured_outputs" {
-  return fields.structured_outputs ? "structured_outputs" : "response_format";
-}

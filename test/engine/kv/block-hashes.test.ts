@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import { BlockHashes } from "../../../engine/kv/block-hashes.ts";
-import type { SequenceTokens } from "../../../engine/scheduler/sequence-tokens.ts";
+import type { SequenceTokens } from "../../../engine/scheduler/sequence.ts";
 
 const base: SequenceTokens = {
   promptTokenIds: [1, 2, 3, 4, 5, 6, 7, 8],

@@ -6,8 +6,7 @@ import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import { KvSlots } from "../../../engine/kv/kv-slots.ts";
 import { PrefixCache } from "../../../engine/kv/prefix-cache.ts";
 import type { PrefixCacheOptions } from "../../../engine/kv/prefix-cache.ts";
-import { numSharedTokens } from "../../../engine/scheduler/sequence-tokens.ts";
-import { Sequence } from "../../../engine/scheduler/sequence.ts";
+import { numSharedTokens, Sequence } from "../../../engine/scheduler/sequence.ts";
 import { createImage, createRequest } from "../scheduler/create-scheduler.ts";
 
 function sequenceOf(promptTokenIds: readonly number[], overrides: Partial<EngineRequest> = {}): Sequence {

@@ -9,6 +9,7 @@ import { ensureChromium, ensureVulkanDriver } from "./chromium.ts";
 import { ensureCurl } from "./curl.ts";
 import { MissingProgramError } from "./missing-program.ts";
 import { ensureNatsServer } from "./nats.ts";
+import { ensurePlatformSchemas } from "./platform-schemas.ts";
 import { ensurePythonClients } from "./python-clients.ts";
 import { ensureRabbitMqServer } from "./rabbitmq.ts";
 import { ensureRedisServer } from "./redis.ts";
@@ -23,6 +24,7 @@ const programs: Readonly<Record<string, () => Promise<string>>> = {
   NATS_SERVER: ensureNatsServer,
   RABBITMQ_SERVER: ensureRabbitMqServer,
   PYTHON_CLIENTS: ensurePythonClients,
+  PLATFORM_SCHEMAS: ensurePlatformSchemas,
   PATH: async () => [process.env.PATH, dirname(await ensureCurl())].join(delimiter),
 };
 

@@ -42,6 +42,10 @@ test.for<[changes: Readonly<Record<string, unknown>>, message: string]>([
   ],
   [{ per_layer_config: { 1: { hidden_size: 64 } } }, "config.json: per_layer_config.1"],
   [
+    { per_layer_config: { full_attention: { head_dim: 64 } } },
+    'config.json: per_layer_config is an object; expected layers by index, such as "04"',
+  ],
+  [
     { rope_parameters: { full_attention: { rope_type: "proportional", partial_rotary_factor: 2 } } },
     "partial_rotary_factor = 2 is not supported: expected a share from 0 to 1",
   ],

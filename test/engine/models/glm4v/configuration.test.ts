@@ -37,6 +37,15 @@ test("missing fields have transformers' defaults", () => {
   });
 });
 
+test("the decoder's fields may be at the top level, as in the first checkpoints of GLM-4.1V", () => {
+  const { text_config: text, ...rest } = glm4v;
+  const { model_type: _own, ...fields } = text;
+  expect(parseGlm4vConfig({ ...rest, ...fields, hidden_size: 4096, num_hidden_layers: 3 })).toMatchObject({
+    text: { numLayers: 3, headDim: 128 },
+    glm: { rotaryDim: 64 },
+  });
+});
+
 const withTower = (fields: object) => ({ ...glm4v, vision_config: { ...glm4v.vision_config, ...fields } });
 const withText = (fields: object) => ({ ...glm4v, text_config: { ...glm4v.text_config, ...fields } });
 

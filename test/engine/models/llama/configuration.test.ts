@@ -65,6 +65,15 @@ test("fields missing in config.json have transformers' defaults", () => {
   });
 });
 
+test("Qwen2 has biases on query, key and value, whatever attention_bias says", () => {
+  for (const attention_bias of [true, false]) {
+    expect(parseDecoderConfig({ ...qwen2, attention_bias }, "", "qwen2")).toMatchObject({
+      hasQkvBias: true,
+      hasOutputBias: false,
+    });
+  }
+});
+
 test("Qwen3 has a head size of its own, and biases only if attention_bias is set", () => {
   expect(parseDecoderConfig({ ...qwen3, head_dim: 24 }, "", "qwen3").headDim).toBe(24);
   expect(parseDecoderConfig(qwen3, "", "qwen3").headDim).toBe(128);

@@ -6,9 +6,9 @@ import {
   embeddingsCodec,
   itemPlacementCodec,
   itemTensorsCodec,
+  toSharedItem,
 } from "../../../../engine/multimodal/caches/item-codecs.ts";
 import type { Embeddings } from "../../../../engine/multimodal/caches/item-codecs.ts";
-import { toSharedItem } from "../../../../engine/multimodal/caches/multimodal-caches.ts";
 import type { ProcessedItem } from "../../../../engine/multimodal/processed-item.ts";
 
 const key = "f".repeat(64);

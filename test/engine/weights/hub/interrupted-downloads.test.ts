@@ -1,11 +1,13 @@
 /** Downloads that break off, wait, or share their cache with another process. */
 import { execFile } from "node:child_process";
-import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
+import { randomBytes } from "node:crypto";
+import { mkdir, readdir, readFile, stat, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { expect, test } from "vitest";
 
+import { HubCache } from "../../../../engine/weights/hub/hub-cache.ts";
 import { RANGE_BYTES } from "../../../../engine/weights/parallel-ranges.ts";
 import { hubConfigOf } from "../../../support/checkpoints/hub-repository.ts";
 import { sha256 } from "../../../support/servers/hub-server.ts";
@@ -112,6 +114,28 @@ test("a partial file that was damaged is downloaded again from its start", async
   await writeFile(join(blobs, `${sha256(bytes)}.fovea.ranges`), `ranges of ${RANGE_BYTES} bytes\n1\n2`);
   const path = await resolveIn(folder.path);
   expect((await readFile(join(path, "model.safetensors"))).equals(bytes)).toBe(true);
+});
+
+test("what an earlier start or another process has written needs no more room on the disk", async () => {
+  await using folder = await createTemporaryFolder();
+  const mebibyte = 2 ** 20;
+  const repository = { repository: "org/tiny", revision: "main", yieldsToFolder: false };
+  const cache = new HubCache(folder.path, repository);
+  const file = {
+    path: "model.safetensors",
+    byteLength: 8 * mebibyte,
+    name: "model.safetensors",
+    eTag: "any",
+    hash: "sha256",
+  } as const;
+  expect(await cache.missingBytes([file])).toBe(8 * mebibyte);
+  await mkdir(cache.blobFolder, { recursive: true });
+  await writeFile(cache.partialPath(file), randomBytes(3 * mebibyte));
+  // As a download does; the hole takes no room.
+  await truncate(cache.partialPath(file), file.byteLength);
+  const numBytes = await cache.missingBytes([file]);
+  expect(numBytes).toBeLessThanOrEqual(5 * mebibyte);
+  expect(numBytes).toBeGreaterThan(4 * mebibyte);
 });
 
 test("two processes download each file once", async () => {

@@ -220,6 +220,19 @@ describe.for(stores)("a checkpoint on $scheme://", ({ scheme, start, settings })
     });
   });
 
+  test("a checkpoint that the disk has no room for is rejected before its first byte", async () => {
+    await using folder = await createTemporaryFolder();
+    object("model-00002-of-00002.safetensors").listedSize = 2 ** 49;
+    expect(await errorOf(resolveIn(folder))).toMatchObject({
+      code: "invalid_configuration",
+      setting: "cacheFolder",
+      message: expect.stringMatching(
+        /^The checkpoint needs 5368709[\d.]+ MiB more, and the disk of the cache folder has [\d.]+ MiB\.$/,
+      ),
+    });
+    expect(server.log.filter((entry) => entry.includes("00001-of"))).toEqual([]);
+  });
+
   test("an object that is stored compressed is named, if it is needed", async () => {
     await using folder = await createTemporaryFolder();
     object("optimizer.pt").contentEncoding = "gzip";

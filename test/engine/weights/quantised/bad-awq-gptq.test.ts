@@ -90,6 +90,20 @@ testSpoiledCheckpoints([
     /quantization_config.version = "gemv"/,
   ],
   [
+    "awq in another layout, by GPTQModel's name",
+    "awq-64",
+    settings({ version: undefined, checkpoint_format: "gemv_fast" }),
+    "unsupported_model",
+    /quantization_config.checkpoint_format = "gemv_fast" is not supported: awq is served in the layout "gemm"/,
+  ],
+  [
+    "two descriptions that differ",
+    "awq-64",
+    ({ config }) => Object.assign(config, { text_config: { quantization_config: { quant_method: "gptq" } } }),
+    "unsupported_model",
+    /text_config.quantization_config = {"quant_method":"gptq"} is not supported: it differs from quantization_config/,
+  ],
+  [
     "files of awq as gptq",
     "awq-64",
     settings({ quant_method: "gptq" }),
@@ -99,7 +113,7 @@ testSpoiledCheckpoints([
   [
     "files of gptq as awq",
     "gptq-v2",
-    settings({ quant_method: "awq" }),
+    settings({ quant_method: "awq", checkpoint_format: undefined }),
     "invalid_checkpoint",
     /g_idx is of a checkpoint quantised by gptq, but config.json names the quantisation "awq/,
   ],

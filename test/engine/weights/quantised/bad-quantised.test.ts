@@ -3,6 +3,7 @@ import { readFile, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 
+import { readQuantisation, withoutQuantisation } from "../../../../engine/weights/quantised/quantised-tensors.ts";
 import { writeCheckpoint } from "../../../support/checkpoints/safetensors-writer.ts";
 import { readSpoilable, settings } from "../../../support/checkpoints/spoil-checkpoint.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
@@ -56,4 +57,13 @@ test("rejects a file with two tensors of one name", async () => {
     .replaceAll("layers.1.self_attn.q_proj.qweight", "layers.0.self_attn.q_proj.qweight");
   await writeFile(file, Buffer.from(doubled, "latin1"));
   await expect(buildFrom(folder.path, { cacheFolder: folder.path })).rejects.toThrow(/leaves a hole before it/);
+});
+
+test("reads a quantisation that is described in text_config only, or there too", () => {
+  const fields = { quant_method: "awq", bits: 4, group_size: 128, version: "gemm" };
+  const nested = { model_type: "qwen2_5_vl", text_config: { hidden_size: 64, quantization_config: fields } };
+  for (const config of [nested, { ...nested, quantization_config: { ...fields } }]) {
+    expect(readQuantisation(config)?.description).toBe("awq, 4 bits in groups of 128");
+    expect(withoutQuantisation(config)).toEqual({ model_type: "qwen2_5_vl", text_config: { hidden_size: 64 } });
+  }
 });

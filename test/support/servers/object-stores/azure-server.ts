@@ -96,8 +96,8 @@ const escape = (text: string): string =>
 
 function listAnswer({ objects, next }: Page): Answer {
   const blobs = objects.map(
-    ({ key, object: { bytes, version, md5, contentEncoding } }) =>
-      `<Blob><Name>${escape(key)}</Name><Properties><Etag>${version}</Etag><Content-Length>${bytes.length}` +
+    ({ key, object: { bytes, version, md5, contentEncoding, listedSize } }) =>
+      `<Blob><Name>${escape(key)}</Name><Properties><Etag>${version}</Etag><Content-Length>${listedSize ?? bytes.length}` +
       `</Content-Length><Content-Encoding>${contentEncoding ?? ""}</Content-Encoding><Content-Language />` +
       `${md5 === null ? "<Content-MD5 />" : `<Content-MD5>${md5}</Content-MD5>`}</Properties><OrMetadata /></Blob>`,
   );

@@ -46,9 +46,9 @@ export async function startGcsServer(): Promise<GcsServer> {
 }
 
 function listAnswer({ objects, next }: Page, crc32c: ReadonlyMap<string, string>): Answer {
-  const items = objects.map(({ key, object: { bytes, version, md5, contentEncoding } }) => ({
+  const items = objects.map(({ key, object: { bytes, version, md5, contentEncoding, listedSize } }) => ({
     name: key,
-    size: String(bytes.length),
+    size: String(listedSize ?? bytes.length),
     generation: version,
     ...(md5 !== null && { md5Hash: md5 }),
     ...(crc32c.has(key) && { crc32c: crc32c.get(key) }),

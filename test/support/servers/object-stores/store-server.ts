@@ -15,6 +15,8 @@ export interface StoredBytes {
   /** Listed; null for an object without one. */
   md5: string | null;
   contentEncoding: string | null;
+  /** Of the list; null for the number of bytes. */
+  listedSize: number | null;
 }
 
 export interface Disturbance {
@@ -130,7 +132,7 @@ export async function startStoreServer(
     disturb: null,
     put(bucket, key, content) {
       const bytes = Buffer.from(content as Buffer);
-      const object = { bytes, version: newVersion(), md5: md5Of(bytes), contentEncoding: null };
+      const object = { bytes, version: newVersion(), md5: md5Of(bytes), contentEncoding: null, listedSize: null };
       objects.set(`${bucket}/${key}`, object);
       return object;
     },

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { EngineError } from "../../../engine/contract/errors.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
-import { packPrompts } from "../../../engine/decoder/prompt-packs.ts";
+import { packPrompts } from "../../../engine/decoder/slot-runs.ts";
 import { buildModel } from "../../../engine/models/build-model.ts";
 import type { BuiltModel } from "../../../engine/models/built-model.ts";
 import type { KvPrecision } from "../../../engine/models/graph-context.ts";
@@ -34,9 +34,13 @@ test("short prompts in neighbouring slots are one pack, in any order of arrival"
   expect(slotsOfPacks(...prompts)).toEqual([[1, 2, 3]]);
 });
 
+test("a prompt of which the slot has a few tokens is packed", () => {
+  expect(slotsOfPacks({ slot: 0, numTokens: 10 }, { slot: 1, numTokens: 10, firstToken: 5 })).toEqual([[0, 1]]);
+});
+
 test.for<{ readonly problem: string; readonly other: Chunk }>([
   { problem: "with a slot between", other: { slot: 2, numTokens: 10 } },
-  { problem: "with tokens before it", other: { slot: 1, numTokens: 10, firstToken: 5 } },
+  { problem: "with many tokens before it", other: { slot: 1, numTokens: 10, firstToken: 17 } },
   { problem: "with an image", other: { slot: 1, numTokens: 10, numImages: 1 } },
   { problem: "that needs 17 tokens of padding", other: { slot: 1, numTokens: 27 } },
   { problem: "that makes the pack larger than 256 tokens", other: { slot: 1, numTokens: 250 } },
@@ -44,7 +48,7 @@ test.for<{ readonly problem: string; readonly other: Chunk }>([
   expect(slotsOfPacks({ slot: 0, numTokens: 10 }, other)).toEqual([[0], [other.slot]]);
 });
 
-const lengths = [6, 11, 3, 16, 9, 7, 12, 5];
+const lengths = [6, 11, 4, 16, 9, 7, 12, 5];
 const kvPrecisions: readonly KvPrecision[] = [{ kind: "activations" }, { kind: "int8", steps: null }];
 
 test.for(hubCheckpoints)("packed prompts of %s get the tokens and logprobs of prompts alone", async (name) => {
@@ -53,9 +57,16 @@ test.for(hubCheckpoints)("packed prompts of %s get the tokens and logprobs of pr
   for (const kvPrecision of kvPrecisions) {
     const model = await buildIfSupported(folder.path, kvPrecision);
     if (model === null) continue;
-    const requests = lengths.map((length, index) => requestOf(`${index}`, length, model.decoder.vocabSize));
-    const alone = await answers(model, requests, 1);
-    const packed = await answers(model, requests, requests.length);
+    const { vocabSize } = model.decoder;
+    const earlier = lengths.map((length, index) => requestOf(`earlier ${index}`, 2 * length, vocabSize));
+    const requests = lengths.map((length, index) => requestOf(`${index}`, length, vocabSize));
+    const alone = await answers(
+      model,
+      requests.map((request) => ({ ...request, cacheSalt: request.requestId })),
+      1,
+    );
+    // The slots keep the first tokens of their earlier prompts.
+    const packed = await answers(model, [...earlier, ...requests], lengths.length);
     for (const { requestId } of requests) {
       const [expected, actual] = [alone.get(requestId)!, packed.get(requestId)!];
       expect(actual.map(({ tokenId }) => tokenId)).toEqual(expected.map(({ tokenId }) => tokenId));
@@ -76,10 +87,10 @@ async function buildIfSupported(folder: string, kvPrecision: KvPrecision): Promi
   }
 }
 
+/** All prompts begin with the same three tokens. */
 function requestOf(requestId: string, numTokens: number, vocabSize: number): EngineRequest {
-  const promptTokenIds = Array.from(
-    { length: numTokens },
-    (_, place) => 3 + ((numTokens * 31 + place * 17) % (vocabSize - 3)),
+  const promptTokenIds = Array.from({ length: numTokens }, (_, place) =>
+    place < 3 ? 3 + place : 3 + ((numTokens * 31 + place * 17) % (vocabSize - 3)),
   );
   return {
     requestId,
@@ -87,7 +98,7 @@ function requestOf(requestId: string, numTokens: number, vocabSize: number): Eng
     images: [],
     samplingParams: createSamplingParams({ temperature: 0, maxTokens: 4, logprobs: 1 }),
     badWordsTokenIds: [],
-    cacheSalt: requestId,
+    cacheSalt: null,
     grammar: null,
     seed: 0,
   };

@@ -1,8 +1,7 @@
 import { expect, test } from "vitest";
 
-import { StepProgress } from "../../../engine/thread/step-progress.ts";
-import { StepWatchdog } from "../../../engine/thread/step-watchdog.ts";
-import type { StepStall } from "../../../engine/thread/step-watchdog.ts";
+import { StepProgress, StepWatchdog } from "../../../engine/thread/step-progress.ts";
+import type { StepStall } from "../../../engine/thread/step-progress.ts";
 
 /** Checks are 100 ms apart. A step is stalled after 10 of them, and lastingly after 20. */
 function createWatched() {

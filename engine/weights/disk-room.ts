@@ -1,0 +1,30 @@
+/** Compares a download with the free space of the disk, before its first byte. */
+import { statfs } from "node:fs/promises";
+
+import { EngineError } from "../contract/errors.ts";
+
+export interface DiskRoom {
+  /** As in an error: "the hub cache". */
+  readonly place: string;
+  readonly setting: "hubCacheFolder" | "cacheFolder";
+}
+
+/**
+ * @param folder Exists.
+ * @param numBytes Still to be written.
+ * @throws EngineError `invalid_configuration` if the disk has less room.
+ */
+export async function requireDiskRoom(folder: string, numBytes: number, { place, setting }: DiskRoom): Promise<void> {
+  const { bavail, bsize } = await statfs(folder);
+  const freeBytes = bavail * bsize;
+  if (freeBytes >= numBytes) return;
+  throw new EngineError(
+    "invalid_configuration",
+    `The checkpoint needs ${mebibytes(numBytes)} MiB more, and the disk of ${place} has ${mebibytes(freeBytes)} MiB.`,
+    { setting },
+  );
+}
+
+function mebibytes(numBytes: number): string {
+  return (numBytes / 1024 ** 2).toFixed(1);
+}

@@ -1,0 +1,70 @@
+/** Configurations of real checkpoints in their real sizes, of both generations of transformers. */
+import { readFileSync } from "node:fs";
+import { expect, test } from "vitest";
+
+import { createImageInputs } from "../../../engine/input/multimodal-inputs.ts";
+import { configureGraphs } from "../../../engine/models/model-graphs.ts";
+import { imaginedWeights, type WeightSource } from "../../../engine/models/weight-source.ts";
+import type { Tokenizer } from "../../../engine/text/tokenizer.ts";
+
+interface Entry {
+  readonly name: string;
+  readonly config: object;
+  /** Null for a text model. */
+  readonly processor: object | null;
+  /** config.json as transformers 5 saves it. */
+  readonly saved: object;
+  readonly numParameters: number;
+}
+
+const folder = new URL("../../fixtures/hub-configurations/", import.meta.url);
+const entries = JSON.parse(readFileSync(new URL("configurations.json", folder), "utf8")) as Entry[];
+
+test.for(entries)("$name is read in both forms, with as many parameters as in transformers", (entry) => {
+  for (const config of [entry.config, entry.saved]) {
+    const numRequested = new Map<string, number>();
+    const weights = countingInto(numRequested);
+    const graphs = configureGraphs(config, { dtype: "float32", device: "cpu", maxModelLen: 2048 });
+    graphs.buildDecoder(weights);
+    graphs.buildVisionEncoder(weights);
+    const numParameters = [...numRequested.values()].reduce((sum, count) => sum + count, 0);
+    expect(numParameters).toBe(entry.numParameters);
+  }
+});
+
+const imageLimits = { maxImagesPerPrompt: 1, maxImageBytes: 2 ** 26, maxImagePixels: 2 ** 26, fetchTimeoutMs: 1000 };
+/** The tokens of images exist; no prompt is made. */
+const tokenizer = { token: (id: number) => `<${id}>`, tokenId: (text: string) => text.length } as unknown as Tokenizer;
+
+test.for(entries.filter(({ processor }) => processor !== null))("$name has pictures", async (entry) => {
+  const graphs = configureGraphs(entry.config, { dtype: "float32", device: "cpu", maxModelLen: 2048 });
+  const { definition, model } = graphs;
+  const parts = { definition, model: { ...model, contentHash: "" }, tokenizer, imageSources: [] };
+  await using inputs = createImageInputs({ imageLimits }, { ...parts, preprocessorConfig: entry.processor });
+  const numTokens = inputs!.info.numImageTokens({ width: 1024, height: 768 });
+  expect(numTokens).toBeGreaterThan(100);
+  expect(numTokens).toBeLessThanOrEqual(inputs!.info.maxTokensPerItem);
+});
+
+/** Every tensor exists except a head, which is the embeddings if the configuration ties both. */
+function countingInto(numRequested: Map<string, number>): WeightSource {
+  const count = (name: string, shape: readonly number[]): void => {
+    numRequested.set(
+      name,
+      shape.reduce((product, size) => product * size, 1),
+    );
+  };
+  return {
+    ...imaginedWeights,
+    has: (name) => !name.endsWith("lm_head.weight"),
+    prepared(request) {
+      const tensors = imaginedWeights.prepared(request);
+      count(request.sources.join(), tensors.weight.shape);
+      return tensors;
+    },
+    stored(name, shape) {
+      count(name, shape);
+      return imaginedWeights.stored(name, shape);
+    },
+  };
+}
