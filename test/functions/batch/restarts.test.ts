@@ -3,8 +3,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { CreateBucketCommand } from "@aws-sdk/client-s3";
 import OpenAI, { toFile } from "openai";
-import { afterAll, beforeAll, describe, test, vi } from "vitest";
-import type { TestContext } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
 
 import type { ResultLine } from "../../../functions/batch/result-line.ts";
 import { startRedisServer } from "../../support/servers/redis-server.ts";
@@ -13,10 +12,6 @@ import type { CliProcess } from "../../support/service/cli-process.ts";
 import { startReadyCli } from "../../support/service/ready-cli.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
-
-// Far above what a batch takes beside those of the other tests, on a machine of any speed.
-vi.setConfig({ testTimeout: 300_000 });
-const COMPLETED_MS = 240_000;
 
 let folder: TemporaryFolder;
 let numStores = 0;
@@ -48,19 +43,13 @@ async function startServer(environment: Readonly<Record<string, string>>): Promi
   };
 }
 
-const unhurried = new URL("../playground/unhurried.ts", import.meta.url).pathname;
-/** Servers with these settings need seconds for a batch, almost all of them asleep, so that they can end in the middle. */
-const slow = {
-  LOGITS_PROCESSORS: `${unhurried}:Unhurried`,
-  LOGITS_PROCESSOR_DEFAULT_ARGS: '{"pause_ms": 6}',
-};
 const numLines = 30;
 const customIds = Array.from({ length: numLines }, (_, index) => `line-${index}`);
 
 /** Enough lines to end a server in the middle of them. */
 async function queueManyLines({ client }: Server): Promise<OpenAI.Batch> {
   const lines = customIds.map((custom_id, seed) => {
-    const body = { prompt: "a red", max_tokens: 20, ignore_eos: true, temperature: 1, seed };
+    const body = { prompt: "a red", max_tokens: 150, ignore_eos: true, temperature: 1, seed };
     return JSON.stringify({ custom_id, method: "POST", url: "/v1/completions", body });
   });
   const file = await toFile(Buffer.from(lines.join("\n")), "in.jsonl");
@@ -83,14 +72,8 @@ async function resultsUnderWay(store: string): Promise<ResultLine[]> {
 }
 
 /** The results, once every line is answered exactly once. */
-async function completedResults(
-  { expect }: TestContext,
-  { client }: Server,
-  { id }: OpenAI.Batch,
-): Promise<ResultLine[]> {
-  await expect
-    .poll(async () => (await client.batches.retrieve(id)).status, { timeout: COMPLETED_MS })
-    .toBe("completed");
+async function completedResults({ client }: Server, { id }: OpenAI.Batch): Promise<ResultLine[]> {
+  await expect.poll(async () => (await client.batches.retrieve(id)).status, { timeout: 55_000 }).toBe("completed");
   const { output_file_id: output, request_counts: counts } = await client.batches.retrieve(id);
   expect(counts).toEqual({ total: numLines, completed: numLines, failed: 0 });
   const results = parseLines(await (await client.files.content(output!)).text());
@@ -98,114 +81,102 @@ async function completedResults(
   return results;
 }
 
-// Most of the time, they wait: for locks of killed servers, and for looks at the store.
-describe.concurrent("batches of servers that end", () => {
-  test.for([
-    ["SIGKILL", null],
-    ["SIGTERM", 0],
-  ] as const)(
-    "after %s in the middle, the next start resumes, and no line is answered twice",
-    async (ending, context) => {
-      const { expect } = context;
-      const [signal, code] = ending;
-      const store = newStore();
-      await using first = await startServer({ ...slow, BATCH_STORE: store });
-      const batch = await queueManyLines(first);
-      await expect.poll(async () => (await resultsUnderWay(store)).length).toBeGreaterThan(3);
-      first.cli.child.kill(signal);
-      expect(await first.cli.exitCode).toBe(code);
-      const early = await resultsUnderWay(store);
-      expect(early.length).toBeLessThan(numLines);
+test.for([
+  ["SIGKILL", null],
+  ["SIGTERM", 0],
+] as const)("after %s in the middle, the next start resumes, and no line is answered twice", async (ending) => {
+  const [signal, code] = ending;
+  const store = newStore();
+  await using first = await startServer({ BATCH_STORE: store });
+  const batch = await queueManyLines(first);
+  await expect.poll(async () => (await resultsUnderWay(store)).length).toBeGreaterThan(3);
+  first.cli.child.kill(signal);
+  expect(await first.cli.exitCode).toBe(code);
+  const early = await resultsUnderWay(store);
+  expect(early.length).toBeLessThan(numLines);
 
-      await using second = await startServer({ BATCH_STORE: store });
-      const results = await completedResults(context, second, batch);
-      expect(results.slice(0, early.length)).toEqual(early);
-      await expect.poll(() => resultsUnderWay(store)).toEqual([]);
-      await expect.poll(() => readdir(join(store, "unfinished"))).toEqual([]);
-    },
-  );
-
-  test("of two servers on one folder, one processes a batch; when it is killed, the other resumes it", async (context) => {
-    const { expect } = context;
-    const store = newStore();
-    await using one = await startServer({ ...slow, BATCH_STORE: store });
-    await using other = await startServer({ ...slow, BATCH_STORE: store });
-    const batch = await queueManyLines(one);
-    await expect.poll(async () => (await resultsUnderWay(store)).length).toBeGreaterThan(3);
-    const running = [await one.metric("fovea_batches_running"), await other.metric("fovea_batches_running")];
-    expect(new Set(running)).toEqual(new Set([0, 1]));
-    const [worker, standby] = running[0] === 1 ? [one, other] : [other, one];
-    worker.cli.child.kill("SIGKILL");
-    await worker.cli.exitCode;
-    const early = await resultsUnderWay(store);
-    expect((await completedResults(context, standby, batch)).slice(0, early.length)).toEqual(early);
-  });
-
-  test("a batch belongs to servers of its model; if its input is deleted, it fails and keeps its answers", async (context) => {
-    const { expect } = context;
-    const store = newStore();
-    await using first = await startServer({ ...slow, BATCH_STORE: store });
-    const batch = await queueManyLines(first);
-    await expect.poll(async () => (await resultsUnderWay(store)).length).toBeGreaterThan(3);
-    first.cli.child.kill("SIGKILL");
-    await first.cli.exitCode;
-    const early = await resultsUnderWay(store);
-
-    await using foreign = await startServer({ BATCH_STORE: store, SERVED_MODEL_NAME: "another" });
-    expect((await foreign.client.batches.retrieve(batch.id)).status).toBe("in_progress");
-    await foreign.client.files.delete(batch.input_file_id);
-    expect(await resultsUnderWay(store)).toEqual(early);
-
-    await using second = await startServer({ BATCH_STORE: store });
-    await expect.poll(async () => (await second.client.batches.retrieve(batch.id)).status).toBe("failed");
-    const failed = await second.client.batches.retrieve(batch.id);
-    expect(failed.errors?.data).toEqual([
-      expect.objectContaining({ code: "input_file_deleted", param: "input_file_id" }),
-    ]);
-    expect(failed.request_counts).toEqual({ total: numLines, completed: early.length, failed: 0 });
-    const kept = await (await second.client.files.content(failed.output_file_id!)).text();
-    expect(parseLines(kept)).toEqual(early);
-  });
-
-  test("replicas share batches over Redis and S3, and another resumes the batch of a killed one", async (context) => {
-    const { expect } = context;
-    const [redis, s3] = await Promise.all([startRedisServer(), startS3Server()]);
-    await s3.client.send(new CreateBucketCommand({ Bucket: "batches" }));
-    const environment = {
-      ...slow,
-      BATCH_STORE: "s3://batches/fovea",
-      REDIS_URL: redis.url,
-      AWS_ENDPOINT_URL_S3: s3.endpoint,
-      AWS_ACCESS_KEY_ID: "test",
-      AWS_SECRET_ACCESS_KEY: "test",
-    };
-    const servers = await Promise.all([startServer(environment), startServer(environment)]);
-    const batch = await queueManyLines(servers[0]);
-    const numAnswered = () => Promise.all(servers.map(({ metric }) => metric("fovea_batch_lines_total")));
-    await expect.poll(async () => Math.max(...(await numAnswered()).map((count) => count || 0))).toBeGreaterThan(3);
-    const running = await Promise.all(servers.map(({ metric }) => metric("fovea_batches_running")));
-    expect(new Set(running)).toEqual(new Set([0, 1]));
-    const [killed] = servers.splice(running.indexOf(1), 1);
-    killed!.cli.child.kill("SIGKILL");
-    await killed!.cli.exitCode;
-    await completedResults(context, servers[0], batch);
-    await Promise.all(servers.map((server) => server[Symbol.asyncDispose]()));
-    await Promise.all([redis.kill(), s3.stop()]);
-  });
-
-  test("a Redis outage does not end a batch, and a recovered Redis accepts new ones", async (context) => {
-    const { expect } = context;
-    let redis = await startRedisServer();
-    const store = newStore();
-    await using server = await startServer({ ...slow, BATCH_STORE: store, REDIS_URL: redis.url });
-    const batch = await queueManyLines(server);
-    await expect.poll(async () => (await resultsUnderWay(store)).length).toBeGreaterThan(3);
-    await redis.kill();
-    await completedResults(context, server, batch);
-    const late = await queueManyLines(server);
-    expect(late.status).toBe("validating");
-    redis = await startRedisServer({ port: redis.port });
-    await completedResults(context, server, late);
-    await redis.kill();
-  });
+  await using second = await startServer({ BATCH_STORE: store });
+  const results = await completedResults(second, batch);
+  expect(results.slice(0, early.length)).toEqual(early);
+  await expect.poll(() => resultsUnderWay(store)).toEqual([]);
+  await expect.poll(() => readdir(join(store, "unfinished"))).toEqual([]);
 });
+
+test("of two servers on one folder, one processes a batch; when it is killed, the other resumes it", async () => {
+  const store = newStore();
+  await using one = await startServer({ BATCH_STORE: store });
+  await using other = await startServer({ BATCH_STORE: store });
+  const batch = await queueManyLines(one);
+  await expect.poll(async () => (await resultsUnderWay(store)).length).toBeGreaterThan(3);
+  const running = [await one.metric("fovea_batches_running"), await other.metric("fovea_batches_running")];
+  expect(new Set(running)).toEqual(new Set([0, 1]));
+  const [worker, standby] = running[0] === 1 ? [one, other] : [other, one];
+  worker.cli.child.kill("SIGKILL");
+  await worker.cli.exitCode;
+  const early = await resultsUnderWay(store);
+  expect((await completedResults(standby, batch)).slice(0, early.length)).toEqual(early);
+});
+
+test("a batch belongs to servers of its model; if its input is deleted, it fails and keeps its answers", async () => {
+  const store = newStore();
+  await using first = await startServer({ BATCH_STORE: store });
+  const batch = await queueManyLines(first);
+  await expect.poll(async () => (await resultsUnderWay(store)).length).toBeGreaterThan(3);
+  first.cli.child.kill("SIGKILL");
+  await first.cli.exitCode;
+  const early = await resultsUnderWay(store);
+
+  await using foreign = await startServer({ BATCH_STORE: store, SERVED_MODEL_NAME: "another" });
+  expect((await foreign.client.batches.retrieve(batch.id)).status).toBe("in_progress");
+  await foreign.client.files.delete(batch.input_file_id);
+  expect(await resultsUnderWay(store)).toEqual(early);
+
+  await using second = await startServer({ BATCH_STORE: store });
+  await expect.poll(async () => (await second.client.batches.retrieve(batch.id)).status).toBe("failed");
+  const failed = await second.client.batches.retrieve(batch.id);
+  expect(failed.errors?.data).toEqual([
+    expect.objectContaining({ code: "input_file_deleted", param: "input_file_id" }),
+  ]);
+  expect(failed.request_counts).toEqual({ total: numLines, completed: early.length, failed: 0 });
+  const kept = await (await second.client.files.content(failed.output_file_id!)).text();
+  expect(parseLines(kept)).toEqual(early);
+});
+
+test("replicas share batches over Redis and S3, and another resumes the batch of a killed one", async () => {
+  const [redis, s3] = await Promise.all([startRedisServer(), startS3Server()]);
+  await s3.client.send(new CreateBucketCommand({ Bucket: "batches" }));
+  const environment = {
+    BATCH_STORE: "s3://batches/fovea",
+    REDIS_URL: redis.url,
+    AWS_ENDPOINT_URL_S3: s3.endpoint,
+    AWS_ACCESS_KEY_ID: "test",
+    AWS_SECRET_ACCESS_KEY: "test",
+  };
+  const servers = await Promise.all([startServer(environment), startServer(environment)]);
+  const batch = await queueManyLines(servers[0]);
+  const numAnswered = () => Promise.all(servers.map(({ metric }) => metric("fovea_batch_lines_total")));
+  await expect.poll(async () => Math.max(...(await numAnswered()).map((count) => count || 0))).toBeGreaterThan(3);
+  const running = await Promise.all(servers.map(({ metric }) => metric("fovea_batches_running")));
+  expect(new Set(running)).toEqual(new Set([0, 1]));
+  const [killed] = servers.splice(running.indexOf(1), 1);
+  killed!.cli.child.kill("SIGKILL");
+  await killed!.cli.exitCode;
+  await completedResults(servers[0], batch);
+  await Promise.all(servers.map((server) => server[Symbol.asyncDispose]()));
+  await Promise.all([redis.kill(), s3.stop()]);
+}, 120_000);
+
+test("a Redis outage does not end a batch, and a recovered Redis accepts new ones", async () => {
+  let redis = await startRedisServer();
+  const store = newStore();
+  await using server = await startServer({ BATCH_STORE: store, REDIS_URL: redis.url });
+  const batch = await queueManyLines(server);
+  await expect.poll(async () => (await resultsUnderWay(store)).length).toBeGreaterThan(3);
+  await redis.kill();
+  await completedResults(server, batch);
+  const late = await queueManyLines(server);
+  expect(late.status).toBe("validating");
+  redis = await startRedisServer({ port: redis.port });
+  await completedResults(server, late);
+  await redis.kill();
+}, 120_000);

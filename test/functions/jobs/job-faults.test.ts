@@ -110,10 +110,9 @@ const sources: [string, number, () => Promise<Fallible>, { readonly leasesExpire
 ];
 
 describe("every job has one result, and none is lost, whatever fails in the middle", () => {
-  // They wait most of the time: for servers, for leases that end, and for S3.
-  test.concurrent.for(sources)(
+  test.for(sources)(
     "%s, %i jobs",
-    { timeout: 900_000 },
+    { timeout: 240_000 },
     async ([, numJobs, open, { leasesExpire } = { leasesExpire: true }], { expect }) => {
       const { queue, outage } = await open();
       await using _ = queue;
