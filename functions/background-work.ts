@@ -47,11 +47,14 @@ export class BackgroundWork {
     for (const one of jobs) void one.start();
   }
 
-  /** Releases batches and jobs. Resolves when the service's drain has ended those that have begun. Idempotent. */
-  async stop(): Promise<void> {
+  /**
+   * Releases batches and jobs. Resolves when the service's drain has ended those that have begun; jobs end some seconds
+   * after `graceMs` at the latest. Idempotent.
+   */
+  async stop(graceMs: number): Promise<void> {
     const { batches, jobs } = this.#parts;
     this.#options.pushes?.source.stop();
-    await Promise.all([batches?.stop(), ...jobs.map((one) => one.stop())]);
+    await Promise.all([batches?.stop(), ...jobs.map((one) => one.stop(graceMs))]);
   }
 
   /** Closes all connections. */

@@ -150,7 +150,7 @@ export async function compose(options: CompositionOptions): Promise<Composition>
     engine,
     startBackgroundWork: () => background.start(),
     async drain(graceMs) {
-      const [isClean] = await Promise.all([service.drain(graceMs), background.stop()]);
+      const [isClean] = await Promise.all([service.drain(graceMs), background.stop(graceMs)]);
       return isClean;
     },
     async close() {

@@ -52,7 +52,7 @@ export class Snapshots {
       if (this.#isQuiesced) return report(true);
       service.requireReady();
       this.#isQuiesced = true;
-      const [isClean] = await Promise.all([service.quiesce(graceMs), background.stop()]);
+      const [isClean] = await Promise.all([service.quiesce(graceMs), background.stop(graceMs)]);
       await background.close();
       await Promise.all([engine.disconnect(), this.#parts.disconnectClients(), telemetry?.suspend()]);
       this.#parts.closeIdleConnections();

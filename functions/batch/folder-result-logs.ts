@@ -1,9 +1,10 @@
 /** Result logs as files of a local folder: a line is stored as soon as it is appended. */
 import { createReadStream } from "node:fs";
-import { mkdir, rm } from "node:fs/promises";
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 
 import type { Logger } from "../logger.ts";
+import { makeFolder } from "../storage/make-folder.ts";
 import { StorageError } from "../storage/object-store.ts";
 import { openResultFile } from "./result-file.ts";
 import { isSuccess } from "./result-line.ts";
@@ -14,7 +15,7 @@ export function createFolderResultLogs(folder: string, logger: Logger): ResultLo
 
   async function open(name: string): Promise<ResultLog> {
     const path = pathOf(name);
-    await mkdir(folder, { recursive: true, mode: 0o700 });
+    await makeFolder(folder, 0o700);
     let numDamaged = 0;
     const file = await openResultFile(path, {
       shown: `The log of results ${path}`,

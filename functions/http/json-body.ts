@@ -1,6 +1,6 @@
 /** Reads a request body as a JSON object, within limits. */
 import type { BodyIntake } from "./body-intake.ts";
-import { parseBoundedJson } from "./bounded-json.ts";
+import { parseBoundedJson, parseJsonBytes } from "./bounded-json.ts";
 import type { ParsedJson } from "./bounded-json.ts";
 import { HttpError } from "./errors.ts";
 
@@ -17,9 +17,12 @@ export async function readJsonObject(request: Request, maxBodyBytes: number, bod
   return body;
 }
 
-/** Throws HttpError 400 that says where the text is not JSON, or which limit it exceeds. `subject` names the text. */
-export function parseJson(text: string, subject: string): unknown {
-  return valueOf(parseBoundedJson(text), subject);
+/**
+ * Throws HttpError 400 that says where the text is not JSON, or which limit it exceeds; bytes must be UTF-8. `subject`
+ * names the text.
+ */
+export function parseJson(text: string | Uint8Array, subject: string): unknown {
+  return valueOf(typeof text === "string" ? parseBoundedJson(text) : parseJsonBytes(text), subject);
 }
 
 function valueOf(parsed: ParsedJson, subject: string): unknown {

@@ -1,7 +1,7 @@
 /** Messages of a queue: the body of a request, a line of a batch, or the address of a file of such lines. */
 import { z } from "zod";
 
-import { readBatchLine } from "../batch/batch-line.ts";
+import { MAX_CUSTOM_ID_LENGTH, readBatchLine } from "../batch/batch-line.ts";
 import type { BatchLine } from "../batch/batch-line.ts";
 import { parseFields } from "../generation/schemas/parse-fields.ts";
 import { HttpError } from "../http/errors.ts";
@@ -51,7 +51,7 @@ const s3Object = z.string("must be a string").transform((text, context): S3Locat
 });
 const fileSchema = z.strictObject(
   {
-    custom_id: z.string("must be a string").min(1, "must not be empty").max(1024).nullish(),
+    custom_id: z.string("must be a string").min(1, "must not be empty").max(MAX_CUSTOM_ID_LENGTH).nullish(),
     input: s3Object,
     output: s3Object,
     webhook,
@@ -76,15 +76,16 @@ export interface MessageOptions {
  * line of a batch, and `{"input": "s3://...", "output": "s3://..."}` a file of lines. A line without `custom_id` gets
  * the id of the job, and one without `url` the URL that its body fits.
  */
-export function parseMessage(jobId: string, body: string, options: MessageOptions = {}): ParsedMessage {
+export function parseMessage(jobId: string, body: string | Uint8Array, options: MessageOptions = {}): ParsedMessage {
   let customId: string | null = null;
   try {
-    const json = parseJson(body, "The message");
+    // As in bodies of requests, a byte order mark is dropped.
+    const json = parseJson(typeof body === "string" ? body.replace(/^\ufeff/, "") : body, "The message");
     if (typeof json !== "object" || json === null || Array.isArray(json)) {
       throw new HttpError(400, "invalid_json", "The message must be a JSON object.");
     }
     const message = json as Readonly<Record<string, unknown>>;
-    if (typeof message.custom_id === "string") customId = message.custom_id.slice(0, 1024);
+    if (typeof message.custom_id === "string") customId = message.custom_id.slice(0, MAX_CUSTOM_ID_LENGTH);
     if ("input" in message && !("body" in message)) return { kind: "good", job: readFileJob(message) };
     return { kind: "good", job: readLineJob(jobId, message, options) };
   } catch (error) {
@@ -109,7 +110,7 @@ function readLineJob(
   const { webhook: _, traceparent, tracestate, ...rest } = message;
   const traceContext = readTraceContext((name) => (name === "traceparent" ? traceparent : tracestate));
   const given = isLine ? rest : { body: rest };
-  const defaults = { custom_id: jobId, method: "POST", url: urlFor(given.body) };
+  const defaults = { custom_id: jobId.slice(0, MAX_CUSTOM_ID_LENGTH), method: "POST", url: urlFor(given.body) };
   const fields: Readonly<Record<string, unknown>> = { ...defaults, ...withoutNulls(given) };
   const targets = { webhook: url ?? null };
   if (!canStream || !isStreamed(fields.body)) {

@@ -16,7 +16,15 @@ import { answerResult, refusalResult } from "./job-result.ts";
 import type { JobRefusal, JobResult } from "./job-result.ts";
 import type { JobSource, LeasedJob } from "./job-source.ts";
 import { keepLease } from "./lease.ts";
+import { ResultDelivery } from "./result-delivery.ts";
 import type { ResultSink } from "./result-sink.ts";
+
+/** Time for results that are computed at the last moment to be delivered, after the grace of a stop. */
+const LAST_DELIVERY_MS = 1_000;
+/** Time for jobs to be returned then. Platforms kill the process some seconds after the grace. */
+const RETURN_MS = 4_000;
+/** Time in which a queue must let its connections end. */
+const CLOSE_MS = 3_000;
 
 /** Statuses of answers that may differ on the next try. */
 const retryableStatuses: ReadonlySet<number> = new Set([500, 502, 503, 504]);
@@ -39,7 +47,9 @@ export interface JobRunnerOptions {
   /** Jobs beyond this number of deliveries are rejected: they may have ended the process each time. */
   readonly maxNumDeliveries: number;
   readonly maxMessageBytes: number;
-  /** Delays before a job or the queue is tried again. */
+  /** Of the messages of all running jobs together. Default: no limit. */
+  readonly maxHeldBytes?: number;
+  /** Delays before a job, the queue or a place of results is tried again. */
   readonly retry: RetryDelaysOptions;
   readonly onOutcome: (outcome: JobOutcome, numRunning: number) => void;
   readonly logger: Logger;
@@ -55,13 +65,19 @@ export class JobRunner {
   readonly #stopping = new AbortController();
   readonly #stopped = Promise.withResolvers<void>();
   readonly #underWay = new Set<Promise<void>>();
+  /** End the work on jobs that are under way. */
+  readonly #attempts = new Set<AbortController>();
   readonly #delays: RetryDelays;
+  readonly #delivery: ResultDelivery;
+  #heldBytes = 0;
   #taking: Promise<void> | null = null;
+  #ended: Promise<void> | null = null;
   #isInTrouble = false;
 
   constructor(options: JobRunnerOptions) {
     this.#options = options;
     this.#delays = new RetryDelays(options.retry);
+    this.#delivery = new ResultDelivery(options);
     this.#stopping.signal.addEventListener("abort", () => this.#stopped.resolve(), { once: true });
   }
 
@@ -75,21 +91,40 @@ export class JobRunner {
   }
 
   /**
-   * Takes no more jobs, releases those that have not begun, and resolves when the others have ended: the service's drain
-   * ends them. Idempotent. Never rejects.
+   * Takes no more jobs, releases those that have not begun, and waits until the others have ended. After `graceMs` it
+   * releases those whose results cannot be delivered, and soon after that it resolves in any case: a queue that does not
+   * answer hands out its jobs again. The first call decides. Never rejects.
    */
-  async stop(): Promise<void> {
+  stop(graceMs = 0): Promise<void> {
+    return (this.#ended ??= this.#end(graceMs));
+  }
+
+  async #end(graceMs: number): Promise<void> {
     this.#stopping.abort();
-    await this.#taking;
-    await Promise.all(this.#underWay);
+    const timer = setTimeout(() => this.#endAttempts(), graceMs + LAST_DELIVERY_MS);
+    const ended = (async () => {
+      await this.#taking;
+      await Promise.all(this.#underWay);
+    })();
+    const isInTime = await isDoneWithin(graceMs + LAST_DELIVERY_MS + RETURN_MS, ended);
+    clearTimeout(timer);
+    if (isInTime) return;
+    const { source, logger } = this.#options;
+    const numJobs = this.#underWay.size;
+    logger.warn("The queue does not answer; it hands out the jobs again.", { source: source.name, numJobs });
   }
 
   async close(): Promise<void> {
     await this.stop();
     const { source, sinks, logger } = this.#options;
-    await Promise.all([source, ...sinks].map((part) => part.close())).catch((error: unknown) => {
+    const closing = Promise.all([source, ...sinks].map((part) => part.close())).catch((error: unknown) => {
       logger.warn("The queue of jobs was not closed cleanly.", { error });
     });
+    await isDoneWithin(CLOSE_MS, closing);
+  }
+
+  #endAttempts(): void {
+    for (const attempt of this.#attempts) attempt.abort(new Error("The service stopped before the job was done."));
   }
 
   /** Never rejects. */
@@ -98,7 +133,7 @@ export class JobRunner {
     const { signal } = this.#stopping;
     while (!signal.aborted) {
       // A job may have several sequences, so the number of jobs is limited as well.
-      const room = Math.min(window.free, window.maxWeight - this.#underWay.size);
+      const room = Math.min(window.free, window.maxWeight - this.#underWay.size, this.#roomForMessages());
       if (room <= 0 && !(window.isEmpty && this.#underWay.size === 0)) {
         await Promise.race([window.whenChanged(), this.#stopped.promise, ...this.#underWay]);
         continue;
@@ -119,19 +154,34 @@ export class JobRunner {
     }
   }
 
+  /** Number of messages that may be taken now, as each may have the maximum length. */
+  #roomForMessages(): number {
+    const { maxHeldBytes = Number.POSITIVE_INFINITY, maxMessageBytes } = this.#options;
+    return Math.floor((maxHeldBytes - this.#heldBytes) / maxMessageBytes);
+  }
+
   #begin(job: LeasedJob): void {
+    const numBytes = Buffer.byteLength(job.body);
+    this.#heldBytes += numBytes;
     const working = this.#work(job);
     this.#underWay.add(working);
-    void working.then(() => this.#underWay.delete(working));
+    void working.finally(() => {
+      this.#underWay.delete(working);
+      this.#heldBytes -= numBytes;
+    });
   }
 
   /** Never rejects: a job whose return fails is handed out again by the queue. */
   async #work(job: LeasedJob): Promise<void> {
     const { source, logger } = this.#options;
     const lease = keepLease(job, source.leaseMs, logger);
+    const ending = new AbortController();
+    lease.lost.addEventListener("abort", () => ending.abort(lease.lost.reason), { once: true });
+    if (lease.lost.aborted) ending.abort(lease.lost.reason);
+    this.#attempts.add(ending);
     let outcome: JobOutcome = "lost";
     try {
-      const attempt = await this.#attempt(job, lease.lost);
+      const attempt = await this.#attempt(job, ending.signal);
       // A renewal after the job is returned would be an error.
       await lease.stop();
       if (lease.lost.aborted) logger.warn("A job was lost to another worker or cancelled.", { jobId: job.id });
@@ -139,6 +189,7 @@ export class JobRunner {
     } catch (error) {
       logger.error("A job could not be returned to its queue, which will hand it out again.", { jobId: job.id, error });
     } finally {
+      this.#attempts.delete(ending);
       await lease.stop();
       this.#options.onOutcome(outcome, this.#underWay.size - 1);
     }
@@ -163,13 +214,13 @@ export class JobRunner {
   async #attempt(job: LeasedJob, signal: AbortSignal): Promise<Attempt> {
     try {
       const attempt = await this.#compute(job, signal);
-      if (attempt.kind !== "release") for (const sink of attempt.sinks) await sink.put(attempt.result, signal);
-      return attempt;
+      if (attempt.kind === "release") return attempt;
+      const result = await this.#delivery.deliver(attempt.sinks, attempt.result, signal);
+      return result === attempt.result ? attempt : { ...attempt, kind: "complete", result };
     } catch (error) {
+      if (signal.aborted) return { kind: "release", delayMs: 0 };
       const delayMs = this.#delays.afterFailure(job.id);
-      if (!signal.aborted) {
-        this.#options.logger.error("A job failed; it will be retried.", { jobId: job.id, afterMs: delayMs, error });
-      }
+      this.#options.logger.error("A job failed; it will be retried.", { jobId: job.id, afterMs: delayMs, error });
       return { kind: "release", delayMs };
     }
   }
@@ -193,13 +244,11 @@ export class JobRunner {
     } catch (error) {
       return reject(customId, toRefusal(error));
     }
+    const stored = await this.#delivery.find(places, job.id, signal);
+    if (stored !== null) return { kind: "complete", result: stored, sinks: places };
     if (job.numDeliveries > maxNumDeliveries) {
       const message = `The job was handed out ${job.numDeliveries} times without a result; the limit is ${maxNumDeliveries}.`;
       return reject(customId, { code: "too_many_deliveries", message }, places);
-    }
-    for (const sink of places) {
-      const stored = (await sink.find?.(job.id, signal)) ?? null;
-      if (stored !== null) return { kind: "complete", result: stored, sinks: places };
     }
     return this.#run(job, parsed.job, { signal, places });
   }
@@ -284,6 +333,14 @@ export class JobRunner {
     if (!hasEntered) void entering.then(() => window.leave(weight));
     return hasEntered;
   }
+}
+
+async function isDoneWithin(timeoutMs: number, work: Promise<unknown>): Promise<boolean> {
+  const late = Promise.withResolvers<false>();
+  const timer = setTimeout(() => late.resolve(false), timeoutMs);
+  const isDone = await Promise.race([work.then(() => true), late.promise]);
+  clearTimeout(timer);
+  return isDone;
 }
 
 function customIdOf(job: Job): string | null {

@@ -9,7 +9,8 @@ import type { JobResult } from "./job-result.ts";
 export interface LeasedJob {
   /** The same for all deliveries of a job. */
   readonly id: string;
-  readonly body: string;
+  /** Bytes where the queue hands out bytes: they may be no UTF-8. */
+  readonly body: string | Buffer;
   /** Number of times that the queue has handed out the job, this one included: at least 1. */
   readonly numDeliveries: number;
   /** The trace of the sender, if the queue carries it beside the message. */

@@ -10,6 +10,7 @@ export class LazyJobs {
   readonly #openSource: OpenJobSource;
   readonly #dependencies: JobsDependencies;
   #runner: Promise<JobRunner> | null = null;
+  #isReady = false;
   #isStopped = false;
   #retry: NodeJS.Timeout | undefined;
 
@@ -26,23 +27,30 @@ export class LazyJobs {
         createJobs(this.#openSource, this.#dependencies),
       );
       const runner = await this.#runner;
+      this.#isReady = true;
       if (!this.#isStopped) runner.start();
     } catch (error) {
       this.#runner = null;
+      if (this.#isStopped) return;
       this.#dependencies.logger.error("Jobs cannot be taken; retrying.", { error });
       this.#retry = setTimeout(() => void this.start(), RETRY_MS);
     }
   }
 
-  /** Takes no more jobs, and resolves when all are returned to the queue. Idempotent. */
-  async stop(): Promise<void> {
+  /**
+   * Takes no more jobs, and resolves when all are returned to the queue, at the latest some seconds after `graceMs`.
+   * Idempotent. Never rejects.
+   */
+  async stop(graceMs = 0): Promise<void> {
     this.#isStopped = true;
     clearTimeout(this.#retry);
-    await (await this.#runner)?.stop();
+    if (this.#isReady) await (await this.#runner)?.stop(graceMs);
   }
 
   async close(): Promise<void> {
     await this.stop();
-    await (await this.#runner)?.close();
+    // A queue that is still being opened has handed out no jobs, and may never answer.
+    if (this.#isReady) await (await this.#runner)?.close();
+    else void this.#runner?.then((runner) => runner.close()).catch(() => {});
   }
 }

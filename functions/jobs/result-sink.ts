@@ -10,9 +10,16 @@ export interface ResultSink {
    */
   find?(jobId: string, signal: AbortSignal): Promise<JobResult | null>;
   /**
-   * Delivers a result. Tries several times; rejects with an error for logs when it gives up or `signal` is aborted. The
-   * result of a job may be delivered again, with the same id.
+   * Delivers a result. Resolves to the result that the place has now: an earlier one of the job if the first one stays.
+   * Tries several times; rejects with an error for logs when it gives up or `signal` is aborted, and with
+   * ResultRefusedError if the place works and does not take this result. The result of a job may be delivered again, with
+   * the same id.
    */
-  put(result: JobResult, signal: AbortSignal): Promise<void>;
+  put(result: JobResult, signal: AbortSignal): Promise<JobResult>;
   close(): Promise<void>;
+}
+
+/** The place works, but does not take this result. */
+export class ResultRefusedError extends Error {
+  override readonly name = "ResultRefusedError";
 }

@@ -25,9 +25,11 @@ export function readTarget(text: string): Target | null {
 
 /**
  * Whether `allowed` contains the target. An S3 prefix contains the objects below it, and a webhook all URLs of its
- * origin whose paths start with its path.
+ * origin whose paths start with its path. A path that a server may take to lead out of its folder is in none.
  */
 export function isAllowed(target: Target, allowed: readonly Target[]): boolean {
+  const path = target.kind === "s3" ? target.key : percentDecode(new URL(target.url).pathname);
+  if (path.split(/[/\\]/).some((segment) => segment === "." || segment === "..")) return false;
   return allowed.some((entry) => {
     if (entry.kind === "s3") {
       if (target.kind !== "s3" || target.bucket !== entry.bucket) return false;
@@ -39,6 +41,14 @@ export function isAllowed(target: Target, allowed: readonly Target[]): boolean {
     const path = prefix.pathname.replace(/\/+$/, "");
     return url.origin === prefix.origin && (url.pathname === path || url.pathname.startsWith(`${path}/`));
   });
+}
+
+function percentDecode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 export function describeTarget(target: Target): string {

@@ -1,8 +1,9 @@
 /** An id of a folder, equal on every machine that mounts it. */
 import { randomUUID } from "node:crypto";
-import { link, mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { link, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
+import { makeFolder } from "./make-folder.ts";
 import { StorageError } from "./object-store.ts";
 
 /** The first caller creates it. Throws StorageError. */
@@ -10,7 +11,7 @@ export async function folderId(folder: string): Promise<string> {
   const path = join(folder, ".id");
   const proposal = `${path}-${randomUUID()}`;
   try {
-    await mkdir(folder, { recursive: true, mode: 0o700 });
+    await makeFolder(folder, 0o700);
     await writeFile(proposal, randomUUID());
     // Unlike a rename, a link never replaces another process's file.
     await link(proposal, path).catch(ignoreExisting);

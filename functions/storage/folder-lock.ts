@@ -1,7 +1,9 @@
 /** A lock by name among all processes that share a folder. */
-import { closeSync, mkdirSync, openSync } from "node:fs";
+import { closeSync, openSync } from "node:fs";
 import { join } from "node:path";
 import koffi from "koffi";
+
+import { makeFolderSync } from "./make-folder.ts";
 
 /** From sys/file.h; the same on Linux, macOS and the BSDs. */
 const LOCK_EX = 2;
@@ -19,7 +21,7 @@ export interface FolderLock {
  * for any reason. Throws if the folder is not writable.
  */
 export function tryLockFolder(folder: string, name: string): FolderLock | null {
-  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  makeFolderSync(folder, 0o700);
   const file = openSync(join(folder, `.${name}.lock`), "a", 0o600);
   if (flock(file, LOCK_EX | LOCK_NB) !== 0) {
     closeSync(file);

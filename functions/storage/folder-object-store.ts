@@ -1,9 +1,10 @@
 /** A local folder as an object store. */
 import { randomUUID } from "node:crypto";
-import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
+import { open, readdir, rename, rm, stat } from "node:fs/promises";
 import type { FileHandle } from "node:fs/promises";
 import { basename, join } from "node:path";
 
+import { makeFolder } from "./make-folder.ts";
 import { checkKey, splitPrefix, StorageError } from "./object-store.ts";
 import type { ObjectStore } from "./object-store.ts";
 
@@ -51,7 +52,7 @@ export function createFolderObjectStore(folder: string): ObjectStore {
       let file: FileHandle | null = null;
       try {
         file = await attempt("Writing", async () => {
-          await mkdir(directory, { recursive: true, mode: FOLDER_MODE });
+          await makeFolder(directory, FOLDER_MODE);
           return open(temporary, "wx", FILE_MODE);
         });
         const numBytes = await writeAll(file, chunks);

@@ -1,6 +1,7 @@
 /**
  * Time of the vision encoders of all families for one picture of 1024x768 pixels, against that of LLaVA 1.5, which makes
- * 336x336 of it. The towers have their real sizes and random weights; the decoders that they project to are narrow.
+ * 336x336 of it, and the same ratio of their operations. The towers have their real sizes and random weights; the decoders
+ * that they project to are narrow.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -13,38 +14,48 @@ import { configureGraphs } from "../../engine/models/model-graphs.ts";
 import { imaginedWeights, type WeightSource } from "../../engine/models/weight-source.ts";
 import { dummyPicture } from "../../engine/multimodal/dummy-inputs.ts";
 import { splitFields } from "../../engine/multimodal/field-config.ts";
+import type { ImageSize } from "../../engine/multimodal/processing-info.ts";
 import { numElements } from "../../engine/runtime/element-type.ts";
 import { loadTokenizer } from "../../engine/text/tokenizer.ts";
 import { BuiltVisionEncoder } from "../../engine/vision/built-vision-encoder.ts";
 import type { StoredTensor } from "../../engine/weights/stored-tensor.ts";
 import { encoderFamilies, type EncoderFamily } from "./encoder-shapes.ts";
-import { ratioFigure, reportProgress, type Figure } from "./measure.ts";
+import { numTowerOperations } from "./encoder-work.ts";
+import { ratioFigure, reportProgress, selectParts, type Figure } from "./measure.ts";
 import { benchFolder, numThreads } from "./settings.ts";
 
 const picture = { width: 1024, height: 768 };
+/** Warms the session up: its first run reserves memory and reads the weights. */
+const smallPicture = { width: 112, height: 112 };
 /** Standard deviation of the weights. */
 const SPREAD = 0.02;
 /** The largest tensor: a merger over squares of four patches, [4 * 1280, 4 * 1280]. */
 const NUM_RANDOM_WEIGHTS = 32 * 2 ** 20;
 
-export async function benchEncoders(rounds: number): Promise<Figure[]> {
+export async function benchEncoders(rounds: number, only: readonly string[]): Promise<Figure[]> {
   const folder = join(benchFolder, "encoders");
   mkdirSync(folder, { recursive: true });
   const weights = randomWeights(join(folder, "weights.bin"));
-  const [reference, ...families] = encoderFamilies();
+  const [reference, ...others] = encoderFamilies();
+  const families = selectParts(others, ({ name }) => name, only);
   const figures: Figure[] = [];
   for (const family of families) {
     const ours: number[] = [];
     const theirs: number[] = [];
-    let numTokens = 0;
+    let shape = "";
     for (let round = 0; round < rounds; round++) {
-      theirs.push((await measure(reference!, weights, folder)).picturesPerSecond);
-      const { picturesPerSecond, numEmbeddings } = await measure(family, weights, folder);
-      ours.push(picturesPerSecond);
-      numTokens = numEmbeddings;
-      reportProgress(`${family.name}: ${(theirs[round]! / picturesPerSecond).toFixed(2)} times the time`);
+      const referenceRun = await measure(reference!, weights, folder);
+      const run = await measure(family, weights, folder);
+      theirs.push(referenceRun.picturesPerSecond);
+      ours.push(run.picturesPerSecond);
+      const timeRatio = theirs[round]! / ours[round]!;
+      const operationsRatio = run.numOperations / referenceRun.numOperations;
+      shape = `${run.numEmbeddings} embeddings, ${operationsRatio.toFixed(1)} times the operations`;
+      reportProgress(
+        `${family.name}: ${timeRatio.toFixed(1)} times the time, ${operationsRatio.toFixed(1)} times the operations`,
+      );
     }
-    const name = `${family.name}, ${numTokens} embeddings, against ${reference!.name}`;
+    const name = `${family.name}, ${shape}, against ${reference!.name}`;
     figures.push({
       ...ratioFigure({ name, unit: "pictures/s", ours, theirs, target: 0 }),
       target: null,
@@ -58,14 +69,15 @@ async function measure(
   family: EncoderFamily,
   weights: WeightSource,
   folder: string,
-): Promise<{ readonly picturesPerSecond: number; readonly numEmbeddings: number }> {
+): Promise<{ readonly picturesPerSecond: number; readonly numEmbeddings: number; readonly numOperations: number }> {
   const graphs = configureGraphs(family.config, { dtype: "float32", device: "cpu", maxModelLen: null });
   const { visionEncoder, decoder } = graphs.model;
   const context = graphs.buildVisionEncoder(weights);
   if (visionEncoder === null || context === null) throw new Error(`${family.name} has no vision encoder.`);
   const path = join(folder, `${family.name.replaceAll(" ", "-")}.onnx`);
   writeFileSync(path, context.graph.encode());
-  const image = await processPicture(family, graphs);
+  const image = await processPicture(picture, family, graphs);
+  const small = await processPicture(smallPicture, family, graphs);
   const graph = { form: "in-place", path, ...visionEncoder } as const;
   using encoder = new BuiltVisionEncoder(graph, decoder.imageWidth, {
     device: "cpu",
@@ -73,13 +85,20 @@ async function measure(
     numThreads,
     externalDataFolder,
   });
-  encoder.encode(image);
+  encoder.encode(small);
   const start = performance.now();
   encoder.encode(image);
-  return { picturesPerSecond: 1000 / (performance.now() - start), numEmbeddings: image.placeholder.length };
+  const seconds = (performance.now() - start) / 1000;
+  const numPixelValues = numElements(image.tensors.get("pixel_values")!.shape);
+  return {
+    picturesPerSecond: 1 / seconds,
+    numEmbeddings: image.placeholder.length,
+    numOperations: numTowerOperations(family.work, numPixelValues),
+  };
 }
 
 async function processPicture(
+  picture: ImageSize,
   { folder, preprocessorConfig }: EncoderFamily,
   { definition, model }: ReturnType<typeof configureGraphs>,
 ): Promise<ImageFeature> {

@@ -12,6 +12,7 @@ import { benchAgainstLlamaCpp } from "./against-llama-cpp.ts";
 import { benchAgainstHubExport, benchAgainstSameGraph } from "./against-transformers-js.ts";
 import { benchEncoders } from "./encoders.ts";
 import { benchFirstByte } from "./first-byte.ts";
+import { benchHops } from "./hops.ts";
 import { benchHostStep } from "./host-step.ts";
 import { benchImageCaches } from "./image-caches.ts";
 import { benchImageProcessor } from "./image-processor.ts";
@@ -47,8 +48,11 @@ interface Bench {
   readonly title: string;
   /** Not measured unless it is named. */
   readonly isLong?: boolean;
-  /** @param rounds How often each side is measured, alternately. */
-  readonly run: (rounds: number) => Promise<Figure[]>;
+  /**
+   * @param rounds How often each side is measured, alternately.
+   * @param only Names of parts to measure, for benches that have parts; empty means all.
+   */
+  readonly run: (rounds: number, only: readonly string[]) => Promise<Figure[]>;
 }
 
 const benches: Readonly<Record<string, Bench>> = {
@@ -97,6 +101,7 @@ const benches: Readonly<Record<string, Bench>> = {
     title: "Resident memory",
     run: () => benchMemory(engineOptions("int8").model, ["int8", "int4", "float32"], benchFolder),
   },
+  hops: { title: "Source files on three ways through the service", run: benchHops },
   jobs: { title: "Jobs from queues, with an engine that answers at once", run: benchJobs },
   webgpu: { title: "A decode step on WebGPU", run: benchWebGpu },
   accuracy: { title: "Answers of the shipped checkpoint", run: benchAccuracy },
@@ -105,10 +110,11 @@ const benches: Readonly<Record<string, Bench>> = {
 const defaultRounds = 3;
 const busyLoadPerCore = 0.3;
 const defaultMinutes = 60;
-const usage = `Usage: npm run bench -- [NAME ...] [--rounds N] [--minutes N] [--loads NAME,...] [--json FILE]
+const usage = `Usage: npm run bench -- [NAME ...] [--rounds N] [--minutes N] [--loads NAME,...] [--only PART,...] [--json FILE]
 Names: ${Object.keys(benches).join(", ")} (all but large, large-1b and soak where none is given)
 --minutes N  lets soak run for N minutes, ${defaultMinutes} where not given
 --loads ...  the kinds of requests that soak sends, all where not given: ${loadNames.join(", ")}
+--only ...   parts of encoders (families, such as Qwen2-VL) and of quantised (formats, such as awq), all where not given
 --rounds N   measures every figure of time N times, ${defaultRounds} where not given
 --json FILE  writes the figures of every round there as well`;
 
@@ -117,6 +123,7 @@ interface CommandLine {
   readonly rounds: number;
   readonly minutes: number;
   readonly soakLoads: readonly LoadName[];
+  readonly only: readonly string[];
   readonly jsonFile: string | undefined;
 }
 
@@ -128,6 +135,7 @@ function parseCommandLine(): CommandLine {
         rounds: { type: "string" },
         minutes: { type: "string" },
         loads: { type: "string" },
+        only: { type: "string" },
         json: { type: "string" },
         help: { type: "boolean", short: "h" },
       },
@@ -146,14 +154,22 @@ function parseCommandLine(): CommandLine {
     const unknownLoads = soakLoads.filter((name) => !loadNames.includes(name));
     if (unknownLoads.length > 0) throw new Error(`There is no load ${unknownLoads.join(", ")}.`);
     const all = Object.keys(benches).filter((name) => benches[name]?.isLong !== true);
-    return { names: positionals.length > 0 ? positionals : all, rounds, minutes, soakLoads, jsonFile: values.json };
+    const only = values.only?.split(",") ?? [];
+    return {
+      names: positionals.length > 0 ? positionals : all,
+      rounds,
+      minutes,
+      soakLoads,
+      only,
+      jsonFile: values.json,
+    };
   } catch (error) {
     console.error(`${(error as Error).message}\n${usage}`);
     process.exit(2);
   }
 }
 
-const { names, rounds, minutes, soakLoads, jsonFile } = parseCommandLine();
+const { names, rounds, minutes, soakLoads, only, jsonFile } = parseCommandLine();
 mkdirSync(benchFolder, { recursive: true });
 const machine = `${cpus()[0]?.model.trim()}, ${cpus().length} cores, Node ${process.version}`;
 console.log(`${machine}; ${numThreads} threads, ${rounds} rounds; ratios are medians over rounds measured in turn.`);
@@ -169,7 +185,7 @@ for (const name of names) {
   const { title, isLong, run } = benches[name]!;
   reportProgress(`${title} ...`);
   try {
-    results[name] = await run(rounds);
+    results[name] = await run(rounds, only);
     printTable(title, results[name]);
     if (isLong === true && results[name].some(({ reached }) => reached === false)) process.exitCode = 1;
   } catch (error) {

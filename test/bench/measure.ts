@@ -122,3 +122,18 @@ export function printTable(title: string, figures: readonly Figure[]): void {
 export function reportProgress(text: string): void {
   console.error(`[${(performance.now() / 1000).toFixed(0).padStart(4)} s] ${text}`);
 }
+
+/**
+ * The parts of a bench that `--only` names, all if it names none.
+ *
+ * @throws Error for a name that no part has.
+ */
+export function selectParts<Part>(
+  parts: readonly Part[],
+  nameOf: (part: Part) => string,
+  only: readonly string[],
+): Part[] {
+  const unknown = only.find((name) => !parts.some((part) => nameOf(part) === name));
+  if (unknown !== undefined) throw new Error(`There is no ${unknown}; there are ${parts.map(nameOf).join(", ")}.`);
+  return parts.filter((part) => only.length === 0 || only.includes(nameOf(part)));
+}

@@ -6,7 +6,7 @@ import { performance } from "node:perf_hooks";
 import type { Engine } from "../../engine/index.ts";
 import { decodeTokensPerSecond, prefillTokensPerSecond, withEngine } from "./engine-throughput.ts";
 import type { EngineBenchOptions } from "./engine-throughput.ts";
-import { plainFigure, ratioFigure, reportProgress } from "./measure.ts";
+import { plainFigure, ratioFigure, reportProgress, selectParts } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import {
   benchDtypes,
@@ -96,12 +96,15 @@ async function comparePair(format: QuantisedFormat, own: EngineBenchOptions, rou
   );
 }
 
-export async function benchQuantised(rounds: number): Promise<Figure[]> {
+export async function benchQuantised(rounds: number, only: readonly string[]): Promise<Figure[]> {
   const figures: Figure[] = [];
+  const selected = selectParts(pairs, ({ format }) => format, only);
   for (const dtype of benchDtypes) {
+    const formats = selected.filter((pair) => pair.dtype === dtype);
+    if (formats.length === 0) continue;
     const own = { ...engineOptions(dtype), cacheFolder: join(benchFolder, `cache-own-${dtype}`) };
     figures.push(...(await measureStarts(dtype, own, rounds)));
-    for (const { format } of pairs.filter((pair) => pair.dtype === dtype)) {
+    for (const { format } of formats) {
       figures.push(...(await measureStarts(format, optionsOf(format, dtype), rounds)));
       figures.push(...(await comparePair(format, own, rounds)));
     }

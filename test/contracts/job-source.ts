@@ -70,7 +70,7 @@ export function testJobSource(
       return jobs;
     }
 
-    const bodyOf = ({ body }: LeasedJob) => JSON.parse(body) as { readonly n: number };
+    const bodyOf = ({ body }: LeasedJob) => JSON.parse(String(body)) as { readonly n: number };
     const numberOf = (job: LeasedJob): number => bodyOf(job).n;
     const answer = (job: LeasedJob) => ({
       jobId: job.id,

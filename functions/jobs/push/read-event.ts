@@ -12,7 +12,7 @@ export interface PushedEvent {
   /** The same for every delivery. */
   readonly jobId: string;
   /** For `parseMessage`. */
-  readonly message: string;
+  readonly message: string | Buffer;
   /** Type of a CloudEvent; null for others. */
   readonly type: string | null;
 }
@@ -63,12 +63,17 @@ export function readEvent(headers: Headers, body: object): PushedEvent {
 
 function readCloudEvent(event: object): PushedEvent {
   const { id, source, type, data, data_base64: base64 } = parseFields(cloudEvent, event);
-  const jobId = `${source}#${id}`;
+  const jobId = toJobId(source, id);
   if (type === pubSubEventType && typeof data === "object" && data !== null) {
     return { ...readPubSub(data), kind: "cloudevent", type, jobId };
   }
   const message = typeof base64 === "string" ? decode(base64) : toMessage(data);
   return { kind: "cloudevent", jobId, message, type };
+}
+
+/** Two events never share it, although sources may have a fragment: such a source is encoded, after another `#`. */
+function toJobId(source: string, id: string): string {
+  return source.includes("#") ? `#${encodeURIComponent(source.toWellFormed())}#${id}` : `${source}#${id}`;
 }
 
 function readPubSub(body: object): PushedEvent {
@@ -106,6 +111,6 @@ function toMessage(data: unknown): string {
   return typeof data === "string" ? data : JSON.stringify(data ?? null);
 }
 
-function decode(base64: string): string {
-  return Buffer.from(base64, "base64").toString();
+function decode(base64: string): Buffer {
+  return Buffer.from(base64, "base64");
 }

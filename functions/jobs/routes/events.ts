@@ -77,7 +77,7 @@ function contextOf(c: Context<AppEnvironment>): TraceContext | null {
 
 /** The answer is a CloudEvent in binary mode, which Knative's brokers pass on. */
 function replyAttributes({ jobId }: PushedEvent): Record<string, string> {
-  const id = jobId.replace(/[^\x21\x23\x24\x26-\x7e]/gu, (character) => encodeURIComponent(character));
+  const id = jobId.toWellFormed().replace(/[^\x21\x23\x24\x26-\x7e]/gu, (character) => encodeURIComponent(character));
   return { "ce-specversion": "1.0", "ce-id": id, "ce-source": "/events", "ce-type": resultEventType };
 }
 

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { GetObjectCommand, PutObjectCommand } from "@aws-sdk/client-s3";
 import type { S3Client } from "@aws-sdk/client-s3";
 
+import type { JobResult } from "../job-result.ts";
 import type { ResultSink } from "../result-sink.ts";
 import { describeTarget } from "../targets.ts";
 import type { S3Location } from "../targets.ts";
@@ -17,10 +18,13 @@ export interface S3ResultSinkOptions {
 
 /** Ids that are names of objects as they are. */
 const plainId = /^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$/;
+/** Ids that could be the SHA-256 of another id. Their own SHA-256 takes their place, so no two jobs share a name. */
+const sha256Like = /^[0-9a-f]{64}$/;
 
 /** `<prefix>/<job id>.json`, with the SHA-256 of an id that is not a good name. */
 export function resultKey(prefix: string, jobId: string): string {
-  const name = plainId.test(jobId) ? jobId : createHash("sha256").update(jobId).digest("hex");
+  const isPlain = plainId.test(jobId) && !sha256Like.test(jobId);
+  const name = isPlain ? jobId : createHash("sha256").update(jobId).digest("hex");
   const folder = prefix.replace(/\/+$/, "");
   return `${folder === "" ? "" : `${folder}/`}${name}.json`;
 }
@@ -29,24 +33,30 @@ export function resultKey(prefix: string, jobId: string): string {
 export function createS3ResultSink({ client, location, callMs }: S3ResultSinkOptions): ResultSink {
   const locate = (jobId: string) => ({ Bucket: location.bucket, Key: resultKey(location.key, jobId) });
   const within = (signal: AbortSignal) => ({ abortSignal: AbortSignal.any([signal, AbortSignal.timeout(callMs)]) });
+
+  async function find(jobId: string, signal: AbortSignal): Promise<JobResult | null> {
+    try {
+      const { Body } = await client.send(new GetObjectCommand(locate(jobId)), within(signal));
+      const text = (await Body?.transformToString()) ?? "";
+      return { jobId, isSuccess: isSuccess(text), text };
+    } catch (error) {
+      if (error instanceof Error && error.name === "NoSuchKey") return null;
+      throw error;
+    }
+  }
+
   return {
     name: describeTarget(location),
-    async find(jobId, signal) {
-      try {
-        const { Body } = await client.send(new GetObjectCommand(locate(jobId)), within(signal));
-        const text = (await Body?.transformToString()) ?? "";
-        return { jobId, isSuccess: isSuccess(text), text };
-      } catch (error) {
-        if (error instanceof Error && error.name === "NoSuchKey") return null;
-        throw error;
-      }
-    },
-    async put({ jobId, text }, signal) {
+    find,
+    async put(result, signal) {
+      const { jobId, text } = result;
       const request = { ...locate(jobId), Body: text, ContentType: "application/json", IfNoneMatch: "*" };
       try {
         await client.send(new PutObjectCommand(request), within(signal));
+        return result;
       } catch (error) {
         if (!isThere(error)) throw error;
+        return (await find(jobId, signal)) ?? result;
       }
     },
     async close() {},

@@ -151,7 +151,7 @@ export function createAmqpJobSource(options: AmqpJobSourceOptions): JobSource {
     };
     return {
       id,
-      body: textOf(message.body),
+      body: bodyOf(message.body),
       numDeliveries: (numReturns ?? (redelivered ? 1 : 0)) + 1,
       traceContext: readTraceContext((name) => headers?.[name]),
       lost: closed.signal,
@@ -252,7 +252,7 @@ export function createAmqpJobSource(options: AmqpJobSourceOptions): JobSource {
     const given = Object.fromEntries(Object.entries(kept).filter(([, value]) => value !== undefined));
     const envelope = { ...given, routingKey: queue, durable: true, messageId: randomUUID() };
     try {
-      await owner.channel.basicPublish(envelope, Buffer.from(textOf(message.body)));
+      await owner.channel.basicPublish(envelope, Buffer.from(bodyOf(message.body)));
     } catch (error) {
       giveBack(owner, deliveryTag, 0);
       throw error;
@@ -325,7 +325,6 @@ function numReturnsOf({ headers }: Message): number | null {
 }
 
 /** The client parses bodies of JSON and text. */
-function textOf(body: unknown): string {
-  if (typeof body === "string") return body;
-  return Buffer.isBuffer(body) ? body.toString() : toJsonText(body);
+function bodyOf(body: unknown): string | Buffer {
+  return typeof body === "string" || Buffer.isBuffer(body) ? body : toJsonText(body);
 }

@@ -1,10 +1,11 @@
 /** Jobs from a stream of NATS JetStream. Only this file imports the client of NATS. */
 import { AckPolicy, jetstream, jetstreamManager } from "@nats-io/jetstream";
-import type { ConsumerConfig, JsMsg } from "@nats-io/jetstream";
-import { connect, headers } from "@nats-io/transport-node";
+import type { Consumer, ConsumerConfig, JsMsg } from "@nats-io/jetstream";
+import { connect, errors, headers } from "@nats-io/transport-node";
 
 import type { Logger } from "../../logger.ts";
 import { readTraceContext } from "../../telemetry/trace-context.ts";
+import type { JobResult } from "../job-result.ts";
 import { LeaseLostError } from "../job-source.ts";
 import type { JobSource, LeasedJob } from "../job-source.ts";
 import { aborted, WaitingCall } from "./waiting-call.ts";
@@ -58,12 +59,40 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
       // The runner counts the deliveries itself.
       max_deliver: -1,
     };
-    const info = await manager.consumers.info(stream, consumerName).catch(() => manager.consumers.add(stream, config));
-    checkConsumer(info.config, options);
-    const leaseMs = (info.config.ack_wait ?? config.ack_wait) / NANOSECONDS_PER_MS;
-    const consumer = await client.consumers.get(stream, consumerName);
+    let { leaseMs } = options;
+    const openConsumer = async (): Promise<Consumer> => {
+      const info = await manager.consumers
+        .info(stream, consumerName)
+        .catch(() => manager.consumers.add(stream, config));
+      checkConsumer(info.config, options);
+      leaseMs = (info.config.ack_wait ?? config.ack_wait) / NANOSECONDS_PER_MS;
+      return client.consumers.get(stream, consumerName);
+    };
+    let consumer: Consumer | null = await openConsumer();
     // One message at a time: messages that are fetched ahead would lose their leases while they wait.
-    const next = new WaitingCall<JsMsg | null>(() => consumer.next({ expires: options.waitMs ?? WAIT_MS }));
+    const next = new WaitingCall<JsMsg | null>(async () => {
+      consumer ??= await openConsumer();
+      try {
+        return await consumer.next({ expires: options.waitMs ?? WAIT_MS });
+      } catch (error) {
+        // The stream may have been deleted; another one with its name has no consumer yet.
+        consumer = null;
+        throw error;
+      }
+    });
+
+    const publishDead = async (subject: string, id: string, data: Uint8Array, result: JobResult): Promise<void> => {
+      const reasons = headers();
+      // Values of headers are single lines of ASCII.
+      reasons.set("Fovea-Result", encodeURIComponent(result.text.slice(0, 1000).toWellFormed()));
+      try {
+        await client.publish(subject, data, { headers: reasons, msgID: `${id}-rejected` });
+      } catch (error) {
+        if (!(error instanceof errors.InvalidArgumentError)) throw error;
+        // Headers count as part of the message, which may have the maximum length already.
+        await client.publish(subject, data);
+      }
+    };
 
     const toJob = (message: JsMsg): LeasedJob => {
       const id = message.headers?.get("Nats-Msg-Id") || `${stream}-${message.info.streamSequence}`;
@@ -72,7 +101,7 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
       };
       return {
         id,
-        body: message.string(),
+        body: Buffer.from(message.data),
         numDeliveries: message.info.deliveryCount,
         traceContext: readTraceContext((name) => message.headers?.get(name)),
         lost: new AbortController().signal,
@@ -82,12 +111,7 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
         },
         complete: confirm,
         async reject(result) {
-          if (deadLetterSubject !== null) {
-            const reasons = headers();
-            // Values of headers are single lines of ASCII.
-            reasons.set("Fovea-Result", encodeURIComponent(result.text.slice(0, 1000).toWellFormed()));
-            await client.publish(deadLetterSubject, message.data, { headers: reasons, msgID: `${id}-rejected` });
-          }
+          if (deadLetterSubject !== null) await publishDead(deadLetterSubject, id, message.data, result);
           await confirm();
         },
         async release(delayMs) {
@@ -99,7 +123,9 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
 
     return {
       name: `${tls ? "tls" : "nats"}://${server}, stream ${stream}, consumer ${consumerName}`,
-      leaseMs,
+      get leaseMs() {
+        return leaseMs;
+      },
       answersSenders: false,
       async take(_, signal) {
         const message = await next.wait(signal);

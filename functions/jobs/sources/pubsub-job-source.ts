@@ -1,6 +1,7 @@
 /** Jobs from a pull subscription of Google Cloud Pub/Sub. */
 import type { Logger } from "../../logger.ts";
 import { readTraceContext } from "../../telemetry/trace-context.ts";
+import type { JobResult } from "../job-result.ts";
 import { LeaseLostError } from "../job-source.ts";
 import type { JobSource, LeasedJob } from "../job-source.ts";
 import { createPubSubApi, PubSubError } from "./pubsub-api.ts";
@@ -54,6 +55,20 @@ export async function createPubSubJobSource(options: PubSubJobSourceOptions): Pr
     await api.post(`${name}:modifyAckDeadline`, { ackIds, ackDeadlineSeconds });
   }
 
+  async function publishDead(topic: string, message: ReceivedMessage["message"], { text }: JobResult): Promise<void> {
+    const { data = "", attributes = {} } = message;
+    const hasRoom = Object.keys(attributes).length < MAX_ATTRIBUTES;
+    const reason = hasRoom ? { "fovea-result": cut(text) } : {};
+    const publish = (given: object) => api.post(`${topic}:publish`, { messages: [{ data, attributes: given }] });
+    try {
+      await publish({ ...attributes, ...reason });
+    } catch (error) {
+      if (!(error instanceof PubSubError && error.statusCode === 400)) throw error;
+      // Attributes count as part of the message, which may have the maximum length already.
+      await publish(attributes);
+    }
+  }
+
   function toJob({ ackId, deliveryAttempt, message }: ReceivedMessage): LeasedJob {
     const { messageId: id, data = "", attributes = {} } = message;
     const whileLeased = async (action: Promise<unknown>): Promise<void> => {
@@ -66,7 +81,7 @@ export async function createPubSubJobSource(options: PubSubJobSourceOptions): Pr
     const acknowledge = () => whileLeased(api.post(`${name}:acknowledge`, { ackIds: [ackId] }));
     return {
       id,
-      body: Buffer.from(data, "base64").toString(),
+      body: Buffer.from(data, "base64"),
       numDeliveries: Math.max(1, deliveryAttempt ?? 1),
       // The second name is that of Google's own clients.
       traceContext: readTraceContext((header) => attributes[header] ?? attributes[`googclient_${header}`]),
@@ -76,11 +91,7 @@ export async function createPubSubJobSource(options: PubSubJobSourceOptions): Pr
       async reject(result) {
         const { deadLetterPolicy } = await api.get<Subscription>(name);
         const topic = deadLetterPolicy?.deadLetterTopic;
-        if (topic !== undefined) {
-          const hasRoom = Object.keys(attributes).length < MAX_ATTRIBUTES;
-          const reason = hasRoom ? { "fovea-result": cut(result.text) } : {};
-          await api.post(`${topic}:publish`, { messages: [{ data, attributes: { ...attributes, ...reason } }] });
-        }
+        if (topic !== undefined) await publishDead(topic, message, result);
         await acknowledge();
       },
       release: (delayMs) =>

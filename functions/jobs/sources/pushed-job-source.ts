@@ -7,7 +7,7 @@ export interface PushedJob {
   /** The same for every delivery of the job. */
   readonly id: string;
   /** For `parseMessage`. */
-  readonly body: string;
+  readonly body: string | Buffer;
   /** As the sender counts; at least 1. */
   readonly numDeliveries: number;
   /** See `LeasedJob.traceContext`. */

@@ -3,7 +3,7 @@
  * value of a job is its result.
  */
 import { UnrecoverableError, Worker } from "bullmq";
-import type { Job, RedisQueueBackend } from "bullmq";
+import type { Job, JobJson, RedisQueueBackend } from "bullmq";
 import type { Redis } from "ioredis";
 
 import { randomUuid } from "../../../engine/index.ts";
@@ -32,11 +32,11 @@ export interface RedisJobSourceOptions {
 export function createRedisJobSource(options: RedisJobSourceOptions): JobSource {
   const { url, queue, prefix, leaseMs, waitSeconds = WAIT_SECONDS } = options;
   const token = randomUuid();
-  let worker: Worker | null = null;
+  let worker: UnparsedWorker | null = null;
   const first = new WaitingCall<Job<unknown> | undefined>(() => (worker ??= open()).getNextJob(token));
 
-  function open(): Worker {
-    const opened = new Worker(queue, null, {
+  function open(): UnparsedWorker {
+    const opened = new UnparsedWorker(queue, null, {
       connection: { url, connectionName: "fovea-jobs", maxRetriesPerRequest: null },
       prefix,
       skipVersionCheck: true,
@@ -53,14 +53,15 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
   }
 
   /**
-   * By the clock of Redis. `moveToDelayed` of the job takes that of this machine: if it were an hour fast, all other
-   * workers would leave the job for an hour.
+   * Workers compare the end of the delay with their own clocks. So it counts from the clock of Redis or of this machine,
+   * whichever is behind: if this one were an hour fast, others would leave the job for an hour, and if it were an hour
+   * slow, it would do so itself.
    */
   async function delay(job: Job<unknown>, delayMs: number): Promise<void> {
     const backend = job["backend"] as RedisQueueBackend;
     const client = (await backend.client) as unknown as Pick<Redis, "time">;
     const [seconds, microseconds] = await client.time();
-    const now = Number(seconds) * 1000 + Math.floor(Number(microseconds) / 1000);
+    const now = Math.min(Number(seconds) * 1000 + Math.floor(Number(microseconds) / 1000), Date.now());
     await backend.moveToDelayed(job.id ?? "", now, delayMs, token, { skipAttempt: true });
   }
 
@@ -68,7 +69,7 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
     const id = job.id ?? "";
     return {
       id,
-      body: toJsonText(job.data),
+      body: worker?.textOf(job) ?? "",
       numDeliveries: Math.max(1, job.attemptsStarted),
       traceContext: contextOf(job),
       lost: new AbortController().signal,
@@ -100,9 +101,11 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
       const taken = await first.wait(signal);
       const jobs: LeasedJob[] = [];
       if (taken === aborted) return jobs;
-      for (let job = taken; job !== undefined; job = await worker?.getNextJob(token, { block: false })) {
+      for (let job = taken; job !== undefined;) {
         jobs.push(toJob(job));
         if (jobs.length >= maxNumJobs || signal.aborted) break;
+        // The jobs so far count: their leases have begun.
+        job = await worker?.getNextJob(token, { block: false }).catch(() => undefined);
       }
       return jobs;
     },
@@ -111,6 +114,26 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
       await worker?.close(true);
     },
   };
+}
+
+/**
+ * Leaves the data of jobs as text. The message is parsed once, within limits, and data that is no JSON is refused like
+ * that of any other queue: producers in Python write NaN. Mutable.
+ */
+class UnparsedWorker extends Worker<unknown> {
+  readonly #texts = new WeakMap<Job<unknown>, string>();
+
+  textOf(job: Job<unknown>): string {
+    return this.#texts.get(job) ?? toJsonText(job.data);
+  }
+
+  protected override createJob(json: JobJson, jobId: string): Job<unknown> {
+    // The job after this one in a job scheduler gets the same data.
+    if (json.repeatJobKey) return super.createJob(json, jobId);
+    const job = super.createJob({ ...json, data: "" }, jobId);
+    this.#texts.set(job, json.data || "{}");
+    return job;
+  }
 }
 
 /** As BullMQ's own telemetry writes it: headers as JSON. */

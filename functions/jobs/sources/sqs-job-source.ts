@@ -8,10 +8,11 @@ import {
   SendMessageCommand,
   SQSClient,
 } from "@aws-sdk/client-sqs";
-import type { Message } from "@aws-sdk/client-sqs";
+import type { Message, SendMessageCommandInput } from "@aws-sdk/client-sqs";
 
 import type { Logger } from "../../logger.ts";
 import { readTraceContext } from "../../telemetry/trace-context.ts";
+import type { JobResult } from "../job-result.ts";
 import { LeaseLostError } from "../job-source.ts";
 import type { JobSource, LeasedJob } from "../job-source.ts";
 
@@ -106,6 +107,20 @@ export async function createSqsJobSource(options: SqsJobSourceOptions): Promise<
     await client.send(new ChangeMessageVisibilityCommand(request), inTime());
   }
 
+  async function sendDead(message: SendMessageCommandInput, { text }: JobResult): Promise<void> {
+    const reason = { DataType: "String", StringValue: toAscii(text).slice(0, 1000) };
+    try {
+      await client.send(
+        new SendMessageCommand({ ...message, MessageAttributes: { "fovea-result": reason } }),
+        inTime(),
+      );
+    } catch (error) {
+      if (!isInvalid(error)) throw error;
+      // Attributes count as part of the message, which may have the maximum length already.
+      await client.send(new SendMessageCommand(message), inTime());
+    }
+  }
+
   function toJob(message: Message): LeasedJob[] {
     const { MessageId: id, ReceiptHandle: receipt, Body: body = "", Attributes, MessageAttributes } = message;
     if (id === undefined || receipt === undefined) return [];
@@ -134,16 +149,9 @@ export async function createSqsJobSource(options: SqsJobSourceOptions): Promise<
             throw error;
           }));
           if (url !== null) {
-            const reason = { DataType: "String", StringValue: result.text.slice(0, 1000) };
             const groupId = Attributes?.MessageGroupId;
             const fifo = groupId === undefined ? {} : { MessageGroupId: groupId, MessageDeduplicationId: id };
-            const request = {
-              QueueUrl: url,
-              MessageBody: body,
-              MessageAttributes: { "fovea-result": reason },
-              ...fifo,
-            };
-            await client.send(new SendMessageCommand(request), inTime());
+            await sendDead({ QueueUrl: url, MessageBody: body, ...fifo }, result);
           }
           await remove();
         },
@@ -187,12 +195,18 @@ export async function createSqsJobSource(options: SqsJobSourceOptions): Promise<
   };
 }
 
+const invalidNames: ReadonlySet<string> = new Set(["InvalidParameterValue", "InvalidParameterValueException"]);
+const lostNames: ReadonlySet<string> = new Set([...invalidNames, "MessageNotInflight", "ReceiptHandleIsInvalid"]);
+
 function isLost(error: unknown): boolean {
-  const names = [
-    "InvalidParameterValue",
-    "MessageNotInflight",
-    "ReceiptHandleIsInvalid",
-    "InvalidParameterValueException",
-  ];
-  return error instanceof Error && names.includes(error.name);
+  return error instanceof Error && lostNames.has(error.name);
+}
+
+function isInvalid(error: unknown): boolean {
+  return error instanceof Error && invalidNames.has(error.name);
+}
+
+/** JSON whose characters SQS accepts in attributes: it refuses U+FFFE and U+FFFF. */
+function toAscii(json: string): string {
+  return json.replace(/[^\x20-\x7e]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }

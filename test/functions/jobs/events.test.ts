@@ -76,11 +76,11 @@ async function stored(jobId: string): Promise<string | null> {
 
 let numIds = 0;
 const nextId = (): string => String(9_000_000_000 + numIds++);
-const base64 = (text: string): string => Buffer.from(text).toString("base64");
+const base64 = (text: string | Buffer): string => Buffer.from(text).toString("base64");
 const subscription = "projects/p/subscriptions/jobs";
 
 function pubSub(message: unknown, id: string, more: object = {}): Pushed {
-  const data = base64(typeof message === "string" ? message : JSON.stringify(message));
+  const data = base64(typeof message === "string" || Buffer.isBuffer(message) ? message : JSON.stringify(message));
   const attributes = { origin: "test" };
   return {
     body: {
@@ -181,6 +181,22 @@ describe("events", () => {
     expect((await push({ body: JSON.parse(await response.text()) as object, headers: own })).status).toBe(204);
   });
 
+  test("keeps events apart whose sources and ids look the same together", async () => {
+    const event = (source: string, id: string) =>
+      push({ body: { ...attributes(id, { source }), data: { ...chat, custom_id: source } }, headers: structured });
+    const answers = await Promise.all(
+      [await event("a#b", "c"), await event("a", "b#c"), await event("a%23b", "c"), await event("#a", "b#c")].map(
+        async (response) => JSON.parse(await response.text()) as { readonly custom_id: string },
+      ),
+    );
+    expect(answers.map(({ custom_id: id }) => id)).toEqual(["a#b", "a", "a%23b", "#a"]);
+  });
+
+  test("answers an event whose id is no Unicode", async () => {
+    const response = await push({ body: { ...attributes("\ud800"), data: chat }, headers: structured });
+    expect([response.status, response.headers.get("ce-id")]).toEqual([200, "/jobs#%EF%BF%BD"]);
+  });
+
   test("stores the answer of a request that the model refuses", async () => {
     const id = nextId();
     const response = await push(eventBridge({ ...chat, model: "other" }, id));
@@ -190,11 +206,12 @@ describe("events", () => {
     });
   });
 
-  const noJobs: readonly (readonly [string, string, string])[] = [
+  const noJobs: readonly (readonly [string, string | Buffer, string])[] = [
     ["nothing", "", "invalid_json"],
     ["text", "hello", "invalid_json"],
     ["a list", "[]", "invalid_json"],
     ["bytes", "\u0000\ufffd", "invalid_json"],
+    ["in another encoding", Buffer.from('{"prompt":"\u00e9"}', "latin1"), "invalid_json"],
     ["many objects", `{"messages":[${"{},".repeat(100_000)}{}]}`, "json_too_complex"],
     ["an address that no job may name", JSON.stringify({ ...chat, webhook: "http://10.0.0.1/" }), "invalid_value"],
   ];

@@ -1,11 +1,21 @@
 /** Webhooks that do not take a result. */
+import { createHash } from "node:crypto";
+import type { ServerResponse } from "node:http";
+import { Readable } from "node:stream";
+import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { answerResult } from "../../../functions/jobs/job-result.ts";
+import { ResultRefusedError } from "../../../functions/jobs/result-sink.ts";
+import { resultKey } from "../../../functions/jobs/sinks/s3-result-sink.ts";
 import { createWebhookResultSink } from "../../../functions/jobs/sinks/webhook-result-sink.ts";
 import { startWebhookReceiver } from "../../support/servers/webhook-receiver.ts";
 import type { WebhookReceiver } from "../../support/servers/webhook-receiver.ts";
 
+async function* zeros(): AsyncGenerator<Buffer> {
+  for (;;) yield Buffer.alloc(65_536);
+}
+const bomb = gzipSync(Buffer.alloc(64 * 1024 ** 2));
 const never = new AbortController().signal;
 const result = answerResult("job", "a", { statusCode: 200, requestId: "r", body: {} });
 
@@ -33,6 +43,7 @@ test("a receiver that hangs twice gets the result with the third attempt", async
 test.for([
   ["answers with 500", 500, /answered with status 500/, 4],
   ["redirects to an address inside", 302, /answered with status 302/, 4],
+  ["redirects the body to an address inside", 307, /answered with status 307/, 4],
   ["is gone", 410, /answered with status 410/, 1],
   ["always hangs", null, /abort|timeout/i, 4],
 ] as const)("a receiver that %s is given up with the reason", async ([, status, reason, numAttempts]) => {
@@ -52,6 +63,43 @@ test("an abort ends the delivery to a receiver that hangs", async () => {
   await expect.poll(() => receivedAt("/stop").length).toBe(1);
   stopping.abort();
   await expect(delivery).rejects.toThrow(/abort/i);
+});
+
+const endings: readonly (readonly [string, (response: ServerResponse) => unknown])[] = [
+  ["never ends its answer", (response) => response.writeHead(200).write("{")],
+  ["answers with a body that never ends", (response) => Readable.from(zeros()).pipe(response)],
+  ["answers with a compressed flood", (response) => response.writeHead(200, { "content-encoding": "gzip" }).end(bomb)],
+];
+test.for(endings)("a receiver that accepts the result and %s gets it once", async ([name, answer]) => {
+  const path = `/accepts/${name.length}`;
+  hooks.answer((_, response) => void answer(response));
+  await open(path).put(result, never);
+  expect(receivedAt(path)).toHaveLength(1);
+});
+
+test.for([
+  [400, true],
+  [410, true],
+  [413, true],
+  [401, false],
+  [404, false],
+  [429, false],
+  [500, false],
+] as const)("status %i says that the receiver does not take this result: %s", async ([status, isRefusal]) => {
+  hooks.answer(status);
+  const error: unknown = await open(`/status/${status}`)
+    .put(result, never)
+    .catch((thrown: unknown) => thrown);
+  expect(error instanceof ResultRefusedError).toBe(isRefusal);
+});
+
+test("an id that is the SHA-256 of another one does not pass for it", async () => {
+  hooks.answer(204);
+  const odd = "é";
+  const copied = createHash("sha256").update(odd).digest("hex");
+  for (const jobId of [odd, copied]) await open("/copies").put({ ...result, jobId }, never);
+  expect(new Set(receivedAt("/copies").map(({ headers }) => headers["webhook-id"])).size).toBe(2);
+  expect(resultKey("p", odd)).not.toBe(resultKey("p", copied));
 });
 
 test("jobs with ids that are no header values keep ids of their own", async () => {

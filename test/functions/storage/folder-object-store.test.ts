@@ -4,6 +4,7 @@ import { readdir, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
+import { folderId } from "../../../functions/storage/folder-id.ts";
 import { tryLockFolder } from "../../../functions/storage/folder-lock.ts";
 import { createFolderObjectStore, removeLeftovers } from "../../../functions/storage/folder-object-store.ts";
 import { StorageError, writeText } from "../../../functions/storage/object-store.ts";
@@ -41,6 +42,13 @@ test("a folder that is not writable is reported as an error of the store", async
   const store = createFolderObjectStore(path);
   await expect(writeText(store, "files/a", "x")).rejects.toThrow(StorageError);
   await expect(writeText(store, "files/a", "x")).rejects.toThrow(/^Writing failed: ENOTDIR/);
+});
+
+test("a folder below one that takes no folders is reported, and holds no thread", async () => {
+  const store = createFolderObjectStore("/proc/fovea/batches");
+  await expect(writeText(store, "files/a", "x")).rejects.toThrow(/Writing failed: ENOENT/);
+  await expect(folderId("/proc/fovea/batches")).rejects.toThrow(StorageError);
+  expect(() => tryLockFolder("/proc/fovea/batches", "batches")).toThrow("ENOENT");
 });
 
 test("unfinished files of a killed process are removed after a day", async () => {

@@ -8,9 +8,10 @@ import type { AddressInfo } from "node:net";
 /**
  * `hold` accepts the request and does not answer until `release`, which then forwards it, like a server that was
  * paused. `stall` forwards the request and passes on only the first bytes of the answer's body. `lose` forwards it, and
- * answers as if it had been rejected. `expire` rejects the credentials, and `deny` says that they do not suffice.
+ * answers as if it had been rejected. `expire` rejects the credentials, `deny` says that they do not suffice, and
+ * `invalid` that the request has a wrong value.
  */
-export type Fate = "forward" | "refuse" | "hold" | "stall" | "lose" | "expire" | "deny";
+export type Fate = "forward" | "refuse" | "hold" | "stall" | "lose" | "expire" | "deny" | "invalid";
 
 export interface ProxiedRequest {
   readonly method: string;
@@ -18,6 +19,7 @@ export interface ProxiedRequest {
   readonly path: string;
   /** The operation of AWS's JSON protocol; empty for others. */
   readonly target: string;
+  readonly body: Buffer;
 }
 
 export interface FaultProxy extends AsyncDisposable {
@@ -34,6 +36,7 @@ export interface FaultProxy extends AsyncDisposable {
 const NUM_STALLED_BYTES = 1000;
 const EXPIRY = ["ExpiredToken", "The provided token has expired."] as const;
 const DENIAL = ["AccessDenied", "The user is not authorized to perform this operation."] as const;
+const INVALIDITY = ["InvalidParameterValue", "One or more parameters are invalid."] as const;
 const REFUSAL = "<Error><Code>ServiceUnavailable</Code><Message>Reduce your request rate.</Message></Error>";
 
 export async function startFaultProxy(target: string): Promise<FaultProxy> {
@@ -66,7 +69,7 @@ export async function startFaultProxy(target: string): Promise<FaultProxy> {
     if (body === null) return;
     const { method = "", url: path = "" } = incoming;
     requests.push(`${method} ${path}`);
-    const fate = fateOf({ method, path, target: String(incoming.headers["x-amz-target"] ?? "") });
+    const fate = fateOf({ method, path, target: String(incoming.headers["x-amz-target"] ?? ""), body });
     switch (fate) {
       case "forward":
       case "stall":
@@ -81,6 +84,8 @@ export async function startFaultProxy(target: string): Promise<FaultProxy> {
         return answerError(incoming, outgoing, EXPIRY);
       case "deny":
         return answerError(incoming, outgoing, DENIAL);
+      case "invalid":
+        return answerError(incoming, outgoing, INVALIDITY);
     }
   };
   const server = createServer((incoming, outgoing) => void answer(incoming, outgoing));

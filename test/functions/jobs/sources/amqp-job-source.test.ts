@@ -81,7 +81,7 @@ describe("RabbitMQ", () => {
     while (jobs.length < 3) jobs.push(...(await source.take(4, never)));
     await filled.send([JSON.stringify({ prompt: "fourth" })]);
     expect(await filled.numUnfinished()).toBe(1);
-    expect(jobs.map(({ body, numDeliveries }) => [JSON.parse(body), numDeliveries])).toEqual([
+    expect(jobs.map(({ body, numDeliveries }) => [JSON.parse(String(body)), numDeliveries])).toEqual([
       [{ prompt: "first" }, 1],
       [{ prompt: "second" }, 1],
       [{ prompt: "third" }, 1],

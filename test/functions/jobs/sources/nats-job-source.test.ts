@@ -4,12 +4,15 @@ import { AckPolicy, jetstream, jetstreamManager } from "@nats-io/jetstream";
 import { connect, headers } from "@nats-io/transport-node";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
+import { refusalResult } from "../../../../functions/jobs/job-result.ts";
+import type { LeasedJob } from "../../../../functions/jobs/job-source.ts";
 import { createNatsJobSource } from "../../../../functions/jobs/sources/nats-job-source.ts";
 import { createLogger } from "../../../../functions/logger.ts";
 import { testJobSource } from "../../../contracts/job-source.ts";
 import { startNatsServer } from "../../../support/servers/nats-server.ts";
 import type { NatsServer } from "../../../support/servers/nats-server.ts";
 
+const never = new AbortController().signal;
 const lines: string[] = [];
 const logger = createLogger({ level: "warn", write: (line) => void lines.push(line) });
 
@@ -87,4 +90,36 @@ test.for([
 test("a consumer without acknowledgement is rejected", async () => {
   const stream = await createConsumer(AckPolicy.None, -1);
   await expect(open(stream, null, 60_000)).rejects.toThrow(/has ack_policy none; create it with explicit/);
+});
+
+test("a rejected message of the maximum length goes to the dead letters, without its result", async () => {
+  const [stream, dead] = [`jobs-${randomUUID()}`, `dead-${randomUUID()}`];
+  const connection = await connect({ servers: nats.address });
+  connections.push(() => connection.close());
+  const manager = await jetstreamManager(connection);
+  await manager.streams.add({ name: stream, subjects: [stream] });
+  await manager.streams.add({ name: dead, subjects: [dead] });
+  const source = await open(stream, dead, 60_000);
+  await jetstream(connection).publish(stream, new Uint8Array(connection.info!.max_payload).fill(0xff));
+  const [job] = await source.take(1, never);
+  await job!.reject(refusalResult(job!.id, null, { code: "invalid_json", message: "It is no job." }));
+  expect((await manager.streams.info(dead)).state.messages).toBe(1);
+  expect((await manager.consumers.info(stream, "workers")).num_ack_pending).toBe(0);
+  await source.close();
+});
+
+test("a stream that is deleted and created again hands out its jobs", async () => {
+  const stream = await createConsumer(AckPolicy.Explicit, -1);
+  const source = await open(stream, null, 60_000);
+  const connection = await connect({ servers: nats.address });
+  connections.push(() => connection.close());
+  const manager = await jetstreamManager(connection);
+  await manager.streams.delete(stream);
+  await expect(source.take(1, never)).rejects.toThrow(/missed|not found|no responders/i);
+  await manager.streams.add({ name: stream, subjects: [stream] });
+  await jetstream(connection).publish(stream, "{}");
+  const jobs: LeasedJob[] = [];
+  await expect.poll(async () => jobs.push(...(await source.take(1, never).catch(() => [])))).toBe(1);
+  await jobs[0]!.release(0);
+  await source.close();
 });

@@ -91,9 +91,20 @@ describe("Pub/Sub", () => {
     const source = await open(server.url, queue);
     await queue.send(["no job"]);
     const [job] = await source.take(1, never);
-    expect(job).toMatchObject({ body: "no job", numDeliveries: 1 });
+    expect([String(job!.body), job!.numDeliveries]).toEqual(["no job", 1]);
     await job!.reject(refusalResult(job!.id, null, { code: "invalid_json", message: "é".repeat(2000) }));
     expect(await source.take(1, never)).toEqual([]);
+    await source.close();
+  });
+
+  test("a rejected message that has no room for its result goes to the dead letters without", async () => {
+    const queue = await createPubSubQueue(server.url, `jobs-${randomUUID()}`);
+    const source = await open(server.url, queue);
+    await queue.send(["no job"]);
+    const [job] = await source.take(1, never);
+    server.fail(":publish", 400);
+    await job!.reject(refusalResult(job!.id, null, { code: "invalid_json", message: "It is no job." }));
+    expect(await queue.deadLetters()).toEqual(["no job"]);
     await source.close();
   });
 

@@ -1,7 +1,7 @@
 /** Jobs from BullMQ. */
 import { randomUUID } from "node:crypto";
 import { Queue } from "bullmq";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
 
 import { createRedisJobSource } from "../../../../functions/jobs/sources/redis-job-source.ts";
 import { LEASE_MS, testJobSource } from "../../../contracts/job-source.ts";
@@ -34,6 +34,45 @@ testJobSource("BullMQ in Redis", async () => {
       return (await queue.getFailed()).map(({ data }) => JSON.stringify(data));
     },
   };
+});
+
+test("data that is no JSON is handed out as it is, with the jobs beside it", async () => {
+  const name = `jobs-${randomUUID()}`;
+  const queue = new Queue(name, { connection: { url: redis.url } });
+  queues.push(queue);
+  await queue.pause();
+  // As BullMQ for Python writes a number that is none.
+  const data = '{"prompt": "a", "temperature": NaN}';
+  const { id = "" } = await queue.add("chat", {});
+  redis.command("hset", queue.toKey(id), "data", data);
+  await queue.add("chat", { n: 1 });
+  await queue.resume();
+  const source = createRedisJobSource({ url: redis.url, queue: name, prefix: "bull", leaseMs: LEASE_MS });
+  const jobs = await source.take(2, new AbortController().signal);
+  expect(jobs.map(({ body }) => body)).toEqual([data, '{"n":1}']);
+  for (const job of jobs) await job.release(0);
+  await source.close();
+});
+
+test("a job that a worker with a slow clock has released comes back to it in time", async () => {
+  const name = `jobs-${randomUUID()}`;
+  const queue = new Queue(name, { connection: { url: redis.url } });
+  queues.push(queue);
+  const source = createRedisJobSource({
+    url: redis.url,
+    queue: name,
+    prefix: "bull",
+    leaseMs: LEASE_MS,
+    waitSeconds: 1,
+  });
+  const never = new AbortController().signal;
+  await queue.add("chat", { n: 0 });
+  vi.useFakeTimers({ toFake: ["Date"], now: Date.now() - 600_000 });
+  onTestFinished(() => void vi.useRealTimers());
+  const [job] = await source.take(1, never);
+  await job!.release(100);
+  await expect.poll(async () => (await source.take(1, never)).map(({ id }) => id)).toEqual([job!.id]);
+  await source.close();
 });
 
 test("a job that a worker with a fast clock has released comes back in time", async () => {

@@ -2,6 +2,7 @@
 import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import { refusalResult } from "../../../../functions/jobs/job-result.ts";
 import { createSqsJobSource } from "../../../../functions/jobs/sources/sqs-job-source.ts";
 import { createLogger } from "../../../../functions/logger.ts";
 import { LEASE_MS, testJobSource } from "../../../contracts/job-source.ts";
@@ -9,6 +10,9 @@ import { createSqsQueue } from "../../../support/queues/sqs-queue.ts";
 import { startFaultProxy } from "../../../support/servers/fault-proxy.ts";
 import { startS3Server } from "../../../support/servers/s3-server.ts";
 import type { S3Server } from "../../../support/servers/s3-server.ts";
+
+/** Of SQS, with attributes. */
+const MAX_MESSAGE_BYTES = 1024 ** 2;
 
 let aws: S3Server;
 
@@ -58,5 +62,26 @@ describe("SQS", () => {
     await job!.complete({ jobId: job!.id, isSuccess: true, text: "{}" });
     await source.close();
     await expect(open(`${queue.url}-missing`, LEASE_MS)).rejects.toThrow(/does not exist/);
+  });
+
+  test("a rejected message of the maximum length goes to the dead letters, without its result", async () => {
+    const queue = await createSqsQueue(aws.endpoint, `jobs-${randomUUID()}`);
+    await using proxy = await startFaultProxy(aws.endpoint);
+    // SQS counts attributes, and moto does not.
+    let numRefused = 0;
+    proxy.decide(({ target, body }) =>
+      target === "AmazonSQS.SendMessage" && body.byteLength > MAX_MESSAGE_BYTES + 500 && ++numRefused > 0
+        ? "invalid"
+        : "forward",
+    );
+    const source = await open(queue.url.replace(aws.endpoint, proxy.endpoint), LEASE_MS);
+    const body = "x".repeat(MAX_MESSAGE_BYTES);
+    await queue.send(body);
+    const [job] = await source.take(1, new AbortController().signal);
+    const refusal = { code: "invalid_json", message: "The message is no JSON. ".repeat(30) };
+    await job!.reject(refusalResult(job!.id, "\uffff", refusal));
+    await source.close();
+    expect(numRefused).toBe(1);
+    expect((await queue.deadLetters()).map((dead) => dead === body)).toEqual([true]);
   });
 });

@@ -1,0 +1,149 @@
+/** Queues and places of results that do not work for a while, also while the service stops. */
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { createServer } from "node:net";
+import type { AddressInfo } from "node:net";
+import { CreateBucketCommand, PutObjectCommand } from "@aws-sdk/client-s3";
+import { Queue } from "bullmq";
+import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+
+import { startFaultProxy } from "../../support/servers/fault-proxy.ts";
+import type { FaultProxy } from "../../support/servers/fault-proxy.ts";
+import { startRedisServer } from "../../support/servers/redis-server.ts";
+import type { RedisServer } from "../../support/servers/redis-server.ts";
+import { startS3Server } from "../../support/servers/s3-server.ts";
+import type { S3Server } from "../../support/servers/s3-server.ts";
+import { startWebhookReceiver } from "../../support/servers/webhook-receiver.ts";
+import type { WebhookReceiver } from "../../support/servers/webhook-receiver.ts";
+import { readResults } from "../../support/service/job-worker.ts";
+import { startService } from "../../support/service/running-service.ts";
+
+const bucket = "results";
+const short = { prompt: "a", max_tokens: 1, temperature: 0 };
+/** Far above what any wait takes, also on a busy machine. */
+const SLOW_MS = 240_000;
+
+let redis: RedisServer;
+let aws: S3Server;
+let s3: FaultProxy;
+let hooks: WebhookReceiver;
+
+beforeAll(async () => {
+  [redis, aws, hooks] = await Promise.all([startRedisServer(), startS3Server(), startWebhookReceiver()]);
+  s3 = await startFaultProxy(aws.endpoint);
+  await aws.client.send(new CreateBucketCommand({ Bucket: bucket }));
+  Object.assign(process.env, { AWS_ACCESS_KEY_ID: "test", AWS_SECRET_ACCESS_KEY: "test" });
+}, SLOW_MS);
+
+afterAll(async () => {
+  await s3[Symbol.asyncDispose]();
+  await hooks[Symbol.asyncDispose]();
+  await aws.stop();
+  await redis.kill();
+});
+
+/** A queue of its own, and a service that takes its jobs. */
+function createQueue(settings: Readonly<Record<string, string>> = {}, server = redis) {
+  const [name, prefix] = [`jobs-${randomUUID()}`, randomUUID()];
+  const queue = new Queue(name, { connection: { url: server.url } });
+  queue.on("error", () => {});
+  onTestFinished(() => queue.disconnect());
+  const start = (places = `s3://${bucket}/${prefix}`) =>
+    startService({
+      JOB_SOURCE: `${server.url}?queue=${name}`,
+      JOB_RESULTS: places,
+      BATCH_STORE: "none",
+      AWS_ENDPOINT_URL_S3: s3.endpoint,
+      AWS_REGION: "us-east-1",
+      ...settings,
+    });
+  return { queue, prefix, start };
+}
+
+const stateOf = async (queue: Queue, id: string | undefined) => (await queue.getJob(id ?? ""))?.getState();
+
+test("a job whose result cannot be stored for a while is answered, however few deliveries it may have", async () => {
+  const { queue, prefix, start } = createQueue({ JOB_MAX_DELIVERIES: "1" });
+  let numRefused = 0;
+  s3.decide(({ method }) => (method === "PUT" && ++numRefused > 0 ? "refuse" : "forward"));
+  await using service = await start();
+  const job = await queue.add("job", short);
+  // The second delay is over.
+  await expect.poll(() => numRefused, { timeout: SLOW_MS }).toBeGreaterThan(6);
+  s3.decide(() => "forward");
+  await expect.poll(() => stateOf(queue, job.id), { timeout: SLOW_MS }).toBe("completed");
+  expect(await readResults(aws, bucket, prefix)).toMatchObject([{ id: job.id, response: { status_code: 200 } }]);
+  expect(service.log().split("does not work; jobs wait for it").length - 1).toBe(1);
+});
+
+test.for(["GET", "PUT"])(
+  "a service that stops while S3 hangs at %s returns its jobs, and another one stores each result once",
+  async (hanging) => {
+    const { queue, prefix, start } = createQueue();
+    let numHeld = 0;
+    s3.decide(({ method }) => (method === hanging && ++numHeld > 0 ? "hold" : "forward"));
+    const service = await start();
+    const jobs = await queue.addBulk([1, 2, 3].map((n) => ({ name: "job", data: { ...short, seed: n } })));
+    await expect.poll(() => numHeld, { timeout: SLOW_MS }).toBeGreaterThanOrEqual(3);
+    await service[Symbol.asyncDispose]();
+    expect(await Promise.all(jobs.map(({ id }) => stateOf(queue, id)))).toEqual(jobs.map(() => "waiting"));
+    s3.decide(() => "forward");
+    // They arrive late.
+    s3.release();
+    await using _ = await start();
+    for (const { id } of jobs) await expect.poll(() => stateOf(queue, id), { timeout: SLOW_MS }).toBe("completed");
+    const results = await readResults(aws, bucket, prefix);
+    expect(results.map(({ id }) => id).toSorted()).toEqual(jobs.map(({ id }) => id));
+  },
+);
+
+test("all places get the result that another worker has stored in the meantime", async () => {
+  const { queue, prefix, start } = createQueue();
+  let numHeld = 0;
+  s3.decide(({ method }) => (method === "PUT" && ++numHeld > 0 ? "hold" : "forward"));
+  await using _ = await start(`${hooks.url}/twice,s3://${bucket}/${prefix}`);
+  const job = await queue.add("job", short, { jobId: "twice" });
+  await expect.poll(() => numHeld, { timeout: SLOW_MS }).toBe(1);
+  const stored = { id: "twice", custom_id: "twice", response: { status_code: 200, body: "the other's" }, error: null };
+  const Key = `${prefix}/twice.json`;
+  await aws.client.send(new PutObjectCommand({ Bucket: bucket, Key, Body: JSON.stringify(stored) }));
+  s3.decide(() => "forward");
+  s3.release();
+  await expect.poll(() => stateOf(queue, job.id), { timeout: SLOW_MS }).toBe("completed");
+  expect((await queue.getJob("twice"))?.returnvalue).toEqual(stored);
+  const received = hooks.received.filter(({ path }) => path === "/twice");
+  expect(received.map(({ body }) => JSON.parse(body) as object)).toMatchObject([{ data: stored }]);
+});
+
+test("a service stops while its queue does not answer", { timeout: SLOW_MS }, async () => {
+  const paused = await startRedisServer();
+  onTestFinished(() => paused.kill());
+  const { queue, start } = createQueue({}, paused);
+  s3.decide(() => "hold");
+  const service = await start();
+  await queue.add("job", short);
+  await expect.poll(() => queue.getActiveCount(), { timeout: SLOW_MS }).toBe(1);
+  paused.pause();
+  await service[Symbol.asyncDispose]();
+  expect(service.log()).toContain("The queue does not answer; it hands out the jobs again.");
+  paused.resume();
+  s3.decide(() => "forward");
+  await using _ = await start();
+  await expect.poll(() => queue.getCompletedCount(), { timeout: SLOW_MS }).toBe(1);
+});
+
+test("a service stops while its queue cannot be opened", async () => {
+  // It accepts connections and says nothing.
+  const silent = createServer(() => {}).listen(0, "127.0.0.1");
+  await once(silent, "listening");
+  onTestFinished(() => void silent.close());
+  const connected = once(silent, "connection");
+  const service = await startService({
+    JOB_SOURCE: `nats://127.0.0.1:${(silent.address() as AddressInfo).port}/jobs/workers`,
+    BATCH_STORE: "none",
+  });
+  const [socket] = (await connected) as [{ destroy(): void }];
+  await service[Symbol.asyncDispose]();
+  socket.destroy();
+  expect(service.log()).not.toContain("Jobs cannot be taken");
+});
