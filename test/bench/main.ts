@@ -40,6 +40,7 @@ import { loadNames } from "./soak/loads.ts";
 import type { LoadName } from "./soak/loads.ts";
 import { benchSoak } from "./soak/soak.ts";
 import { benchSpeculation } from "./speculation.ts";
+import { benchStalls } from "./stalls.ts";
 import { benchStartUp } from "./start-up.ts";
 import { benchStructuredOutput } from "./structured-output.ts";
 import { benchWebGpu } from "./webgpu.ts";
@@ -76,6 +77,7 @@ const benches: Readonly<Record<string, Bench>> = {
     run: () => benchSoak({ minutes, loadNames: soakLoads }),
     isLong: true,
   },
+  stalls: { title: "Turns of the HTTP thread's event loop, in processor time", run: benchStalls },
   scale: { title: "10,000 waiting requests and 1,000 open streams", run: benchScale },
   engine: { title: "Engine against a bare loop over the same session", run: benchAgainstBareLoop },
   sampling: { title: "Sampling of 32 sequences", run: benchSampling },
