@@ -1,4 +1,6 @@
 /** Structured log: one JSON object per line. Callers pass no secrets and no request bodies. */
+import process from "node:process";
+
 import type { LogLevel } from "./settings/service.ts";
 
 type LogFields = Readonly<Record<string, unknown>>;
@@ -12,15 +14,15 @@ export interface Logger {
 
 export interface LoggerOptions {
   readonly level: LogLevel;
-  /** Receives one line, including its newline. */
-  readonly write: (line: string) => void;
+  /** Receives one line, including its newline. Default: standard output. */
+  readonly write?: (line: string) => void;
   readonly now?: () => Date;
 }
 
 const severity = { debug: 0, info: 1, warn: 2, error: 3 } as const satisfies Record<LogLevel, number>;
 
 /** Errors among the fields are written with their stack, code and causes. */
-export function createLogger({ level, write, now = () => new Date() }: LoggerOptions): Logger {
+export function createLogger({ level, write = toStdout, now = () => new Date() }: LoggerOptions): Logger {
   const logAt =
     (lineLevel: LogLevel) =>
     (message: string, fields: LogFields = {}): void => {
@@ -35,4 +37,8 @@ function describeError(_key: string, value: unknown): unknown {
   const { name, message, stack, cause } = value;
   const code = "code" in value ? value.code : undefined;
   return { name, code, message, stack, cause };
+}
+
+function toStdout(line: string): void {
+  process.stdout.write(line);
 }

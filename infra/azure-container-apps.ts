@@ -3,7 +3,7 @@
  * identity and the key vault exist already; the template names them by parameters.
  */
 import { ConfigError } from "../functions/settings/setting.ts";
-import { PORT, exceeded, gpuProblems, healthPaths, settingsOf, unusedFields } from "./deployment-target.ts";
+import { PORT, exceeded, gpuProblems, hasQueue, healthPaths, settingsOf, unusedFields } from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
 import { queueTriggers } from "./kubernetes-scaling.ts";
@@ -68,8 +68,8 @@ function problemsOf(deployment: Deployment, profile: GpuProfile | undefined): st
 
 /** KEDA reads credentials of queues from secrets alone here. */
 function queueProblemsOf(deployment: Deployment): string[] {
-  const { worker, replicas, secrets, config } = deployment;
-  const needsQueue = worker || (config.jobs.source !== null && replicas.min === 0);
+  const { worker, replicas, secrets } = deployment;
+  const needsQueue = worker || (hasQueue(deployment) && replicas.min === 0);
   if (!needsQueue || replicas.min === replicas.max) return [];
   const rules = queueRules(deployment);
   if (rules.length === 0) {

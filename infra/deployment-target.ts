@@ -59,15 +59,32 @@ export function settingsOf({ environment }: Deployment, graceSeconds: number): R
   return { ...environment, SHUTDOWN_GRACE_SECONDS: String(graceSeconds) };
 }
 
-/** One problem for each field that the platform has no place for; a batch is one of them unless `runsBatches`. */
+/** Whether replicas take jobs from a queue, whose address may be a secret. */
+export function hasQueue({ config, secrets }: Deployment): boolean {
+  return config.jobs.source !== null || "JOB_SOURCE" in secrets;
+}
+
+/**
+ * One problem for each field that the platform has no place for. A batch is one of them unless `runsBatches`, and
+ * RunPod's own queue unless `hasRunpodQueue`.
+ */
 export function unusedFields(
   platform: string,
   deployment: Deployment,
   rules: Partial<Record<"s3Role" | "repository" | "asyncOutput" | "modelImage" | "secrets", string>>,
-  { runsBatches = false }: { readonly runsBatches?: boolean } = {},
+  {
+    runsBatches = false,
+    hasRunpodQueue = false,
+  }: { readonly runsBatches?: boolean; readonly hasRunpodQueue?: boolean } = {},
 ): string[] {
-  const { secrets, batch } = deployment;
+  const { secrets, batch, environment } = deployment;
   const ofBatch = batch === null || runsBatches ? [] : [`batch: only Cloud Run is rendered for it, not ${platform}.`];
+  const ofQueue =
+    environment.JOB_SOURCE !== "runpod" || hasRunpodQueue
+      ? []
+      : [
+          "environment.JOB_SOURCE: runpod is for workers on RunPod alone (platform runpod, worker: true); name another queue.",
+        ];
   const isGiven = (field: keyof typeof rules): boolean =>
     field === "secrets" ? Object.keys(secrets).length > 0 : deployment[field] !== null;
   const pathOf = (field: keyof typeof rules): string =>
@@ -75,7 +92,7 @@ export function unusedFields(
   return (Object.keys(rules) as (keyof typeof rules)[])
     .filter(isGiven)
     .map((field) => `${pathOf(field)}: ${platform} ${rules[field]}.`)
-    .concat(ofBatch);
+    .concat(ofBatch, ofQueue);
 }
 
 /** The smallest machine with this much; undefined if none is large enough. */
@@ -87,9 +104,10 @@ export function smallestMachine<Machine extends { readonly cpu: number; readonly
 }
 
 /** For platforms that count requests alone: a queue cannot wake a replica there. */
-export function queueProblems(platform: string, { worker, replicas, config }: Deployment): string[] {
+export function queueProblems(platform: string, deployment: Deployment): string[] {
+  const { worker, replicas } = deployment;
   if (worker) return [`worker: ${platform} scales by requests, which workers do not serve.`];
-  if (config.jobs.source === null || replicas.min > 0) return [];
+  if (!hasQueue(deployment) || replicas.min > 0) return [];
   return [
     `replicas.min: ${platform} wakes replicas by requests alone, so jobs of JOB_SOURCE would wait; expected at least 1, got 0.`,
   ];

@@ -5,6 +5,7 @@
 import type { IScaledObject, ITriggerAuthentication } from "@kubernetes-models/keda/keda.sh/v1alpha1";
 
 import { ConfigError } from "../functions/settings/setting.ts";
+import { hasQueue } from "./deployment-target.ts";
 import type { Deployment } from "./deployment.ts";
 
 /** A replica ends after this time without traffic. A cold start costs more than a few idle minutes. */
@@ -38,12 +39,18 @@ export function scaledObject(deployment: Deployment) {
 }
 
 function triggersOf(deployment: Deployment) {
-  const requests = deployment.worker ? [] : [metricsTrigger(deployment) ?? requestsTrigger(deployment)];
-  const triggers = [...requests, ...batchTriggers(deployment), ...queueTriggers(deployment)];
-  if (triggers.length > 0) return triggers;
-  throw new ConfigError([
-    "replicas: KEDA cannot read the length of a queue whose address is a secret; give min and max the same value.",
-  ]);
+  const { worker, replicas } = deployment;
+  const ofQueue = queueTriggers(deployment);
+  if (hasQueue(deployment) && ofQueue.length === 0 && (worker || replicas.min === 0)) {
+    const problem = "KEDA cannot read the length of a queue whose address is a secret";
+    throw new ConfigError([
+      worker
+        ? `replicas: ${problem}; give min and max the same value.`
+        : `replicas.min: ${problem}, so a job would wake no replica; expected at least 1, got 0.`,
+    ]);
+  }
+  const ofRequests = worker ? [] : [metricsTrigger(deployment) ?? requestsTrigger(deployment)];
+  return [...ofRequests, ...batchTriggers(deployment), ...ofQueue];
 }
 
 /**

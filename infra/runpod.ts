@@ -51,12 +51,17 @@ function problemsOf(deployment: Deployment): string[] {
     ...problems,
     ...gpuProblems("RunPod", deployment, gpuPools),
     ...(isOwnQueue ? [] : queueProblems("RunPod's load balancer", deployment)),
-    ...unusedFields("RunPod", deployment, {
-      s3Role: "has no roles; list the secrets of a key pair under secrets",
-      repository: "mounts no repository here; use s3:// or a folder of the image",
-      asyncOutput: "has its own queue for results; set worker and JOB_SOURCE=runpod instead",
-      modelImage: "mounts no images; use s3:// or a folder of the image",
-    }),
+    ...unusedFields(
+      "RunPod",
+      deployment,
+      {
+        s3Role: "has no roles; list the secrets of a key pair under secrets",
+        repository: "mounts no repository here; use s3:// or a folder of the image",
+        asyncOutput: "has its own queue for results; set worker and JOB_SOURCE=runpod instead",
+        modelImage: "mounts no images; use s3:// or a folder of the image",
+      },
+      { hasRunpodQueue: isOwnQueue },
+    ),
   ];
 }
 

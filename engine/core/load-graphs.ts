@@ -11,7 +11,7 @@ import { BlockKvManager } from "../kv/block-kv-manager.ts";
 import { BlockSnapshots } from "../kv/block-snapshots.ts";
 import type { KvManager } from "../kv/kv-manager.ts";
 import { KvSlots } from "../kv/kv-slots.ts";
-import { kvRoomBytes, requireRoomForWeights } from "../kv/memory-plan.ts";
+import { kvRoomBytes, planEncoderCache, requireRoomForWeights } from "../kv/memory-plan.ts";
 import { planBlocks } from "../kv/plan-blocks.ts";
 import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
 import { SlotBlocks } from "../kv/slot-blocks.ts";
@@ -20,11 +20,13 @@ import { firstSnapshotRow, SNAPSHOTS_PER_SEQUENCE } from "../kv/state-rows.ts";
 import { StateSnapshots } from "../kv/state-snapshots.ts";
 import type { BuiltModel, DecoderGraph } from "../models/built-model.ts";
 import { cudaMemoryBytes } from "../runtime/cuda-memory.ts";
+import { requireCudnn } from "../runtime/execution-provider.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { Session } from "../runtime/session.ts";
 import type { WorkerOptions } from "../thread/messages.ts";
 import { BuiltVisionEncoder } from "../vision/built-vision-encoder.ts";
 import { ExportedVisionEncoder } from "../vision/exported-vision-encoder.ts";
+import { GraphPool } from "../vision/graph-pool.ts";
 import type { VisionEncoder } from "../vision/vision-encoder.ts";
 import { decoderSessionOptions, pagedSessionOptions, visionEncoderSessionOptions } from "./session-options.ts";
 
@@ -56,20 +58,29 @@ export function loadDecoder(options: DecoderOptions): LoadedDecoder {
   const slotBlocks = plan?.numSlots === maxNumSequences ? plan : null;
   const kvSlots = new KvSlots(maxNumSequences, maxModelLen);
   const snapshots = graph.recurrent === undefined ? null : new StateSnapshots(maxNumSequences);
+  using loaded = new DisposableStack();
+  const pool = graph.form === "export" ? null : loaded.use(createGraphPool(options, graph));
   const decoder =
     graph.form === "export"
       ? new ExportedDecoder(graph, sessionOptions, kvSlots, snapshots)
-      : new InPlaceDecoder(graph, sessionOptions, kvSlots, snapshots, slotBlocks);
+      : new InPlaceDecoder(graph, sessionOptions, kvSlots, snapshots, slotBlocks, pool);
+  loaded.move();
   const { canTransfer } = decoder;
   const blocks = slotBlocks === null ? null : new SlotBlocks(kvSlots, slotBlocks, snapshots);
   return { decoder, kvManager: new SlotKvManager(kvSlots, { ...config, canTransfer, snapshots }, blocks) };
 }
 
-/** Null for a text model. Throws EngineError `runtime_failed` if the graph does not load. */
+/**
+ * Null for a text model.
+ *
+ * @throws EngineError `runtime_failed` if the graph does not load, `invalid_configuration` if the device lacks what
+ * images need.
+ */
 export function loadVisionEncoder(config: EngineConfig, model: BuiltModel): VisionEncoder | null {
   const { visionEncoder, decoder } = model;
   if (visionEncoder === null) return null;
   const options = visionEncoderSessionOptions(config, model);
+  if (options.device === "cuda") requireCudnn();
   return visionEncoder.form === "export"
     ? new ExportedVisionEncoder(visionEncoder, decoder.imageWidth, options)
     : new BuiltVisionEncoder(visionEncoder, decoder.imageWidth, options);
@@ -108,6 +119,15 @@ function loadPagedDecoder(options: DecoderOptions, graph: DecoderGraph, blockSiz
   const snapshots =
     graph.recurrent === undefined ? null : new BlockSnapshots(firstSnapshotRow(maxNumSequences), numSnapshots);
   return { decoder, kvManager: new BlockKvManager({ ...config, capacity, snapshots }) };
+}
+
+/** Null where the host has the features: for a text model, and on devices of which the decoder's slots take rows of it. */
+function createGraphPool({ config, maxModelLen, maxEmbeddingsPerImage }: DecoderOptions, graph: DecoderGraph) {
+  const { acceptsImages, imageWidth: width } = graph;
+  if (config.device !== "webgpu" || !acceptsImages) return null;
+  const { maxNumEmbeddings: numRows } = planEncoderCache(width, maxEmbeddingsPerImage);
+  const maxRunRows = Math.min(config.maxNumBatchedTokens, maxModelLen);
+  return new GraphPool(config.device, { deviceId: config.deviceId }, { width, numRows, maxRunRows });
 }
 
 /** Infinity if the device cannot be asked. Loading the session then says why. */

@@ -80,8 +80,7 @@ export class StepImages {
     const rows = pool?.take(numEmbeddingsOf(image)) ?? null;
     if (pool === null || rows === null) return null;
     try {
-      using target = pool.view(rows);
-      target.copyFrom(embeddings);
+      pool.write(rows, (target) => target.copyFrom(embeddings));
       return rows;
     } catch (error) {
       pool.release(rows);
@@ -95,8 +94,7 @@ export class StepImages {
     const rows = visionEncoder.encodeInto === undefined ? null : (pool?.take(numEmbeddingsOf(image)) ?? null);
     if (pool === null || rows === null) return visionEncoder.encode(image);
     try {
-      using target = pool.view(rows);
-      visionEncoder.encodeInto?.(image, target, pool.device);
+      pool.write(rows, (target) => visionEncoder.encodeInto?.(image, target, pool.device));
       return rows;
     } catch (error) {
       pool.release(rows);

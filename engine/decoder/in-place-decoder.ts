@@ -16,11 +16,12 @@ import type { SessionOptions } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
+import type { GraphPool } from "../vision/graph-pool.ts";
 import { BoundedCache } from "./bounded-cache.ts";
 import { DecodeBatch } from "./decode-batch.ts";
 import { DecoderBinding } from "./decoder-binding.ts";
 import { recurrentObstacle, spanTokenIds } from "./decoder.ts";
-import type { Decoder, DecoderRun, LogitsTarget, TokenSpan } from "./decoder.ts";
+import type { Decoder, DecoderRun, LogitsTarget, SpanEmbeddings, TokenSpan } from "./decoder.ts";
 import { planSlotRuns } from "./slot-runs.ts";
 import { writePositions } from "./token-positions.ts";
 
@@ -30,6 +31,7 @@ const MAX_CACHED_RUNS = 64;
 /** Mutable; owns the session and the KV memory. */
 export class InPlaceDecoder implements Decoder {
   readonly runsPromptsApart = true;
+  readonly featurePool: GraphPool | null;
   readonly #graph: DecoderGraph;
   readonly #session: Session;
   readonly #kvSlots: KvSlots;
@@ -44,6 +46,7 @@ export class InPlaceDecoder implements Decoder {
   /**
    * @param snapshots Null without recurrent layers.
    * @param blocks Of slots that share memory; null if there is memory for all of them.
+   * @param featurePool Image features on the device; null if they are on the host. Taken over if this returns.
    * @throws EngineError `runtime_failed` if a graph does not load, `invalid_configuration` if the KV cache does not fit.
    */
   constructor(
@@ -52,6 +55,7 @@ export class InPlaceDecoder implements Decoder {
     kvSlots: KvSlots,
     snapshots: StateSnapshots | null,
     blocks: SlotBlockPlan | null = null,
+    featurePool: GraphPool | null = null,
   ) {
     this.#graph = graph;
     this.#kvSlots = kvSlots;
@@ -65,6 +69,7 @@ export class InPlaceDecoder implements Decoder {
       recurrent === undefined || snapshots === null
         ? null
         : { cache: new StateCache(this.#session, recurrent, snapshots.numRows), snapshots };
+    this.featurePool = featurePool;
     loaded.move();
   }
 
@@ -109,7 +114,11 @@ export class InPlaceDecoder implements Decoder {
     const isOutput = span.firstToken >= span.sequence.numPromptTokens;
     const isNewestToken = isOutput && span.endToken === span.firstToken + 1;
     const slots = spans.map(({ sequence }) => sequence.kvSlot!);
-    const range = this.#kvCache.rangeOf(Math.min(...slots), Math.max(...slots));
+    const [lowest, highest] = [Math.min(...slots), Math.max(...slots)];
+    // A prompt that is computed alone must not be a batch with the slots before it.
+    const range = isNewestToken
+      ? this.#kvCache.rangeOf(lowest, highest)
+      : { firstSlot: lowest, numSlots: highest - lowest + 1 };
     this.#kvCache.prepare(range, span);
     if (!isNewestToken) return this.#prefill(spans, range, rows);
     const batch = this.#decodeBatches.getOrCreate(
@@ -124,6 +133,7 @@ export class InPlaceDecoder implements Decoder {
     this.#decodeBatches[Symbol.dispose]();
     this.#kvCache[Symbol.dispose]();
     this.#states?.cache[Symbol.dispose]();
+    this.featurePool?.[Symbol.dispose]();
     this.#session[Symbol.dispose]();
   }
 
@@ -161,8 +171,9 @@ export class InPlaceDecoder implements Decoder {
     run.setOutput("logits", Tensor.fromTypedArray("float32", logits, [numRows, vocabSize]));
     if (acceptsImages) {
       const numEmbeddings = embeddings.positions.length;
-      const rows = Tensor.fromTypedArray("float32", embeddings.embeddings, [numEmbeddings, imageWidth]);
-      run.setInput("image_embeds", rows);
+      const rows = gatherFeatures(this.featurePool, embeddings);
+      const onHost = (): Tensor => Tensor.fromTypedArray("float32", embeddings.embeddings, [numEmbeddings, imageWidth]);
+      run.setInput("image_embeds", rows ?? onHost());
       run.setInput("image_positions", Tensor.fromTypedArray("int64", embeddings.positions, [numEmbeddings, 1]));
     }
     if (this.#states !== null) {
@@ -189,4 +200,16 @@ export class InPlaceDecoder implements Decoder {
     const stateView = this.#states?.cache.view(firstSlot, numSlots) ?? null;
     return new DecoderBinding(this.#session, this.#graph, this.#kvCache.view(firstSlot, numSlots), stateView);
   }
+}
+
+/** The span's features, gathered on the device; null if all of them are on the host. */
+function gatherFeatures(
+  pool: GraphPool | null,
+  { embeddings, positions, poolRows = null }: SpanEmbeddings,
+): Tensor | null {
+  if (pool === null || poolRows === null || poolRows.every((row) => row < 0n)) return null;
+  let hostRow = embeddings.length === 0 ? 0n : BigInt(pool.placeForRun(embeddings));
+  return pool.gather(
+    BigInt64Array.from(positions, (_, index) => (poolRows[index]! < 0n ? hostRow++ : poolRows[index]!)),
+  );
 }

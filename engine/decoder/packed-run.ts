@@ -7,7 +7,7 @@ import type { IoBinding } from "../runtime/io-binding.ts";
 import type { RunOptions } from "../runtime/run-options.ts";
 import type { Session } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
-import type { FeaturePool } from "../vision/feature-pool.ts";
+import type { ViewedPool } from "../vision/feature-pool.ts";
 import { packedLayouts } from "./packed-inputs.ts";
 import type { PackedLayouts, PackedShape } from "./packed-inputs.ts";
 import type { RunLogits, RunRows } from "./run-logits.ts";
@@ -32,7 +32,7 @@ export interface PackedRunParts {
   readonly inputMemory: StepMemory;
   readonly logits: RunLogits;
   /** Image features; null for a text model. */
-  readonly featurePool: FeaturePool | null;
+  readonly featurePool: ViewedPool | null;
   /** Options of a run that neither captures nor replays a graph; null if the session captures none. */
   readonly eagerOptions: RunOptions | null;
 }

@@ -17,7 +17,7 @@ import { RunOptions } from "../runtime/run-options.ts";
 import type { Session } from "../runtime/session.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
-import { FeaturePool } from "../vision/feature-pool.ts";
+import { ViewedPool } from "../vision/feature-pool.ts";
 import { BoundedCache } from "./bounded-cache.ts";
 import { CapturedRun } from "./captured-run.ts";
 import { decodeShape, paddedColumns, paddedSequences, sequenceCountsUpTo } from "./decode-buckets.ts";
@@ -57,7 +57,7 @@ export class PagedDecoder implements Decoder {
   /** Blocks are shared, not moved. */
   readonly canTransfer = false;
   readonly canRepeat = true;
-  readonly featurePool: FeaturePool | null;
+  readonly featurePool: ViewedPool | null;
   readonly runsPromptsApart = false;
   readonly #graph: DecoderGraph;
   readonly #blockSize: number;
@@ -81,7 +81,7 @@ export class PagedDecoder implements Decoder {
     session: Session,
     capacity: KvCapacity,
     limits: PagedDecoderLimits,
-    featurePool: FeaturePool | null,
+    featurePool: ViewedPool | null,
   ) {
     using owned = new DisposableStack();
     const kvView = owned.use(allocateBlocks(session, graph, capacity));
@@ -243,7 +243,7 @@ export function runOnScratchBlock(
   session: Session,
   blockSize: number,
   limits: PagedDecoderLimits,
-  featurePool: FeaturePool | null,
+  featurePool: ViewedPool | null,
 ): void {
   using owned = new DisposableStack();
   const numTokens = Math.min(limits.maxNumTokens, limits.maxLen);
@@ -263,7 +263,7 @@ function createParts(
   { kvView, stateView }: Pick<PackedRunParts, "kvView" | "stateView">,
   blockSize: number,
   { maxNumTokens, maxNumSequences, maxLen, isEager }: PagedDecoderLimits,
-  featurePool: FeaturePool | null,
+  featurePool: ViewedPool | null,
   owned: DisposableStack,
 ): PackedRunParts {
   const maxRows = paddedSequences(maxNumSequences);
@@ -294,10 +294,10 @@ export function createFeaturePool(
   session: Session,
   { maxNumTokens }: Pick<PagedDecoderLimits, "maxNumTokens">,
   maxEmbeddingsPerImage: number,
-): FeaturePool | null {
+): ViewedPool | null {
   if (!acceptsImages) return null;
   const { maxNumEmbeddings } = planEncoderCache(imageWidth, maxEmbeddingsPerImage);
-  return new FeaturePool(session, { width: imageWidth, numRows: maxNumEmbeddings, maxRunRows: maxNumTokens });
+  return new ViewedPool(session, { width: imageWidth, numRows: maxNumEmbeddings, maxRunRows: maxNumTokens });
 }
 
 function isDecode({ sequence }: TokenSpan): boolean {

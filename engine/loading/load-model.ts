@@ -178,7 +178,7 @@ export async function loadModel(
       eosTokenIds,
       maxEmbeddingsPerImage: imageInputs?.info.maxTokensPerItem ?? 0,
       // On a GPU, encoding a picture again costs less than copying its embeddings to the host every time.
-      wantsEmbeddings: config.device === "cuda" ? caches.report.store !== null : caches.encoder.tiers.length > 0,
+      wantsEmbeddings: config.device === "cpu" ? caches.encoder.tiers.length > 0 : caches.report.store !== null,
       warmUpImage,
     },
     [Symbol.asyncDispose]: disposeOf(parts.move()),

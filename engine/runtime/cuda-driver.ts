@@ -50,6 +50,9 @@ const COMPUTE_CAPABILITY_MINOR = 76;
  */
 const OLDEST_COMPUTE_CAPABILITY = 7.5;
 
+/** Machine code runs on later devices of the same major version only, and the provider has no PTX to compile. */
+const majorVersions = new Set([7, 8, 9, 12]);
+
 /**
  * @param open Default: loads the driver's library.
  * @throws EngineError `invalid_configuration` with one sentence that says what is missing and what to do.
@@ -84,11 +87,11 @@ export function inspectCudaDriver(deviceId: number, open: () => CudaDriver = ope
   const major = valueOf(driver.attribute(COMPUTE_CAPABILITY_MAJOR, device));
   const minor = valueOf(driver.attribute(COMPUTE_CAPABILITY_MINOR, device));
   const computeCapability = `${major}.${minor}`;
-  if (Number(computeCapability) < OLDEST_COMPUTE_CAPABILITY) {
+  if (Number(computeCapability) < OLDEST_COMPUTE_CAPABILITY || !majorVersions.has(major)) {
     throw new EngineError(
       "invalid_configuration",
       `The GPU ${name} has compute capability ${computeCapability}; the provider has code for ` +
-        `${OLDEST_COMPUTE_CAPABILITY} and newer. Choose a newer GPU with DEVICE_ID, or set DEVICE=cpu.`,
+        `${OLDEST_COMPUTE_CAPABILITY}, 8.x, 9.0 and 12.x. Choose another GPU with DEVICE_ID, or set DEVICE=cpu.`,
     );
   }
   const memoryBytes = valueOf(driver.totalBytes(device));

@@ -64,7 +64,7 @@ const startFailures: readonly StartFailure[] = [
       "container, start it with NVIDIA's container toolkit (`--gpus all`).",
   },
   {
-    pattern: /CUDA failure (?:35|803)\b|CUDA driver version is insufficient|undefined symbol: cu[A-Z]/i,
+    pattern: /CUDA failure (?:35|36|803)\b|CUDA driver version is insufficient|undefined symbol: cu[A-Z]/i,
     explain: () =>
       `The NVIDIA driver is too old for CUDA ${CUDA_MAJOR_VERSION}, or not the one whose libraries are here. Install ` +
       `driver ${oldestDriver} or newer (\`nvidia-smi\` prints it), and no libcuda.so.1 beside the driver's own.`,
@@ -76,7 +76,7 @@ const startFailures: readonly StartFailure[] = [
       "needs `--gpus all`.",
   },
   {
-    pattern: /CUDA failure 101\b|invalid device ordinal|device_id/i,
+    pattern: /CUDA failure 101\b|invalid device ordinal/i,
     explain: (_, deviceId) =>
       `There is no CUDA device ${deviceId}: choose one that \`nvidia-smi -L\` lists, counted from 0 among those that ` +
       "CUDA_VISIBLE_DEVICES leaves.",

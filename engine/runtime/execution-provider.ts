@@ -79,13 +79,30 @@ function appendWebGpu(sessionOptions: Pointer, { deviceId }: ProviderOptions): v
   checkStatus(api, api.SessionOptionsAppendExecutionProvider(sessionOptions, "WebGPU", [], [], 0));
 }
 
-function hasCudnn(): boolean {
+function hasCudnn(libraryName = cudnnName): boolean {
   try {
-    koffi.load(cudnnName);
+    koffi.load(libraryName);
     return true;
   } catch {
     return false;
   }
+}
+
+/**
+ * The provider runs without cuDNN, but two operators refuse to: convolutions, and the attention of vision encoders
+ * (`MultiHeadAttention`, whichever kernel it then selects).
+ *
+ * @param libraryName Default: that of this platform.
+ * @throws EngineError `invalid_configuration` if cuDNN is missing.
+ */
+export function requireCudnn(libraryName = cudnnName): void {
+  if (hasCudnn(libraryName)) return;
+  throw new EngineError(
+    "invalid_configuration",
+    `Images need cuDNN 9 on cuda, and ${libraryName} cannot be loaded. Install nvidia-cudnn-cu13 as in ` +
+      "container/cuda-requirements.txt and add its folder to LD_LIBRARY_PATH, use the image `cuda` instead of " +
+      "`cuda-slim`, or encode images on the CPU with VISION_DEVICE=cpu.",
+  );
 }
 
 function createCudaOptions(deviceId: number): Pointer {
@@ -105,7 +122,7 @@ function appendCuda(sessionOptions: Pointer, { deviceId, cudaProviderOptions }: 
   // Same-as-requested growth: doubling would take memory that is reserved for the KV cache.
   const entries = Object.entries({
     arena_extend_strategy: "kSameAsRequested",
-    // The graphs that Fovea builds have no convolutions, so that an installation may leave cuDNN out.
+    // Decoders need no cuDNN, so an installation that serves text alone may leave it out.
     ...(hasCudnn() ? {} : { enable_cudnn: "0" }),
     ...cudaProviderOptions,
     device_id: String(deviceId),

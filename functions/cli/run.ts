@@ -53,7 +53,7 @@ async function runCommand(
       } else if (command === "worker") {
         exitOnConfigError(new ConfigError(["worker needs JOB_SOURCE: the queue to take jobs from."]));
       }
-      const logger = createLogger({ level: config.logLevel, write: (line) => process.stdout.write(line) });
+      const logger = createLogger({ level: config.logLevel });
       return serve(config, logger, { servesRequests: command === "serve" });
     }
     case "check": {

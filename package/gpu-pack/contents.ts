@@ -16,7 +16,7 @@ const droppedFiles = /\.(d\.ts|d\.mts|d\.cts|map|md|markdown|flow)$/i;
 const providerLibraries = ["libonnxruntime_providers_cuda.so", "libonnxruntime_providers_shared.so"];
 const nativeFolder = "node_modules/onnxruntime-node/bin/napi-v6/linux/x64";
 
-/** The wheel of the provider, and those of NVIDIA's libraries. cuDNN is for convolutions only, and large. */
+/** The wheel of the provider, and those of NVIDIA's libraries. cuDNN is for vision encoders only, and large. */
 export const providerWheel = "onnxruntime-gpu";
 export const cudaWheels = ["nvidia-cublas", "nvidia-cuda-runtime", "nvidia-curand", "nvidia-cuda-nvrtc"];
 export const cudnnWheel = "nvidia-cudnn-cu13";

@@ -1,6 +1,7 @@
 /**
- * Leaves the machine code of other GPUs out of a library of CUDA: two thirds of the provider's. Their bytes become zeros,
- * which compress to nothing; nothing in the file moves.
+ * Leaves the machine code of other GPUs out of a library of CUDA: two thirds of the provider's. What is kept moves to the
+ * start of its container, whose size is corrected; the rest becomes zeros, which compress to nothing. Containers stay
+ * where they are, because the library has their addresses.
  *
  * The driver loads code for the device's major version, or compiles PTX, which stays. Layout of the section
  * `.nv_fatbin` as in 13.0: containers with a header of 16 bytes (magic number, version, size of the header, size of the
@@ -34,26 +35,54 @@ export function keepGpuCode(library: Buffer, architecture: number): KeptCode {
       place += 8;
       continue;
     }
-    let entry = place + library.readUInt16LE(place + 6);
-    const containerEnd = entry + Number(library.readBigUInt64LE(place + 8));
+    const first = place + library.readUInt16LE(place + 6);
+    const containerEnd = first + Number(library.readBigUInt64LE(place + 8));
     if (containerEnd > end) throw new Error(`A container at byte ${place} of ${sectionName} reaches beyond it.`);
-    while (entry < containerEnd) {
-      const kind = library.readUInt16LE(entry);
-      const content = entry + library.readUInt32LE(entry + 4);
-      const next = content + Number(library.readBigUInt64LE(entry + 8));
-      if (content <= entry || next > containerEnd)
-        throw new Error(`An entry at byte ${entry} reaches beyond its container.`);
-      const isOther = kind === KIND_MACHINE_CODE && library.readUInt32LE(entry + 28) !== architecture;
-      if (isOther) library.fill(0, content, next);
-      else hasCode ||= kind === KIND_MACHINE_CODE;
-      if (isOther) clearedBytes += next - content;
-      else keptBytes += next - content;
-      entry = next;
-    }
+    const entries = readEntries(library, first, containerEnd);
+    const kept = entries.filter(({ code }) => code === null || code === architecture);
+    hasCode ||= kept.some(({ code }) => code !== null);
+    // A container for other GPUs alone stays as it is: one without entries is none that CUDA's compiler makes.
+    const keptEnd = kept.length === 0 ? containerEnd : keepEntries(library, first, kept);
+    library.fill(0, keptEnd, containerEnd);
+    library.writeBigUInt64LE(BigInt(keptEnd - first), place + 8);
+    keptBytes += keptEnd - first;
+    clearedBytes += containerEnd - keptEnd;
     place = containerEnd;
   }
   if (!hasCode) throw new Error(`The library has no machine code for architecture ${architecture}.`);
   return { keptBytes, clearedBytes };
+}
+
+interface Entry {
+  readonly start: number;
+  readonly end: number;
+  /** Architecture of its machine code; null for PTX. */
+  readonly code: number | null;
+}
+
+function readEntries(library: Buffer, first: number, containerEnd: number): Entry[] {
+  const entries: Entry[] = [];
+  for (let start = first; start < containerEnd;) {
+    const content = start + library.readUInt32LE(start + 4);
+    const end = content + Number(library.readBigUInt64LE(start + 8));
+    if (content <= start || end > containerEnd) {
+      throw new Error(`An entry at byte ${start} reaches beyond its container.`);
+    }
+    const isCode = library.readUInt16LE(start) === KIND_MACHINE_CODE;
+    entries.push({ start, end, code: isCode ? library.readUInt32LE(start + 28) : null });
+    start = end;
+  }
+  return entries;
+}
+
+/** Moves the entries to the start of their container; returns where they end. */
+function keepEntries(library: Buffer, first: number, kept: readonly Entry[]): number {
+  let place = first;
+  for (const { start, end } of kept) {
+    library.copyWithin(place, start, end);
+    place += end - start;
+  }
+  return place;
 }
 
 /** Offsets in an ELF file of 64 bits. */

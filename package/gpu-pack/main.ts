@@ -34,7 +34,7 @@ const usage = `Usage: npm run gpu:pack -- [--output FOLDER] [--system-cuda] [--c
 --output FOLDER  for the parts, gpu-pack where not given; what is there is removed
 --system-cuda    leaves NVIDIA's libraries out: the other machine has those of CUDA 13 (in Python wheels, as PyTorch has
                  them, or in /usr/local/cuda), which run.sh finds there
---cudnn          packs cuDNN as well, which convolutions may need: 330 MB more
+--cudnn          packs cuDNN as well, which vision encoders need: 330 MB more
 --no-provider    packs code and Node alone, to replace those of a pack that is there already
 --arch 9.0       keeps the provider's machine code for this compute capability alone: 50 instead of 175 MB
 --lease          for test/gpu/lease.sh, which runs the code of a working tree: neither code nor the packages of tests, and

@@ -12,6 +12,7 @@ import { benchAgainstLlamaCpp } from "./against-llama-cpp.ts";
 import { benchAgainstHubExport, benchAgainstSameGraph } from "./against-transformers-js.ts";
 import { benchEncoders } from "./encoders.ts";
 import { benchFirstByte } from "./first-byte.ts";
+import { benchHops } from "./hops.ts";
 import { benchHostStep } from "./host-step.ts";
 import { benchImageCaches } from "./image-caches.ts";
 import { benchImageProcessor } from "./image-processor.ts";
@@ -39,6 +40,7 @@ import { loadNames } from "./soak/loads.ts";
 import type { LoadName } from "./soak/loads.ts";
 import { benchSoak } from "./soak/soak.ts";
 import { benchSpeculation } from "./speculation.ts";
+import { benchStalls } from "./stalls.ts";
 import { benchStartUp } from "./start-up.ts";
 import { benchStructuredOutput } from "./structured-output.ts";
 import { benchWebGpu } from "./webgpu.ts";
@@ -75,6 +77,7 @@ const benches: Readonly<Record<string, Bench>> = {
     run: () => benchSoak({ minutes, loadNames: soakLoads }),
     isLong: true,
   },
+  stalls: { title: "Turns of the HTTP thread's event loop, in processor time", run: benchStalls },
   scale: { title: "10,000 waiting requests and 1,000 open streams", run: benchScale },
   engine: { title: "Engine against a bare loop over the same session", run: benchAgainstBareLoop },
   sampling: { title: "Sampling of 32 sequences", run: benchSampling },
@@ -100,6 +103,7 @@ const benches: Readonly<Record<string, Bench>> = {
     title: "Resident memory",
     run: () => benchMemory(engineOptions("int8").model, ["int8", "int4", "float32"], benchFolder),
   },
+  hops: { title: "Source files on three ways through the service", run: benchHops },
   jobs: { title: "Jobs from queues, with an engine that answers at once", run: benchJobs },
   webgpu: { title: "A decode step on WebGPU", run: benchWebGpu },
   accuracy: { title: "Answers of the shipped checkpoint", run: benchAccuracy },

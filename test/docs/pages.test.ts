@@ -63,6 +63,12 @@ test("the pages have links and blocks of each language", () => {
   for (const language of ["sh", "json", "ts", "js", "yaml"]) expect(blocksOf(language)).not.toHaveLength(0);
 });
 
+test("the index of docs/ lists every page", () => {
+  const listed = links.filter(({ page }) => page === "docs/README.md").map(({ target }) => `docs/${target}`);
+  const inFolder = pages.filter((page) => page.startsWith("docs/") && page !== "docs/README.md");
+  expect(listed.filter((target) => inFolder.includes(target)).toSorted()).toEqual(inFolder.toSorted());
+});
+
 test.for(links)("$page: $target leads to a file and a heading", ({ page, target }) => {
   const [path = "", anchor] = target.split("#");
   const file = path === "" ? page : normalize(join(dirname(page), path));

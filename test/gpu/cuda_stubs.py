@@ -1,7 +1,12 @@
 """Lets ONNX Runtime's CUDA provider load on a machine without CUDA: libraries that export what it needs.
 
+    python cuda_stubs.py wheel folder          # needs gcc and readelf
+    LD_LIBRARY_PATH=folder test/gpu/run.sh 5   # with the wheel's providers beside onnxruntime-node's library
+
 Functions allocate and copy in the host's memory and say that there is one device of compute capability 9.0; all others
-do nothing and report success. So sessions can be created, up to weights prepared on the device; nothing can be run.
+do nothing and report success. So sessions are created, up to weights prepared on the device, and run: everything but the
+kernels themselves, whose results are zeros. That shows what a kernel refuses before it is launched, such as wrong inputs
+or a missing cuDNN, and whether the experiments run to their ends.
 Launches of the kernel that reorders weights for the fused products are written to the standard error output.
 """
 
@@ -24,6 +29,38 @@ PREAMBLE = f"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#define MEMORY (14ul << 30)
+
+/* The device's memory: zeros that take room only where they are touched. */
+static struct {{ void *start; size_t size; }} allocated[1 << 16];
+static int num_allocated;
+static size_t in_use;
+
+static int allocate(void **p, size_t n) {{
+    size_t size = ((n ? n : 1) + 4095) & ~4095ul;
+    *p = 0;
+    if (in_use + size > MEMORY || num_allocated == 1 << 16) return 2;
+    void *start = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED) return 2;
+    *p = start;
+    allocated[num_allocated].start = start;
+    allocated[num_allocated++].size = size;
+    in_use += size;
+    return 0;
+}}
+
+static int release(void *start) {{
+    for (int index = 0; index < num_allocated; index++) {{
+        if (allocated[index].start != start) continue;
+        munmap(start, allocated[index].size);
+        in_use -= allocated[index].size;
+        allocated[index] = allocated[--num_allocated];
+        break;
+    }}
+    return 0;
+}}
 
 static const void *reordering[64];
 static int num_reordering;
@@ -44,15 +81,43 @@ FUNCTIONS = {
     "__cudaLaunchKernel": "int __cudaLaunchKernel(const void *kernel, ...) { report(kernel); return 0; }",
     "cudaLaunchKernelExC": "int cudaLaunchKernelExC(const void *config, const void *kernel, void **arguments) "
     "{ report(kernel); return 0; }",
-    "cudaMalloc": "int cudaMalloc(void **p, size_t n) { *p = malloc(n ? n : 1); return 0; }",
-    "cudaFree": "int cudaFree(void *p) { free(p); return 0; }",
+    "cudaMalloc": "int cudaMalloc(void **p, size_t n) { return allocate(p, n); }",
+    "cudaFree": "int cudaFree(void *p) { return release(p); }",
     "cudaMallocHost": "int cudaMallocHost(void **p, size_t n) { *p = malloc(n ? n : 1); return 0; }",
     "cudaHostAlloc": "int cudaHostAlloc(void **p, size_t n, unsigned flags) { *p = malloc(n ? n : 1); return 0; }",
     "cudaFreeHost": "int cudaFreeHost(void *p) { free(p); return 0; }",
     "cudaMemcpy": "int cudaMemcpy(void *to, const void *from, size_t n, int kind) { memmove(to, from, n); return 0; }",
     "cudaMemcpyAsync": "int cudaMemcpyAsync(void *to, const void *from, size_t n, int kind, void *stream) "
     "{ memmove(to, from, n); return 0; }",
-    "cudaMemGetInfo": "int cudaMemGetInfo(size_t *free, size_t *total) { *free = *total = 1ul << 36; return 0; }",
+    "cudaMemset": "int cudaMemset(void *p, int value, size_t n) { memset(p, value, n); return 0; }",
+    "cudaMemsetAsync": "int cudaMemsetAsync(void *p, int value, size_t n, void *stream) { memset(p, value, n); return 0; }",
+    "cudaMemcpy2DAsync": "int cudaMemcpy2DAsync(char *to, size_t to_pitch, const char *from, size_t from_pitch, "
+    "size_t width, size_t height, int kind, void *stream) "
+    "{ for (size_t row = 0; row < height; row++) memmove(to + row * to_pitch, from + row * from_pitch, width); return 0; }",
+    "cudaMemGetInfo": "int cudaMemGetInfo(size_t *free, size_t *total) "
+    "{ *total = MEMORY; *free = MEMORY - in_use; return 0; }",
+    "cudaPointerGetAttributes": "int cudaPointerGetAttributes(char *attributes, const void *p) "
+    "{ memset(attributes, 0, 24); return 0; }",
+    "cudaFuncGetAttributes": "int cudaFuncGetAttributes(char *attributes, const void *function) "
+    "{ memset(attributes, 0, 64); return 0; }",
+    "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags": "int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags("
+    "int *count, const void *function, int size, size_t memory, unsigned flags) { *count = 2; return 0; }",
+    "cublasLtMatmulAlgoGetHeuristic": "int cublasLtMatmulAlgoGetHeuristic(void *a, void *b, void *c, void *d, void *e, "
+    "void *f, void *g, int wanted, void *results, int *count) { memset(results, 0, 64); *count = 1; return 0; }",
+    # A captured graph is a handle, and its launch does nothing.
+    "cudaStreamIsCapturing": "int cudaStreamIsCapturing(void *stream, int *status) { *status = 0; return 0; }",
+    "cudaStreamEndCapture": "int cudaStreamEndCapture(void *stream, void **graph) { *graph = malloc(1); return 0; }",
+    "cudaGraphInstantiate": "int cudaGraphInstantiate(void **executable, void *graph, unsigned long long flags) "
+    "{ *executable = malloc(1); return 0; }",
+    # Of the driver, which Fovea asks before the provider is loaded.
+    "cuInit": "int cuInit(unsigned flags) { return 0; }",
+    "cuDriverGetVersion": "int cuDriverGetVersion(int *version) { *version = 13000; return 0; }",
+    "cuDeviceGetCount": "int cuDeviceGetCount(int *count) { *count = 1; return 0; }",
+    "cuDeviceGet": "int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }",
+    "cuDeviceGetName": 'int cuDeviceGetName(char *name, int length, int device) { strncpy(name, "stub", length); return 0; }',
+    "cuDeviceTotalMem_v2": "int cuDeviceTotalMem_v2(size_t *bytes, int device) { *bytes = MEMORY; return 0; }",
+    "cuDeviceGetAttribute": "int cuDeviceGetAttribute(int *value, int attribute, int device) "
+    "{ *value = attribute == 75 ? 9 : attribute == 76 ? 0 : 1024; return 0; }",
     "cudaGetDeviceCount": "int cudaGetDeviceCount(int *count) { *count = 1; return 0; }",
     "cudaGetDevice": "int cudaGetDevice(int *device) { *device = 0; return 0; }",
     # cudaDevAttrComputeCapabilityMajor and Minor are 75 and 76.
@@ -83,6 +148,7 @@ FUNCTIONS = {
     "cublasLtCreate": "int cublasLtCreate(void **handle) { *handle = malloc(1); return 0; }",
 }
 
+DRIVER = "libcuda.so.1"
 STUBS = "FOVEA_CUDA_STUBS"
 
 
@@ -111,6 +177,7 @@ def write_stubs(capi: Path, folder: Path) -> None:
         for name, symbols in names.items():
             if name.startswith(prefix):
                 symbols.add(symbol)
+    names[DRIVER].update(name for name in FUNCTIONS if re.match("cu(Init|D)", name))
     for name, symbols in names.items():
         functions = [FUNCTIONS.get(symbol, f"void *{symbol}(void) {{ return 0; }}") for symbol in sorted(symbols)]
         source = folder / f"{name}.c"
@@ -130,3 +197,7 @@ def use_stubs(wheel: Path) -> None:
             environment = {**os.environ, "LD_LIBRARY_PATH": folder, STUBS: folder}
             sys.exit(subprocess.run([sys.executable, *sys.argv], env=environment).returncode)
     sys.path.insert(0, str(wheel))
+
+
+if __name__ == "__main__":
+    write_stubs(Path(sys.argv[1]).resolve() / "onnxruntime" / "capi", Path(sys.argv[2]).resolve())

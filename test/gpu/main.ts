@@ -23,7 +23,7 @@ ${experiments.map(({ id, title }) => `  ${id.padEnd(6)} ${title}`).join("\n")}
 --dtype   ${dtypeNames.join(", ")}: for parts that measure a model; where not given, each takes its own
 --output  for the reports, gpu-reports where not given
 --seconds of all parts together, ${PART_SECONDS} where not given; what is left then is noted and left out
---folder  for checkpoints and graphs, up to 34 GB for 5-8b; ${join(tmpdir(), "fovea-gpu")} where not given`;
+--folder  for checkpoints and graphs, up to 23 GB for 5-8b; ${join(tmpdir(), "fovea-gpu")} where not given`;
 
 interface CommandLine {
   readonly parts: readonly string[];

@@ -48,7 +48,9 @@ export function encode<E extends FloatType>(elementType: E, values: Float32Array
 
 export function decode(elementType: FloatType, values: TensorArrays[FloatType]): Float32Array {
   if (elementType !== "bfloat16") return Float32Array.from(values as Float32Array);
-  const words = Uint32Array.from(values as Uint16Array, (half) => half << 16);
+  // A loop: `Uint32Array.from` with a function takes 40 times as long.
+  const words = new Uint32Array(values.length);
+  for (let index = 0; index < words.length; index++) words[index] = (values[index] as number) << 16;
   return new Float32Array(words.buffer);
 }
 

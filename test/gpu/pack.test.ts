@@ -145,17 +145,51 @@ function libraryFor(...architectures: readonly number[]): Buffer {
   return Buffer.concat([elf, section, names, ...headers]);
 }
 
-test("machine code of other GPUs is cleared, and PTX stays", () => {
+/** As a driver reads them: each entry's architecture, 0 for PTX, and whether its content is what the compiler wrote. */
+function entriesOf(library: Buffer, container: number): { readonly architecture: number; readonly isWhole: boolean }[] {
+  const first = container + library.readUInt16LE(container + 6);
+  const end = first + Number(library.readBigUInt64LE(container + 8));
+  const entries = [];
+  for (let place = first; place < end;) {
+    const isPtx = library.readUInt16LE(place) === 1;
+    const content = place + library.readUInt32LE(place + 4);
+    const next = content + Number(library.readBigUInt64LE(place + 8));
+    const expected = (isPtx ? "ptx!" : "code").repeat((next - content) / 4);
+    const isWhole = library.toString("latin1", content, next) === expected;
+    entries.push({ architecture: isPtx ? 0 : library.readUInt32LE(place + 28), isWhole });
+    place = next;
+  }
+  return entries;
+}
+
+test("machine code of other GPUs is left out, and what stays is a container of its own", () => {
   const library = libraryFor(80, 90, 120);
   const before = Buffer.from(library);
-  expect(keepGpuCode(library, 90)).toEqual({ keptBytes: 256, clearedBytes: 256 });
+  const containers = [64, 64 + 16 + 4 * 128 + 8];
+  // 64 bytes of header with 64 of content.
+  expect(keepGpuCode(library, 90)).toEqual({ keptBytes: 512, clearedBytes: 512 });
   expect(library.length).toBe(before.length);
-  const text = library.toString("latin1");
-  expect(text.match(/(?:code){16}/g)).toHaveLength(2);
-  expect(text.match(/(?:ptx!){16}/g)).toHaveLength(2);
-  const changed = [...library.keys()].filter((index) => library[index] !== before[index]);
-  expect(changed.length).toBe(256);
-  expect(changed.every((index) => library[index] === 0)).toBe(true);
+  for (const container of containers) {
+    expect(entriesOf(before, container).map(({ architecture }) => architecture)).toEqual([80, 90, 120, 0]);
+    expect(entriesOf(library, container)).toEqual([
+      { architecture: 90, isWhole: true },
+      { architecture: 0, isWhole: true },
+    ]);
+    const left = library.subarray(container + 16 + 2 * 128, container + 16 + 4 * 128);
+    expect(left.every((byte) => byte === 0)).toBe(true);
+  }
+});
+
+test("a container for other GPUs alone stays as it is", () => {
+  const library = Buffer.from(libraryFor(90, 120));
+  const second = 64 + 16 + 3 * 128 + 8;
+  for (const entry of [0, 1, 2]) {
+    library.writeUInt16LE(2, second + 16 + entry * 128);
+    library.writeUInt32LE(120, second + 16 + entry * 128 + 28);
+  }
+  const before = Buffer.from(library.subarray(second));
+  expect(keepGpuCode(library, 90)).toEqual({ keptBytes: 5 * 128, clearedBytes: 128 });
+  expect(library.subarray(second)).toEqual(before);
 });
 
 test("a library without machine code for the GPU, or without the section, is refused", () => {

@@ -31,7 +31,11 @@ if [ ! -e "$root/cuda/lib/libcudart.so.13" ]; then
   fi
   add /usr/local/cuda-13/lib64 /usr/local/cuda/lib64
 fi
-LD_LIBRARY_PATH="${libraries#:}${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+# Where some machines mount the driver, if the loader does not search there by itself.
+add /usr/local/nvidia/lib64 /usr/local/nvidia/lib
+# What the caller has chosen comes first.
+LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}$libraries"
+LD_LIBRARY_PATH="${LD_LIBRARY_PATH#:}"
 export LD_LIBRARY_PATH
 
 if [ "${1:-}" = tests ]; then

@@ -124,6 +124,13 @@ export class InspectedIsolates implements Disposable {
     return results.filter((memory) => memory !== null);
   }
 
+  /** The value of an expression in the main thread, which must be JSON. */
+  async evaluate(expression: string): Promise<unknown> {
+    const answer = await this.#main.send("Runtime.evaluate", { expression, returnByValue: true });
+    if (answer.exceptionDetails !== undefined) throw new Error(`${expression} fails in the service.`);
+    return (answer.result as { readonly value?: unknown }).value;
+  }
+
   [Symbol.dispose](): void {
     this.#socket.close();
   }

@@ -110,8 +110,7 @@ test("image features give the same predictions from the pool and from the host",
     (pool: FeaturePool): SpanEmbeddings => {
       pool.take(5);
       const rows = pool.take(numPooled)!;
-      using view = pool.view(rows);
-      view.copyFrom(features.slice(0, numPooled * imageWidth));
+      pool.write(rows, (target) => target.copyFrom(features.slice(0, numPooled * imageWidth)));
       const poolRows = positions.map((_, index) => (index < numPooled ? BigInt(rows.firstRow + index) : -1n));
       return { embeddings: features.slice(numPooled * imageWidth), positions, poolRows };
     };

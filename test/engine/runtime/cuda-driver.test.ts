@@ -54,7 +54,12 @@ test.for<[string, Partial<CudaDriver>, RegExp]>([
   [
     "a device that is too old",
     { attribute: (attribute) => ok(attribute === MAJOR ? 7 : 0) },
-    /7\.0; .* 7\.5 and newer/,
+    /7\.0; .* 7\.5, 8\.x, 9\.0 and 12\.x/,
+  ],
+  [
+    "a device that the provider has no code for",
+    { attribute: (attribute) => ok(attribute === MAJOR ? 10 : 0) },
+    /capability 10\.0; the provider has code for/,
   ],
 ])("%s is refused in one line that says what to do", ([, changes, message]) => {
   expect(() => inspectCudaDriver(0, () => driverWith(changes))).toThrow(

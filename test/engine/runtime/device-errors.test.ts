@@ -6,6 +6,7 @@ import { describe, expect, test } from "vitest";
 import { EngineError } from "../../../engine/contract/errors.ts";
 import { GraphBuilder, standardDomain } from "../../../engine/graph/graph-builder.ts";
 import { explainCudaStart, isDeviceLost, isOutOfMemory } from "../../../engine/runtime/device-errors.ts";
+import { requireCudnn } from "../../../engine/runtime/execution-provider.ts";
 import { Session } from "../../../engine/runtime/session.ts";
 import { Tensor } from "../../../engine/runtime/tensor.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
@@ -41,6 +42,11 @@ describe("a CUDA provider that does not start", () => {
       /driver is too old for CUDA 13.*580 or newer/,
     ],
     [
+      "a driver that lacks a call",
+      `${optionFailed}CUDA failure 36: API call is not supported in the installed CUDA driver ; GPU=-1 ; hostname=vm ; `,
+      /driver is too old for CUDA 13/,
+    ],
+    [
       "a driver without functions",
       `${loadingFailed}${provider}: undefined symbol: cuTensorMapEncodeTiled`,
       /driver is too old/,
@@ -65,9 +71,23 @@ describe("a CUDA provider that does not start", () => {
     expect(explained.message).toContain(text);
   });
 
-  test("another failure stays what it is", () => {
-    const cause = new EngineError("runtime_failed", "Unknown provider option: no_such_option");
+  test.for([
+    "Unknown provider option: no_such_option",
+    // The device is there, and its start is under way.
+    `${optionFailed}CUDA failure 802: system not yet initialized ; GPU=-1 ; hostname=vm ; line=69 ; `,
+  ])("does not change other failures: %s", (text) => {
+    const cause = new EngineError("runtime_failed", text);
     expect(explainCudaStart(cause, 0)).toBe(cause);
+  });
+
+  test("a vision encoder without cuDNN is refused with a remedy", () => {
+    expect(() => requireCudnn("libcudnn_that_is_not_there.so.9")).toThrow(
+      expect.objectContaining({
+        code: "invalid_configuration",
+        message: expect.stringMatching(/cuDNN 9 .* libcudnn_that_is_not_there\.so\.9 .* VISION_DEVICE=cpu/),
+      }),
+    );
+    expect(() => requireCudnn("libc.so.6")).not.toThrow();
   });
 });
 
@@ -131,7 +151,7 @@ function expand(session: Session, size: bigint): Float32Array {
   return y.copyToHost() as Float32Array;
 }
 
-test("a run that finds no memory is `out_of_memory`, and the session goes on", async () => {
+test("a run without memory is `out_of_memory`, and the session still works", async () => {
   await using folder = await createTemporaryFolder();
   using session = await loadExpand(folder.path, "expand");
   expect(() => expand(session, 2n ** 50n)).toThrow(

@@ -4,18 +4,18 @@ import { beforeEach, expect, test } from "vitest";
 import { Tensor } from "../../../engine/runtime/tensor.ts";
 import { EmbeddingCopies, MAX_PENDING_COPIES } from "../../../engine/vision/embedding-copies.ts";
 import { EncoderCache } from "../../../engine/vision/encoder-cache.ts";
-import { FeaturePool } from "../../../engine/vision/feature-pool.ts";
+import { ViewedPool } from "../../../engine/vision/feature-pool.ts";
 
 const width = 64;
-let pool: FeaturePool;
+let pool: ViewedPool;
 let encoderCache: EncoderCache;
 let copies: EmbeddingCopies;
 
 function createParts(numImages = 4): void {
   const allocateTensor = (elementType: "float32", shape: readonly number[]): Tensor<"float32"> =>
     Tensor.fromTypedArray(elementType, new Float32Array(shape.reduce((product, size) => product * size)), shape);
-  const session = { device: "cpu", allocateTensor } as ConstructorParameters<typeof FeaturePool>[0];
-  pool = new FeaturePool(session, { width, numRows: numImages, maxRunRows: 1 });
+  const session = { device: "cpu", allocateTensor } as ConstructorParameters<typeof ViewedPool>[0];
+  pool = new ViewedPool(session, { width, numRows: numImages, maxRunRows: 1 });
   encoderCache = new EncoderCache(numImages, (embeddings) => {
     if ("firstRow" in embeddings) pool.release(embeddings);
   });
@@ -72,7 +72,7 @@ test("images beyond the limit are not copied, and hold no rows", async () => {
   expect(copies.takeFinished()).toHaveLength(MAX_PENDING_COPIES);
 });
 
-test("the end drops what has not begun, and waits for what runs", async () => {
+test("closing drops work that has not started, and waits for running work", async () => {
   for (const [index, mmHash] of ["a", "b", "c"].entries()) encode(mmHash, index);
   const settled = copies.settle();
   expect(copies.isPending).toBe(true);

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { GraphBuilder } from "../../../engine/graph/graph-builder.ts";
 import { relu } from "../../../engine/graph/standard-ops.ts";
 import { Session } from "../../../engine/runtime/session.ts";
-import { FeaturePool, type PooledRows } from "../../../engine/vision/feature-pool.ts";
+import { ViewedPool, type PooledRows } from "../../../engine/vision/feature-pool.ts";
 
 function createSession(): Session {
   const graph = new GraphBuilder("any");
@@ -19,7 +19,7 @@ test("images that come and go keep their own rows, and leave all of the pool fre
   });
   fc.assert(
     fc.property(actions, fc.constantFrom(1, 16, 24, 64), (steps, width) => {
-      using pool = new FeaturePool(session, { width, numRows: 64, maxRunRows: 8 });
+      using pool = new ViewedPool(session, { width, numRows: 64, maxRunRows: 8 });
       const held: { readonly rows: PooledRows; readonly value: number }[] = [];
       const check = ({ rows, value }: (typeof held)[number]): void => {
         using view = pool.view(rows);
@@ -48,7 +48,7 @@ test("images that come and go keep their own rows, and leave all of the pool fre
 
 test("rows that are released twice are noticed", () => {
   using session = createSession();
-  using pool = new FeaturePool(session, { width: 64, numRows: 8, maxRunRows: 1 });
+  using pool = new ViewedPool(session, { width: 64, numRows: 8, maxRunRows: 1 });
   const rows = pool.take(3)!;
   pool.release(rows);
   expect(() => pool.release(rows)).toThrow("released twice");

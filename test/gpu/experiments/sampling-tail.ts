@@ -1,6 +1,6 @@
 /** 6: choosing candidates on the device: how long TopK and Softmax take, in which order ties come, and what they choose. */
 import { GraphBuilder, standardDomain } from "../../../engine/graph/graph-builder.ts";
-import { gatherRows, multiply } from "../../../engine/graph/standard-ops.ts";
+import { multiply } from "../../../engine/graph/standard-ops.ts";
 import type { Session } from "../../../engine/runtime/session.ts";
 import { Tensor } from "../../../engine/runtime/tensor.ts";
 import { loadGraph } from "../experiment.ts";
@@ -72,8 +72,6 @@ function buildTail(): GraphBuilder {
     outputs: [{ name: "largest", elementType: "float32", shape: ["R", 1] }],
   });
   for (const output of [values, ids, largest]) graph.output(output);
-  // What an engine fetches where candidates do not decide: whole rows, neighbours in one copy.
-  graph.output(gatherRows(graph, "rows", logits, graph.input("row_ids", "int64", ["F"])));
   return graph;
 }
 
@@ -104,12 +102,10 @@ function runTail(
   const inverse = new Float32Array(numRows).fill(inverseTemperature);
   binding.bindInput("logits", logits);
   binding.bindInput("inverse_temperature", owned.use(Tensor.fromTypedArray("float32", inverse, [numRows, 1])));
-  binding.bindInput("row_ids", owned.use(Tensor.fromTypedArray("int64", new BigInt64Array(0), [0])));
   const shape = [numRows, numCandidates];
   binding.bindOutput("values", owned.use(Tensor.fromTypedArray("float32", values, shape)));
   binding.bindOutput("ids", owned.use(Tensor.fromTypedArray("int64", ids, shape)));
   binding.bindOutput("largest", owned.use(Tensor.fromTypedArray("float32", largest, [numRows, 1])));
-  binding.bindOutputToDevice("rows");
   binding.run();
   use(() => binding.run(), { values, ids, largest });
 }
