@@ -135,6 +135,7 @@ function variantOf(fileName: string, part: string): string | null {
 
 const dtypeNames: Readonly<Record<string, DtypeName>> = {
   _fp16: "float16",
+  _bf16: "bfloat16",
   _quantized: "int8",
   _int8: "int8",
   _uint8: "int8",

@@ -133,7 +133,7 @@ test("errors of an operator's own code can be allowed", async () => {
   expect((await attack(fault, {}, { ...numbers, allowedErrorCodes: ["no"] })).faults).toEqual([]);
 });
 
-test("another seed makes other cases", async () => {
+test("another seed makes different cases", async () => {
   const sizes = async (seed: number): Promise<number[]> => {
     const seen: number[] = [];
     await attack((size) => void seen.push(size), { seed });

@@ -88,7 +88,7 @@ test("layers go from those that change least to those that change most", () => {
   }
 });
 
-test("both CUDA images differ in cuDNN alone, and are for x64 alone", () => {
+test("the two CUDA images differ only in cuDNN, and are only for x64", () => {
   const linesOf = (target: string) =>
     instructionsOf(stages, target).map(
       (line) => `${line.getKeyword()} ${line.getKeyword() === "COPY" ? copyOf(line).stage : ""} ${textOf(line)}`,

@@ -126,7 +126,7 @@ test("an image of one's own brings a model, a pipeline and a logits processor", 
   expect(await exited).toBe(0);
 });
 
-test("the image says what it holds: every package of production, and none of the tests", async () => {
+test("the image lists its contents: every package of production, and no package of the tests", async () => {
   const path = join(image.root, "usr/local/share/sbom/npm.cdx.json");
   const { bomFormat, components } = JSON.parse(await readFile(path, "utf8")) as {
     readonly bomFormat: string;

@@ -23,7 +23,7 @@ test.for([
   expect(describeProblem(problem, parent)).toBe(expected);
 });
 
-test("returns what the schema makes of a value that fits", () => {
+test("returns the schema's output for a valid value", () => {
   expect(readBySchema(schema, valid)).toEqual({ isValid: true, value: valid });
 });
 

@@ -72,7 +72,7 @@ describe("a service inside this program", () => {
   });
 });
 
-test("closing lets an answer in progress finish and rejects the next request", async () => {
+test("closing waits for an answer in progress and rejects the next request", async () => {
   const service = await serve(settings);
   await service.ready;
   const response = await post(service.port, { messages, stream: true });

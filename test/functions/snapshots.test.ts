@@ -153,7 +153,7 @@ test("batches resume after a snapshot", async () => {
   await expect.poll(statusOf, { timeout: 30_000 }).toBe("completed");
 });
 
-test("what is traced reaches the collector before the snapshot", async () => {
+test("spans reach the collector before the snapshot", async () => {
   await using receiver = await startOtlpReceiver();
   const { service, post, ask } = await start({
     OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url,

@@ -65,7 +65,7 @@ describe("a model that prefers white space", () => {
     expectValid(call?.type === "function" ? call.function.arguments : "");
   });
 
-  test("writes none with disable_any_whitespace but a space after a comma or colon", async () => {
+  test("writes only a space after a comma or colon with disable_any_whitespace", async () => {
     const compact = { structured_outputs: { json: schema, disable_any_whitespace: true } };
     const { choices } = await client.chat.completions.create({ ...body, ...compact });
     expect(choices[0]!.finish_reason).toBe("stop");
@@ -74,7 +74,7 @@ describe("a model that prefers white space", () => {
     expect(text).toMatch(/^\{"shape": "(circle|square)", "counts": \[\d, \d\]\}$/);
   });
 
-  test("is told that disable_any_whitespace belongs to JSON", async () => {
+  test("rejects disable_any_whitespace without JSON", async () => {
     const wrong = { structured_outputs: { regex: "a", disable_any_whitespace: true } };
     await expect(client.chat.completions.create({ ...body, ...wrong })).rejects.toMatchObject({
       status: 400,

@@ -46,7 +46,7 @@ describe.for(testDevices)("on %s", (device) => {
   });
 });
 
-test("a case that throws fails its check, and the next one goes on", async () => {
+test("a case that throws fails its check, and the next case runs", async () => {
   const output = join(folder.path, "failing");
   const experiment = {
     id: "failing",
@@ -73,7 +73,7 @@ test("a case that throws fails its check, and the next one goes on", async () =>
   ]);
 });
 
-test("another process goes on behind a case that crashes, loses the device or hangs", async () => {
+test("another process continues after a case that crashes, loses the device or hangs", async () => {
   const output = join(folder.path, "crashing");
   const path = join(output, "crashing-cpu.json");
   const script = fileURLToPath(new URL("crashing-part.ts", import.meta.url));
@@ -119,7 +119,7 @@ test("a wrong block, or a key in a wrong place, is beyond every tolerance", () =
   expect(relativeError(attended, attendInLoops(shape, wrong).attended)).toBeGreaterThan(0.03);
 });
 
-test("numbers survive their own type, and what is no number is infinitely wrong", () => {
+test("numbers survive their own type, and anything else has an infinite error", () => {
   const values = Float32Array.of(0, 1, -2.5, 0.0078125, 240);
   for (const type of ["float32", "float16", "bfloat16"] as const)
     expect(decode(type, encode(type, values))).toEqual(values);

@@ -102,7 +102,7 @@ function read(files: readonly RenderedFile[]): RenderedDeployment {
   };
 }
 
-test("the container answers predictions at the route that the platform is told", async () => {
+test("the container answers predictions at the route that the deployment names", async () => {
   const { container } = render();
   const { post } = createTestApp({
     config: loadConfig({

@@ -69,7 +69,7 @@ describe.for([
     },
   );
 
-  test("a sequence for which there is no memory alone ends with an error, and the others go on", async () => {
+  test("a sequence that does not fit into memory alone ends with an error, and the others continue", async () => {
     // Before its last run. In the slot form, the input is the index of the newest token.
     const lengths = Array.from({ length: numRequests }, (_, index) => {
       const { promptTokenIds, samplingParams } = requestOf(index);

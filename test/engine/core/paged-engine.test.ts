@@ -108,7 +108,7 @@ describe("recurrent states in blocks", () => {
   const filler = (seed: number, length: number): number[] =>
     Array.from({ length }, (_, index) => 5 + ((seed * 31 + index * 7) % 40));
 
-  test("the third prompt of a shared start goes on from its snapshot, until the block is evicted", async () => {
+  test("the third prompt with a shared start continues from its snapshot, until the block is evicted", async () => {
     await using cache = await createTemporaryFolder();
     const { model, cases } = await buildGoldenModel("qwen3.5", cache.path, "float32", { kind: "paged", blockSize });
     const createEngine = (overrides: Partial<EngineConfig>): Promise<SteppedEngine> =>

@@ -24,7 +24,7 @@ test("features from a pool, from the host and from both give the same prediction
   const { config } = createWorkerOptions(model);
   const predict = (embeddings: (pool: GraphPool) => SpanEmbeddings): Float32Array => {
     const pool = new GraphPool("cpu", config, { width, numRows: 2 * positions.length, maxRunRows: numTokens });
-    const kvSlots = new KvSlots(1, numTokens);
+    const kvSlots = new KvSlots(1, numTokens + 1);
     kvSlots.take(0, 0);
     using decoder = new InPlaceDecoder(graph, decoderSessionOptions(config, model), kvSlots, null, null, pool);
     const sequence = new Sequence(goldenRequest(golden.name, golden, model));

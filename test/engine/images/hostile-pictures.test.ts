@@ -180,7 +180,7 @@ describe("a hostile picture is decoded or rejected, and the next ordinary one is
 });
 
 describe("animations and files of many pages", () => {
-  test("are cut to their first picture before any library sees the others", () => {
+  test("are cut to their first picture before a library reads the others", () => {
     const animation = animatedWebp(webp, 16, 10_000);
     const before = Buffer.from(animation);
     expect(barePicture(animation, "webp").byteLength).toBeLessThan(200);

@@ -35,7 +35,7 @@ test("a held block is not evicted", () => {
   expect(pool.numFree).toBe(0);
 });
 
-test("of two blocks with equal tokens the first goes on being found, and the second is free without a hash", () => {
+test("of two blocks with equal tokens, lookups find the first, and the second is freed without a hash", () => {
   const pool = new BlockPool(4);
   const [first, second] = [pool.allocate(), pool.allocate()];
   pool.setHash(first, "same");

@@ -8,7 +8,7 @@ function withSnapshots(...hashes: readonly string[]): BlockSnapshots {
   return snapshots;
 }
 
-test("the row of the least recently used snapshot is taken when none is free", () => {
+test("takes the row of the least recently used snapshot when no row is free", () => {
   const snapshots = withSnapshots("a", "b", "c");
   expect(snapshots.rowOf("a")).toBe(10);
   expect(snapshots.take()).toBe(11);

@@ -143,7 +143,7 @@ test("any order of prompts, decodes, copies and swaps computes what each slot co
   );
 });
 
-test("slots of a group decode as one batch, and a slot alone without the others of its group", () => {
+test("slots of a group decode as one batch, and a single slot decodes without the others of its group", () => {
   using cache = new GroupedKvCache(device, graph, { numSlots, maxLen }, groupSize);
   expect(cache.planRanges([0, 2, 4, 5], false)).toEqual([
     { firstSlot: 0, numSlots: 3 },

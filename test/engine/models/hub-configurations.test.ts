@@ -36,15 +36,42 @@ const imageLimits = { maxImagesPerPrompt: 1, maxImageBytes: 2 ** 26, maxImagePix
 /** The tokens of images exist; no prompt is made. */
 const tokenizer = { token: (id: number) => `<${id}>`, tokenId: (text: string) => text.length } as unknown as Tokenizer;
 
-test.for(entries.filter(({ processor }) => processor !== null))("$name has pictures", async (entry) => {
-  const graphs = configureGraphs(entry.config, { dtype: "float32", device: "cpu", maxModelLen: 2048 });
-  const { definition, model } = graphs;
-  const parts = { definition, model: { ...model, contentHash: "" }, tokenizer, imageSources: [] };
-  await using inputs = createImageInputs({ imageLimits }, { ...parts, preprocessorConfig: entry.processor });
-  const numTokens = inputs!.info.numImageTokens({ width: 1024, height: 768 });
-  expect(numTokens).toBeGreaterThan(100);
-  expect(numTokens).toBeLessThanOrEqual(inputs!.info.maxTokensPerItem);
-});
+/** What the fast image processors of transformers 4.5x write beside the options that their model has. */
+const fastFields = {
+  crop_size: null,
+  data_format: "channels_first",
+  default_to_square: true,
+  device: null,
+  disable_grouping: null,
+  do_center_crop: null,
+  do_convert_rgb: true,
+  do_pad: null,
+  input_data_format: null,
+  pad_size: null,
+  return_tensors: null,
+};
+
+/** One checkpoint for each file of an image processor. */
+const withProcessors = [...new Map(entries.map((entry) => [JSON.stringify(entry.processor), entry])).values()].filter(
+  ({ processor }) => processor !== null,
+);
+
+test.for(withProcessors)(
+  "the image processor of $name is read, also as a fast one writes its fields",
+  async (entry) => {
+    const graphs = configureGraphs(entry.config, { dtype: "float32", device: "cpu", maxModelLen: 2048 });
+    const { definition, model } = graphs;
+    const parts = { definition, model: { ...model, contentHash: "" }, tokenizer, imageSources: [] };
+    const numTokens: number[] = [];
+    for (const preprocessorConfig of [entry.processor, { ...fastFields, ...entry.processor }]) {
+      await using inputs = createImageInputs({ imageLimits }, { ...parts, preprocessorConfig });
+      numTokens.push(inputs!.info.numImageTokens({ width: 1024, height: 768 }));
+      expect(numTokens[0]).toBeLessThanOrEqual(inputs!.info.maxTokensPerItem);
+    }
+    expect(numTokens[0]).toBeGreaterThan(100);
+    expect(numTokens[1]).toBe(numTokens[0]);
+  },
+);
 
 /** Every tensor exists except a head, which is the embeddings if the configuration ties both. */
 function countingInto(numRequested: Map<string, number>): WeightSource {

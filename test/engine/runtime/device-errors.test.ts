@@ -75,7 +75,7 @@ describe("a CUDA provider that does not start", () => {
     "Unknown provider option: no_such_option",
     // The device is there, and its start is under way.
     `${optionFailed}CUDA failure 802: system not yet initialized ; GPU=-1 ; hostname=vm ; line=69 ; `,
-  ])("another failure stays what it is: %s", (text) => {
+  ])("does not change other failures: %s", (text) => {
     const cause = new EngineError("runtime_failed", text);
     expect(explainCudaStart(cause, 0)).toBe(cause);
   });
@@ -151,7 +151,7 @@ function expand(session: Session, size: bigint): Float32Array {
   return y.copyToHost() as Float32Array;
 }
 
-test("a run that finds no memory is `out_of_memory`, and the session goes on", async () => {
+test("a run without memory is `out_of_memory`, and the session still works", async () => {
   await using folder = await createTemporaryFolder();
   using session = await loadExpand(folder.path, "expand");
   expect(() => expand(session, 2n ** 50n)).toThrow(

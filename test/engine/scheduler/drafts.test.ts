@@ -40,7 +40,7 @@ function start(samplingParams: Partial<SamplingParams> = {}, overrides: Schedule
   return parts;
 }
 
-test("proposes what followed the last tokens before, and nothing while that is followed", () => {
+test("proposes the tokens that followed the same tokens earlier, and nothing while the output follows them", () => {
   const parts = start();
   step(parts, () => 11);
   const { drafts, sequences } = step(parts, () => 12);

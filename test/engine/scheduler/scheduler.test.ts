@@ -60,7 +60,7 @@ describe("the token budget", () => {
 });
 
 describe("late admission", () => {
-  test("fills what is left of the budget, and drops chunks of sequences that were aborted", () => {
+  test("fills the rest of the budget, and drops chunks of sequences that were aborted", () => {
     const parts = createScheduler({ maxNumBatchedTokens: 12 });
     const { scheduler } = parts;
     scheduler.add(createRequest("a"));

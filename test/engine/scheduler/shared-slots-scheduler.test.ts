@@ -24,7 +24,7 @@ function runUntilPreempted(parts: SchedulerParts): number {
 }
 
 describe.for([false, true])("with other weights for prompts: %s", (widensPrompts) => {
-  test("the younger of two sequences is preempted, and goes on where it was when the older one has ended", () => {
+  test("preempts the younger of two sequences, and resumes it when the older one has ended", () => {
     const parts = createScheduler({ numSlots: 2, numBlocks: fewestBlocks, maxNumBatchedTokens: 64, widensPrompts });
     const numTokens = runUntilPreempted(parts);
     expect(parts.scheduler.stats).toMatchObject({ numRequestsRunning: 1, numRequestsWaiting: 1 });

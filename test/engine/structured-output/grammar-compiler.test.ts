@@ -147,7 +147,7 @@ test("equal structured outputs are compiled once, also at the same time", async 
   expect((await compiler.compile({ kind: "regex", pattern: "b+" })).id).not.toBe(first.id);
 });
 
-test("a caller that gives up leaves the grammar to the others", async () => {
+test("a caller that aborts does not cancel the grammar for the others", async () => {
   await using compiler = createTestCompiler(shapesVocabulary);
   const controller = new AbortController();
   const given = compiler.compile({ kind: "json-object" }, { signal: controller.signal });
@@ -205,7 +205,7 @@ test("of equal structured outputs of two tenants, the share of whoever is first 
   expect(order.filter((letter) => letter === "h")).toHaveLength(2);
 });
 
-test("the event loop goes on between two compilations", async () => {
+test("the event loop runs between two compilations", async () => {
   await using compiler = createTestCompiler(shapesVocabulary);
   await compiler.compile({ kind: "regex", pattern: "a" });
   let numTurns = 0;

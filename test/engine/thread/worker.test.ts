@@ -181,7 +181,7 @@ describe("the engine thread", () => {
 
   afterAll(() => folder[Symbol.asyncDispose]());
 
-  test("announces itself, serves requests at any time, and ends when told to", async () => {
+  test("registers itself, serves requests at any time, and ends on a stop signal", async () => {
     await using thread = new EngineThread(golden);
     const recorded = golden.cases[0]!;
     const early = thread.generate(goldenRequest("early", recorded, golden.model));
@@ -295,7 +295,7 @@ describe("the engine thread", () => {
     images: [],
   });
 
-  test("memory that runs out in a run ends its sequence, and the others go on", async () => {
+  test("a run without memory ends its sequence, and the others continue", async () => {
     await using thread = new EngineThread(await withEmbeddingNamed("CUDA failure 2: out of memory"));
     const recorded = golden.cases[0]!;
     const other = thread.generate(goldenRequest("other", recorded, golden.model));

@@ -72,7 +72,7 @@ test("images beyond the limit are not copied, and hold no rows", async () => {
   expect(copies.takeFinished()).toHaveLength(MAX_PENDING_COPIES);
 });
 
-test("the end drops what has not begun, and waits for what runs", async () => {
+test("closing drops work that has not started, and waits for running work", async () => {
   for (const [index, mmHash] of ["a", "b", "c"].entries()) encode(mmHash, index);
   const settled = copies.settle();
   expect(copies.isPending).toBe(true);

@@ -54,6 +54,7 @@ test("a decoder that is missing in the dtype is an error that lists the existing
     "embed_tokens.onnx",
     "decoder_model_merged_q4.onnx",
     "decoder_model_merged_fp16.onnx",
+    "decoder_model_merged_bf16.onnx",
     "vision_encoder.onnx",
   ];
   const choose = (): unknown => chooseOnnxFiles(files, { dtype: "float32", device: "cpu" });
@@ -62,7 +63,7 @@ test("a decoder that is missing in the dtype is an error that lists the existing
       code: "invalid_configuration",
       message:
         "The export has no decoder in float32, onnx/decoder_model_merged.onnx. " +
-        "There are: decoder_model_merged_fp16.onnx (float16), decoder_model_merged_q4.onnx (int4).",
+        "There are: decoder_model_merged_bf16.onnx (bfloat16), decoder_model_merged_fp16.onnx (float16), decoder_model_merged_q4.onnx (int4).",
     }),
   );
 });

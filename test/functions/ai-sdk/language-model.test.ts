@@ -316,7 +316,7 @@ describe("tools", () => {
     expect(parts.at(-1)).toMatchObject({ finishReason: { unified: "tool-calls", raw: "tool_calls" } });
   });
 
-  test("are not seen by the model with the choice none", async () => {
+  test("are hidden from the model if the choice is none", async () => {
     const options = { model, messages: ask("Describe the picture.") };
     const result = await generateText({ ...options, tools, toolChoice: "none" });
     expect(result).toMatchObject({ warnings: [], text: description });

@@ -231,7 +231,7 @@ describe("with API keys", () => {
     });
   });
 
-  test("probes and metrics need none", async () => {
+  test("probes and metrics need no key", async () => {
     for (const path of ["/health", "/livez", "/readyz", "/ping", "/metrics", "/"]) {
       expect((await app.request(path)).status).toBe(200);
     }

@@ -207,7 +207,7 @@ describe("/v1/chat/completions/render", () => {
     expect(await hashOf("one", { cache_salt: "salt" })).not.toBe(hash);
   });
 
-  test("rejects what the generating route rejects", async () => {
+  test("rejects the same requests as the generating route", async () => {
     for (const fields of [{ messages: [] }, { messages: messagesWith(), top_p: 2 }, { messages: 5 }]) {
       const rendered = await post("/v1/chat/completions/render", fields);
       expect(rendered).toEqual(await post("/v1/chat/completions", fields));

@@ -147,7 +147,7 @@ test("a batch that ends the server each time before a line is answered is abando
   for (const server of [...ended, last]) await server.stop();
 });
 
-test("a batch whose lines end the engine is abandoned, but not one that only finds it ended", async () => {
+test("abandons a batch whose lines end the engine, but not one that starts after the engine has ended", async () => {
   const path = join(folder.path, "deadly-to-the-engine");
   const dying = () => {
     const server: ReturnType<typeof setUp> = setUp({

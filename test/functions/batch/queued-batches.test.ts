@@ -391,7 +391,7 @@ describe("an upload", () => {
   });
 });
 
-test("API keys are separate: none sees the uploads and batches of another", async () => {
+test("an API key does not see the uploads and batches of another key", async () => {
   await using keyed = await startService({ BATCH_STORE: join(folder.path, "keyed"), API_KEY: "one,two" });
   const [one, two] = [clientOf(keyed, "one"), clientOf(keyed, "two")];
   const batch = await queue([line("a", { prompt: "a", max_tokens: 1 })], one);

@@ -46,7 +46,7 @@ test.for([
   expect(answers).toMatch(/^HTTP\/1.1 400 [^]*"code":"(missing_file|invalid_form)"[^]*HTTP\/1.1 200 /);
 });
 
-test("what is behind the end of a form is passed over, however it is cut", async () => {
+test("ignores bytes after the end of a form, however they are cut", async () => {
   const purpose = '--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n';
   const form = `${purpose}${filePart}--b--\r\n`;
   const all = `${form}${filePart}--b--\r\n`;

@@ -51,7 +51,7 @@ function withAnyId(line: object): object {
   return { ...line, id: expect.stringMatching(/^batch_req_[0-9a-f]{32}$/) };
 }
 
-test.for([1, 9, 30, 200])("a line of which %i bytes were written before the end is cut off", async (numBytes) => {
+test.for([1, 9, 30, 200])("cuts off a line of which only %i bytes were written", async (numBytes) => {
   const path = newPath();
   const whole = `${JSON.stringify(response("a"))}\n`;
   await writeFile(path, whole + JSON.stringify(response("b", "x".repeat(300))).slice(0, numBytes));

@@ -164,7 +164,7 @@ test("damaged lines are skipped and logged, so that they are answered again", as
   expect((await readdir(join(path, "results"))).toSorted()).toHaveLength(2);
 });
 
-test("the segments of two writers are all read, and none replaces another", async () => {
+test("all segments of two writers are read, and no segment replaces another", async () => {
   const { open } = setUp();
   const [first, second] = [await open(), await open()];
   await first.append(answer("a"));

@@ -213,7 +213,7 @@ describe.for(agents)("$name", ({ run, makesText = false }) => {
 });
 
 describe.for(agents.filter(({ endsWhenCut }) => endsWhenCut !== true))("$name", ({ run }) => {
-  test("goes on after a call that the limit of tokens cut off", async () => {
+  test("continues after a call that the limit of tokens cut off", async () => {
     const app = startAgentApp(
       [withThinking(cutCall), { text: "", finishReason: "length" }],
       [withThinking("I cannot see it.")],

@@ -109,7 +109,7 @@ test("a chat about a picture is streamed, with its usage and all parameters", as
   expect(biased.content).not.toBe("");
 });
 
-test("native function calls go on with their results", async () => {
+test("native function calls continue with their results", async () => {
   const tools = [
     {
       type: "function",
@@ -151,7 +151,7 @@ test("titles, tags and follow-ups are asked for without a stream", async () => {
   expect(await response.json()).toMatchObject({ choices: [{ message: { content: expect.any(String) } }] });
 });
 
-test("Continue goes on with the last answer", async () => {
+test("Continue extends the last answer", async () => {
   const begun = sceneAnswer.slice(0, 29);
   const messages = [question(describeQuestion), { role: "assistant", content: begun }];
   const flags = { continue_final_message: true, add_generation_prompt: false };

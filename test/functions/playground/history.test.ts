@@ -107,7 +107,7 @@ test("changes at the same time are made one after the other", async () => {
   expect(titlesOf(history)).toEqual(["a", "b", "c", "d"]);
 });
 
-test("a browser that refuses to save is reported, and the page goes on", async () => {
+test("reports a browser that refuses to save, and the page still works", async () => {
   const database = await openDatabase();
   const history = createHistory(
     { ...database, update: () => Promise.reject(new DOMException("The quota is reached.", "QuotaExceededError")) },

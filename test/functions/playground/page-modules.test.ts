@@ -97,7 +97,7 @@ describe("spans", () => {
   const cut = (text: string, tokens: ReturnType<typeof token>[]) =>
     cutIntoSpans(text, tokens).map((span) => [span.text, span.tokens.length]);
 
-  test("follow token borders; a token without text has none", () => {
+  test("follow token borders; a token without text has no part", () => {
     expect(cut("A red circle", ["A", " red", " circle", "</s>"].map(token))).toEqual([
       ["A", 1],
       [" red", 1],

@@ -123,7 +123,7 @@ test("a question whose answer the page left is there after a reload, and can be 
   await expectTurns(page, [["One?", "Answer 2"]]);
 });
 
-test("the list is used with the keyboard alone: opened, renamed, pinned, searched", async () => {
+test("the list can be opened, renamed, pinned and searched with only the keyboard", async () => {
   await using chat = await openChat(browser);
   const { page } = chat;
   for (const [index, question] of ["One?", "Two?", "Three?"].entries()) {

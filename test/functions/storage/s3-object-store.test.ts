@@ -34,7 +34,7 @@ function open(options: Partial<S3ObjectStoreOptions> = {}) {
 
 testObjectStore("S3", { open: async () => open() });
 
-test("prefixes are separate, and none is the whole bucket", async () => {
+test("prefixes are separate, and no prefix is the whole bucket", async () => {
   const [first, second, whole] = [open({ prefix: "first" }), open({ prefix: "second" }), open({ prefix: "" })];
   await writeText(first, "files/a", "x");
   await writeText(whole, "top/a", "x");

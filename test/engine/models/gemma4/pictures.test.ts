@@ -80,7 +80,7 @@ test("a checkpoint with an audio tower is served without it", () => {
   expect(gemma4Definition.configure(config).visionEncoder).not.toBeNull();
 });
 
-test("whole images, on cuda in slots and never in 8 bits, are for models whose configuration asks for them", () => {
+test("computes whole images only if the configuration asks for it: in slots on cuda, and never with 8-bit keys and values", () => {
   const text = { global_head_dim: 256 };
   const causal = { config: { ...pictures, text_config: text }, onnxFileNames: null };
   const whole = {

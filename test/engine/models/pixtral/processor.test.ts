@@ -57,7 +57,7 @@ test("the grids of 200 sizes equal those of transformers", () => {
   }
 });
 
-test("a picture of which scaling leaves no pixel has one row or column", () => {
+test("a picture that scaling would reduce to nothing keeps one row or column", () => {
   const options = parsePixtralImageOptions({});
   expect(squareGrid({ width: 1, height: 6000 }, options)).toEqual({ rows: 64, columns: 1 });
   expect(squareGrid({ width: 6000, height: 1 }, options)).toEqual({ rows: 1, columns: 64 });

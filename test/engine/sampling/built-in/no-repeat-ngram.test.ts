@@ -89,7 +89,7 @@ describe("an n-gram of the output", () => {
     fc.assert(property, { numRuns: 200 });
   });
 
-  test("is told from another of the same hash", () => {
+  test("is distinguished from another with the same hash", () => {
     // With h(x, y) = x * B + y modulo 2^32, adding 1 to x and subtracting B from y changes nothing.
     const base = 0x9e3779b1;
     const output = [0, base + 5, 3, 1, 5];

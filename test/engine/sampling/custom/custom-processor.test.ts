@@ -143,7 +143,7 @@ describe("a processor", () => {
     expect(tokensOf(samples.slice(1))).toEqual(tokensOf(sampleOnce([row(2, { target: 6 }), row(3)], [create])));
   });
 
-  test("that fails for no row alone ends the requests that use it, and no others", () => {
+  test("that fails only for several rows together ends the requests that use it, and no others", () => {
     const create = () => new Forcing(engineConfig, "cpu", {});
     const samples = sampleOnce(
       [row(1), row(2, { target: 4, fault: "crowd" }), row(3, { target: 4 }), row(4)],

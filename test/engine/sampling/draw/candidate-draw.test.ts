@@ -38,7 +38,7 @@ const options = fc.record({
   uniform: fc.constantFrom(0, 0.1, 0.37, 0.5, 0.83, 0.99, 1 - 2 ** -53),
 });
 
-test("draws the token that the whole row gives, or none", () => {
+test("draws the token that the whole row gives, or does not decide", () => {
   let numDecided = 0;
   let numDraws = 0;
   const draw = new CandidateDraw();
@@ -80,7 +80,7 @@ test("does not decide a draw that falls within the error of the mass", () => {
   expect([draw(0.499), draw(0.50001), draw(0.501)]).toEqual([0, UNDECIDED, 1]);
 });
 
-test.for([NaN, Infinity])("does not decide a row whose largest logit is %d", (largest) => {
+test.for([NaN, Infinity])("leaves a row undecided if its largest logit is %d", (largest) => {
   const candidates = { values: Float32Array.of(largest, 1), tokenIds: Int32Array.of(0, 1), mass: 2, isWholeRow: true };
   const tokenId = new CandidateDraw().draw(candidates, { scale: 1, topK: 0, topP: 1, minP: 0, uniform: 0 });
   expect(tokenId).toBe(UNDECIDED);

@@ -151,7 +151,7 @@ test("a token is renewed five minutes before its end", async () => {
   expect(tokens.requests).toHaveLength(2);
 });
 
-test("an identity without the role is told which one it needs", async () => {
+test("the error for an identity without the role names the role that it needs", async () => {
   await using tokens = await startTokenServer(new Set(), 3600);
   expect(await errorOf(listWith("", { metadataUrl: tokens.url }))).toMatchObject({
     code: "invalid_configuration",
@@ -159,7 +159,7 @@ test("an identity without the role is told which one it needs", async () => {
   });
 });
 
-test("a machine without an identity reads public containers, and is told what a private one needs", async () => {
+test("a machine without an identity reads public containers; the error about a private one says what it needs", async () => {
   expect(await errorOf(listWith(""))).toMatchObject({
     code: "invalid_configuration",
     message: expect.stringMatching(/There are no credentials: set AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN/),

@@ -68,7 +68,7 @@ test("the credentials that GOOGLE_APPLICATION_CREDENTIALS names are sent", async
   expect(await list()).toMatchObject([{ name: "config.json", byteLength: 2 }]);
 });
 
-test("an account without the rights is told which role it needs", async () => {
+test("the error for an account without the rights names the role that it needs", async () => {
   await useCredentials("another");
   expect(await errorOf(list())).toMatchObject({
     code: "invalid_configuration",

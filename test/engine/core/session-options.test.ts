@@ -1,0 +1,26 @@
+import { expect, test } from "vitest";
+
+import { decoderSessionOptions, pagedSessionOptions } from "../../../engine/core/session-options.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import { buildGoldenModel, createWorkerOptions } from "./golden-engine.ts";
+
+test("a paged decoder on cuda captures graphs unless steps are to be eager, and fuses quantised products", async () => {
+  await using cache = await createTemporaryFolder();
+  const { model } = await buildGoldenModel("llama", cache.path);
+  const optionsFor = (device: "cpu" | "cuda", enforceEager?: boolean) => {
+    const { config } = createWorkerOptions(model, { device, ...(enforceEager !== undefined && { enforceEager }) });
+    return { paged: pagedSessionOptions(config, model), slots: decoderSessionOptions(config, model) };
+  };
+  for (const [enforceEager, captures] of [
+    [undefined, "1"],
+    [false, "1"],
+    [true, "0"],
+  ] as const) {
+    const { paged, slots } = optionsFor("cuda", enforceEager);
+    expect(paged.cudaProviderOptions).toEqual({ enable_cuda_graph: captures });
+    expect(paged.configEntries).toEqual({ "ep.cuda.fpa_intb_gemm": "1" });
+    // Attention over slots reads a length of the host's memory, which a captured graph would keep.
+    expect(slots.cudaProviderOptions).toBeUndefined();
+    expect(optionsFor("cpu", enforceEager).paged).not.toHaveProperty("cudaProviderOptions");
+  }
+});
