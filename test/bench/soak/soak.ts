@@ -167,11 +167,12 @@ function failedFigure(numFailed: number): Figure {
   return limitFigure({ name: "failed requests", unit: "", values: [numFailed], comparison: "<=", limit: 0 });
 }
 
-/** Slopes of the lines through all samples after the first quarter, which fills caches. */
+/** Slopes of the lines through all samples after the first quarter, which fills caches. A sleeping thread has no heap. */
 function trends(samples: readonly Sample[]): Figure[] {
   return ["memory without files, MiB", "heap of main, MiB", "heap of fovea-engine, MiB"].map((name) => {
     const points = samples
       .slice(NUM_SAMPLES / 4)
+      .filter((sample) => sample.has(name))
       .map((sample) => [sample.get("minutes")! / 60, sample.get(name)!] as const);
     const mean = (axis: 0 | 1): number => points.reduce((sum, point) => sum + point[axis], 0) / points.length;
     const [meanHours, meanValue] = [mean(0), mean(1)];
