@@ -102,7 +102,7 @@ test("answers every line of an object into another one, leaves nothing else, and
 
 test.for(["SIGKILL", "SIGTERM"] as const)("resumes a batch after %s", async (signal) => {
   const prefix = randomUUID();
-  // Segments are stored every few seconds; a fast machine answers 3,000 lines within that time.
+  // Segments are stored every 5 s; one sequence at a time takes much longer than that for all lines.
   const numLines = 8000;
   const input = await put(
     `${prefix}/in.jsonl`,
@@ -111,7 +111,7 @@ test.for(["SIGKILL", "SIGTERM"] as const)("resumes a batch after %s", async (sig
       .join("\n"),
   );
   const output = `s3://${bucket}/${prefix}/out.jsonl`;
-  await using first = startBatch(input, output, { SHUTDOWN_GRACE_SECONDS: "0" });
+  await using first = startBatch(input, output, { SHUTDOWN_GRACE_SECONDS: "0", MAX_NUM_SEQS: "1" });
   const segments = async () => (await keysBelow(`${prefix}/out.jsonl.parts/results/batch.`)).length;
   await expect.poll(segments, { timeout: 50_000 }).toBeGreaterThan(0);
   first.child.kill(signal);

@@ -29,7 +29,7 @@ const ownExamples: Readonly<Record<string, string>> = {
 test("--help names every platform, and each renders an example, whatever the environment", async () => {
   const { stdout: help } = await render(["--help"]);
   for (const { name } of deploymentTargets) {
-    expect(help).toMatch(new RegExp(`platforms: .*\\b${name}\\b`));
+    expect(help).toMatch(new RegExp(`--platform NAME .*\\b${name}\\b`));
     const own = ownExamples[name];
     const file = own === undefined ? example : example.replace("llava.yaml", `${own}.yaml`);
     const rendered = await render(["--platform", name, "--deployment", file], "", { PORT: "no port" });
@@ -71,12 +71,12 @@ test("an invalid deployment from standard input exits with 2, lists every proble
 });
 
 test.for<[string[], RegExp]>([
-  [["--deployment", example], /render needs --platform: its name\./],
+  [["--deployment", example], /render needs --platform: the name of one; fovea render --help lists them\./],
   [
     ["--platform", "fargate", "--deployment", example],
     /There is no platform fargate; platforms: .*\bkubernetes\b.*\bcloud-run\b/,
   ],
-  [["--platform", "runpod"], /render needs --deployment: a file, or -\./],
+  [["--platform", "runpod"], /render needs --deployment: a YAML file, or - for standard input\./],
   [["--platform", "runpod", "--deployment", "/nowhere.yaml"], /--deployment \/nowhere\.yaml cannot be read: ENOENT/],
   [
     ["--platform", "runpod", "--deployment", example, "--max-num-seqs", "4"],
