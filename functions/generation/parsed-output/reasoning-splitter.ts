@@ -13,7 +13,7 @@ export interface SplitText {
  */
 export class ReasoningSplitter {
   readonly #markers: ReasoningMarkers;
-  #place: "before" | "at start of thinking" | "inside" | "at start of answer" | "after";
+  #place: "before" | "at start of thinking" | "after its marker" | "inside" | "at start of answer" | "after";
   /** Text that may belong to a marker or be white space to leave out. */
   #held = "";
 
@@ -37,6 +37,10 @@ export class ReasoningSplitter {
     if (this.#place === "before") this.#look(isComplete);
     let reasoning = "";
     if (this.#place === "at start of thinking") this.#startThinking(isComplete);
+    if (this.#place === "after its marker") {
+      this.#held = this.#held.trimStart();
+      if (this.#held !== "") this.#place = "inside";
+    }
     if (this.#place === "inside") reasoning = this.#takeThinking(isComplete);
     let content = "";
     if (this.#place === "at start of answer") {
@@ -62,14 +66,13 @@ export class ReasoningSplitter {
     }
   }
 
-  /** Some models repeat the marker that the prompt ended with. */
+  /** Some models repeat the marker that the prompt ended with, once. */
   #startThinking(isComplete: boolean): void {
     const { start } = this.#markers;
     const text = this.#held.trimStart();
-    if (text.startsWith(start)) this.#held = text.slice(start.length).trimStart();
-    else if (!isComplete && start.startsWith(text)) return;
-    else this.#held = text;
-    if (this.#held !== "") this.#place = "inside";
+    if (!text.startsWith(start) && !isComplete && start.startsWith(text)) return;
+    this.#held = text.startsWith(start) ? text.slice(start.length) : text;
+    this.#place = "after its marker";
   }
 
   #takeThinking(isComplete: boolean): string {

@@ -16,6 +16,7 @@ test.for<readonly [string, ReasoningStart, string, string, string]>([
   ["qwen3", "before", "<thin ice", "", "<thin ice"],
   ["qwen3", "inside", "Hm.\n</think>\n\nYes.", "Hm.", "Yes."],
   ["qwen3", "inside", "<think>Hm.</think>Yes.", "Hm.", "Yes."],
+  ["qwen3", "inside", "<think><think>Hm.</think>Yes.", "<think>Hm.", "Yes."],
   ["qwen3", "inside", "Hm. </thi", "Hm. </thi", ""],
   ["qwen3", "inside", "</think>Yes.", "", "Yes."],
   ["qwen3", "inside", "a</think>b</think>c", "a", "b</think>c"],
