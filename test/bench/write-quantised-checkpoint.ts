@@ -1,5 +1,6 @@
 /** Writes checkpoints of the bench's shape in the formats of quantised uploads, with random integers. */
 import { join } from "node:path";
+import { crc32 } from "node:zlib";
 
 import { benchFolder } from "./settings.ts";
 import { fillRandom, shape } from "./shape.ts";
@@ -34,7 +35,7 @@ export type QuantisedFormat = keyof typeof quantisedFormats;
 /** Writes the folder unless it exists; returns it. */
 export function writeQuantisedCheckpoint(format: QuantisedFormat): string {
   const isLinear = ({ name }: CheckpointTensor): boolean => name.endsWith("_proj.weight");
-  return writeCheckpoint(join(benchFolder, `quantised-${format}`), {
+  return writeCheckpoint(join(benchFolder, `quantised-${format}-layers`), {
     config: {
       architectures: ["LlamaForCausalLM"],
       ...decoderConfig(),
@@ -56,7 +57,11 @@ function quantised(
   const deviation = 0.8 / Math.sqrt(columns);
   const codes = (part: string, codeShape: number[], dtype: "I8" | "I32"): CheckpointTensor => {
     const numBytes = codeShape.reduce((product, size) => product * size, dtype === "I8" ? 1 : 4);
-    return raw(`${module}.${part}`, codeShape, { dtype, numBytes, make: () => randomBytes(numBytes) });
+    return raw(`${module}.${part}`, codeShape, {
+      dtype,
+      numBytes,
+      make: () => randomBytes(numBytes, `${module}.${part}`),
+    });
   };
   const scales = (part: string, scaleShape: number[], bits: 4 | 8): CheckpointTensor => {
     const count = scaleShape.reduce((product, size) => product * size, 1);
@@ -106,8 +111,9 @@ function raw(name: string, tensorShape: number[], content: NonNullable<Checkpoin
   return { name, shape: tensorShape, standardDeviation: null, raw: content };
 }
 
-function randomBytes(length: number): Uint8Array {
+/** Different for each name: layers with the same weights would stay in the processor's cache. */
+function randomBytes(length: number, name: string): Uint8Array {
   const values = new Float32Array(length);
-  fillRandom(values, 40, length);
+  fillRandom(values, 40, crc32(name));
   return Uint8Array.from(values, (value) => value + 128);
 }
