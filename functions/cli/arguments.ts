@@ -79,7 +79,7 @@ export function parseArguments(argv: readonly string[]): Arguments {
   // `fovea help` and `fovea help check`, as other programs have it.
   const asksForHelp = positionals[0] === "help";
   const [command = "serve", ...rest] = asksForHelp ? positionals.slice(1) : positionals;
-  // What follows an unknown option is more likely its value than a command.
+  // A word after an unknown option is probably its value and not a command.
   if (problems.length > 0 && !isCommand(command)) throw new ConfigError(problems);
   if (!isCommand(command)) problems.push(`There is no command ${command}; commands: ${commands.join(", ")}.`);
   else if (rest.length > 0) problems.push(`${command} takes no arguments, got ${rest.join(" ")}.`);
