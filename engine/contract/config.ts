@@ -127,7 +127,7 @@ export interface EngineConfig {
   readonly kvLayout?: KvLayoutName;
   /**
    * Weights with which prompts and large batches of newest tokens are computed: `model` are those of all other tokens;
-   * `int8` stand beside 4-bit weights on the CPU. Default `auto`.
+   * `int8` stand beside 4-bit weights, and beside stored integers, on the CPU. Default `auto`.
    */
   readonly promptDtype?: PromptDtypeName;
   /**

@@ -85,7 +85,9 @@ export class InPlaceDecoder implements Decoder {
     if (this.#states !== null) return recurrentObstacle;
     if (this.#session.deviceMemory !== null) return `KV slots on ${this.#session.device} compute prompts elsewhere`;
     // A draft would be computed with other weights than the tokens of an answer.
-    return this.#graph.widensPrompts === true ? "int4 prompts have 8-bit weights; set PROMPT_DTYPE=model" : null;
+    return this.#graph.widensPrompts === true
+      ? "prompts have 8-bit weights of their own; set PROMPT_DTYPE=model"
+      : null;
   }
 
   transfer(transfer: SlotTransfer): void {

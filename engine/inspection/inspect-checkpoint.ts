@@ -12,7 +12,7 @@ import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
 import { openModel } from "../loading/open-model.ts";
 import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
-import { resolvePromptDtype } from "../models/precision.ts";
+import { resolvePromptDtype } from "../models/prompt-dtype.ts";
 import type { VisionPart } from "../models/vision-parts.ts";
 import { keepWasmCode } from "../runtime/keep-wasm-code.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
@@ -92,7 +92,7 @@ export async function inspectCheckpoint(
       definition: opened.definition,
       kvLayout: layout,
       kvPrecision: resolveKvPrecision(config, layout, checkpoint),
-      widensPrompts: resolvePromptDtype(config, layout, checkpoint, machineMemoryBytes()),
+      widenedLayers: resolvePromptDtype(config, layout, checkpoint, machineMemoryBytes()),
       signal,
     });
   const { architecture } = definition;

@@ -16,7 +16,7 @@ import { buildModel } from "../models/build-model.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
 import { sampleText } from "../models/kv-steps/sample-text.ts";
-import { resolvePromptDtype } from "../models/precision.ts";
+import { resolvePromptDtype } from "../models/prompt-dtype.ts";
 import { MultiModalCaches } from "../multimodal/caches/multimodal-caches.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { numUsableCores } from "../runtime/physical-cores.ts";
@@ -72,7 +72,7 @@ export async function loadModel(
   const numThreads = config.numThreads ?? numUsableCores();
   const kvLayout = resolveKvLayout(config, checkpoint);
   const kvPrecision = resolveKvPrecision(config, kvLayout, checkpoint);
-  const widensPrompts = resolvePromptDtype(config, kvLayout, checkpoint, machineMemoryBytes());
+  const widenedLayers = resolvePromptDtype(config, kvLayout, checkpoint, machineMemoryBytes());
   const loadingTokenizer = opened.loadTokenizer();
   const sampleTokens = async (): Promise<number[]> =>
     (await (await loadingTokenizer).encode(sampleText, { addSpecialTokens: true, signal })) ?? [];
@@ -86,7 +86,7 @@ export async function loadModel(
       definition,
       kvLayout,
       kvPrecision,
-      widensPrompts,
+      widenedLayers,
       sampleTokens,
       numThreads,
       signal,

@@ -25,6 +25,7 @@ import { configureGraphs, type GraphOptions, type ModelGraphs } from "./model-gr
 import { openExport } from "./onnx-export/open-export.ts";
 import { refuseVisionParts } from "./vision-parts.ts";
 import { createPreparedSource, WeightCollector } from "./weight-source.ts";
+import { withoutEqualBranches } from "./widened-layers.ts";
 
 export interface BuildModelOptions extends GraphOptions {
   /** Receives prepared weights and ONNX files. */
@@ -45,14 +46,15 @@ export interface BuildModelOptions extends GraphOptions {
  *   `invalid_configuration` for a dtype or KV layout that the device lacks or a length above the checkpoint's,
  *   `aborted`.
  */
-export async function buildModel(checkpoint: Checkpoint, options: BuildModelOptions): Promise<BuiltModel> {
+export async function buildModel(checkpoint: Checkpoint, asked: BuildModelOptions): Promise<BuiltModel> {
   if (checkpoint.onnxFileNames !== null) {
-    refuseVisionParts(options, "The parts of a ready-made ONNX export have the types and the device of the whole.");
-    const chosen = chooseOnnxFiles(checkpoint.onnxFileNames, options);
+    refuseVisionParts(asked, "The parts of a ready-made ONNX export have the types and the device of the whole.");
+    const chosen = chooseOnnxFiles(checkpoint.onnxFileNames, asked);
     const names = checkpoint.onnxFileNames.filter((name) => belongsTo(name, chosen));
-    options.onWeightFiles?.(names.map((name) => join(checkpoint.folder, onnxFolder, name)));
-    return (await openExport(checkpoint, checkpoint.onnxFileNames, options)).model;
+    asked.onWeightFiles?.(names.map((name) => join(checkpoint.folder, onnxFolder, name)));
+    return (await openExport(checkpoint, checkpoint.onnxFileNames, asked)).model;
   }
+  const options = withoutEqualBranches(checkpoint, asked);
   const configured = configureGraphs(checkpoint.config, options);
   const { definition, model, precision, visionParts, kvLayout, maxModelLen } = configured;
   const { kvPrecision = { kind: "activations" } } = options;

@@ -12,17 +12,19 @@ export interface Precision {
   readonly activations: "float32" | "float16" | "bfloat16";
   /** Format of the decoder's linear layers. */
   readonly linear: WeightFormat;
-  /**
-   * Format of the same layers in chunks of prompts and large batches of newest tokens, another object than all other
-   * formats. Default: they are computed like any run.
-   */
-  readonly prompts?: WeightFormat;
   /** Format of the projection onto the vocabulary. */
   readonly head: WeightFormat;
   /** Format of the vision tower's and the projector's linear layers. */
   readonly vision: WeightFormat;
   /** Whether layers whose integers the checkpoint stores are computed with these integers. Default false. */
   readonly keepsIntegers?: true;
+  /** Format of layers that would be computed with stored blocks of integers. Default: the blocks. */
+  readonly blocks?: WeightFormat;
+  /**
+   * Formats of the decoder in chunks of prompts and in large batches of newest tokens, instead of those above. They are
+   * other objects than all other formats. Default: these runs are computed like any run.
+   */
+  readonly prompts?: { readonly linear?: WeightFormat; readonly blocks?: WeightFormat };
 }
 
 /**

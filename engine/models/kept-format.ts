@@ -2,7 +2,7 @@
 import type { DeviceName } from "../contract/config.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { GroupedMatrix } from "../weights/stored-tensor.ts";
-import type { GraphContext } from "./graph-context.ts";
+import type { GraphContext, Precision } from "./graph-context.ts";
 
 export interface LinearForm {
   readonly format: WeightFormat;
@@ -16,7 +16,7 @@ export interface LinearForm {
  */
 const largestBlock: Readonly<Record<DeviceName, number>> = { cpu: 128, cuda: 32, webgpu: 32 };
 
-/** The form of a layer: the checkpoint's integers if they are kept, otherwise `format`. */
+/** The form of a layer: the checkpoint's integers if they are kept, otherwise a format in which they become floats first. */
 export function linearForm(
   { weights, precision, device }: Pick<GraphContext, "weights" | "precision" | "device">,
   name: string,
@@ -25,7 +25,13 @@ export function linearForm(
   const matrix = precision.keepsIntegers === true ? weights.quantised(`${name}.weight`) : null;
   if (matrix === null || matrix.kind !== "grouped") return { format, inputOrder: null };
   if (matrix.quantisesActivations && device === "cpu") return { format: { kind: "stored-channels" }, inputOrder: null };
+  if (precision.blocks !== undefined) return { format: precision.blocks, inputOrder: null };
   return { format: storedBlocks(matrix, device), inputOrder: matrix.columnOrder };
+}
+
+/** Whether the weight stands beside another form of itself, with which other runs are computed. */
+export function isForPrompts({ prompts }: Precision, format: WeightFormat): boolean {
+  return prompts !== undefined && (format === prompts.linear || format === prompts.blocks);
 }
 
 function storedBlocks({ bits, groupSize, zeroPoints }: GroupedMatrix, device: DeviceName): WeightFormat {

@@ -18,7 +18,7 @@ import {
 import type { Value } from "../graph/value.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { GraphContext } from "./graph-context.ts";
-import { linearForm, sameForm, type LinearForm } from "./kept-format.ts";
+import { isForPrompts, linearForm, sameForm, type LinearForm } from "./kept-format.ts";
 
 // Processors multiply unsigned activations by signed weights fastest.
 const INT8_ZERO_POINT = 128;
@@ -96,7 +96,7 @@ function project(
   const outFeatures = layers.reduce((sum, layer) => sum + layer.outFeatures, 0);
   const { inFeatures, hasBias, storedShape } = layers[0]!;
   // Another form of the same weights, for prompts.
-  const storedName = format === precision.prompts ? `${weightName}.prompts` : weightName;
+  const storedName = isForPrompts(precision, format) ? `${weightName}.prompts` : weightName;
   const { weight, scales, zeroPoints } = weights.prepared({
     name: `${storedName}.weight`,
     sources: layers.map((layer) => `${layer.name}.weight`),

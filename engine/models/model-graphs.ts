@@ -7,7 +7,7 @@ import type { KvElementType, KvLayout } from "./built-model.ts";
 import { isWide } from "./decoder-graph/run-kinds.ts";
 import { createGraphContext, type GraphContext, type KvPrecision, type Precision } from "./graph-context.ts";
 import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
-import { keepsIntegers, precisionOf, resolveDtype, type ResolvedDtype } from "./precision.ts";
+import { keepsIntegers, precisionOf, resolveDtype, type ResolvedDtype, type WidenedLayers } from "./precision.ts";
 import { findModelDefinition } from "./registry.ts";
 import { refuseVisionParts, resolveVisionParts } from "./vision-parts.ts";
 import type { VisionParts, VisionPartSettings } from "./vision-parts.ts";
@@ -22,8 +22,8 @@ export interface GraphOptions extends VisionPartSettings {
   readonly maxModelLen: number | null;
   /** Default: slots. */
   readonly kvLayout?: KvLayout;
-  /** Whether 4-bit weights have 8-bit ones beside them for prompts. Default false. */
-  readonly widensPrompts?: boolean;
+  /** Layers that have 8-bit weights of their own for prompts. Default `none`. */
+  readonly widenedLayers?: WidenedLayers;
   /** Default: the activations' type. */
   readonly kvPrecision?: KvPrecision;
   /** Default: that of the architecture. */
@@ -58,7 +58,7 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
   const dtype = resolveDtype({ dtype: options.dtype, device, config });
   const isKept = keepsIntegers({ dtype: options.dtype, config });
   const precision: Precision = {
-    ...precisionOf(dtype, device, options.widensPrompts),
+    ...precisionOf(dtype, device, options.widenedLayers),
     ...(isKept && { keepsIntegers: true }),
   };
   const { definition = findModelDefinition(config) } = options;
@@ -82,7 +82,7 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
       else {
         chooseGraph(context.graph, "runs", {
           condition: isWide(context),
-          chosen: () => model.buildDecoder(ofRuns(context, { precision: { ...precision, linear: prompts } }), length),
+          chosen: () => model.buildDecoder(ofRuns(context, { precision: { ...precision, ...prompts } }), length),
           other: () => model.buildDecoder(ofRuns(context, { runKind: "newest" }), length),
         });
       }

@@ -10,6 +10,7 @@ import { openExport } from "./onnx-export/open-export.ts";
 import type { ResolvedDtype } from "./precision.ts";
 import { refuseVisionParts } from "./vision-parts.ts";
 import type { VisionParts } from "./vision-parts.ts";
+import { withoutEqualBranches } from "./widened-layers.ts";
 
 export interface ModelPlan {
   readonly definition: ModelDefinition;
@@ -48,7 +49,7 @@ export async function planCheckpoint(
       costs: exportCosts(opened),
     };
   }
-  const graphs = configureGraphs(checkpoint.config, options);
+  const graphs = configureGraphs(checkpoint.config, withoutEqualBranches(checkpoint, options));
   const { model, dtype, kvElementType, visionParts } = graphs;
   return {
     ...pickDefinition(graphs),

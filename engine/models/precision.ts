@@ -1,12 +1,10 @@
 /** Maps the `dtype` setting to the precisions of a model. */
 import { z } from "zod";
 
-import type { DeviceName, DtypeName, PromptDtypeName } from "../contract/config.ts";
+import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
-import type { Checkpoint } from "../weights/checkpoint.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import { readQuantisation } from "../weights/quantised/quantised-tensors.ts";
-import type { KvLayout } from "./built-model.ts";
 import type { Precision } from "./graph-context.ts";
 
 export type ResolvedDtype = Exclude<DtypeName, "auto">;
@@ -61,43 +59,6 @@ function automaticDtype(device: DeviceName, config: unknown): ResolvedDtype {
 
 const dtypeFields = z.looseObject({ dtype: z.unknown(), torch_dtype: z.unknown(), text_config: z.unknown() }).partial();
 
-export interface PromptSettings {
-  readonly dtype: DtypeName;
-  readonly device: DeviceName;
-  readonly promptDtype?: PromptDtypeName;
-}
-
-/** The share of the machine's memory that 8-bit weights for prompts take at most without being asked for. */
-const SHARE_FOR_PROMPTS = 1 / 8;
-
-/**
- * Whether prompts and large batches are computed with 8-bit weights beside the 4-bit ones of other tokens.
- *
- * @throws EngineError `invalid_configuration` if they are asked for where there are no 4-bit weights of Fovea's on the cpu.
- */
-export function resolvePromptDtype(
-  { dtype, device, promptDtype = "auto" }: PromptSettings,
-  layout: KvLayout,
-  checkpoint: Pick<Checkpoint, "onnxFileNames" | "tensors">,
-  machineBytes: number,
-): boolean {
-  const isPossible =
-    dtype === "int4" && device === "cpu" && layout.kind === "slots" && checkpoint.onnxFileNames === null;
-  if (promptDtype === "model") return false;
-  if (promptDtype === "int8") {
-    if (isPossible) return true;
-    throw new EngineError(
-      "invalid_configuration",
-      "8-bit weights for prompts stand beside 4-bit ones: they are for dtype int4 on the cpu with KV slots. " +
-        'Choose the prompt dtype "model" or "auto".',
-      { setting: "promptDtype" },
-    );
-  }
-  let numWeights = 0;
-  for (const { shape } of checkpoint.tensors.values()) numWeights += shape.reduce((product, size) => product * size, 1);
-  return isPossible && numWeights <= machineBytes * SHARE_FOR_PROMPTS;
-}
-
 /** In transformers' format: `dtype`, or `torch_dtype` before version 5, for the whole model or only for its text model. */
 function storesBfloat16(config: unknown): boolean {
   const fields = dtypeFields.safeParse(config);
@@ -106,6 +67,12 @@ function storesBfloat16(config: unknown): boolean {
   const stored = dtype ?? torchDtype;
   return stored == null ? textConfig !== undefined && storesBfloat16(textConfig) : stored === "bfloat16";
 }
+
+/**
+ * Layers that have 8-bit weights beside those with which a few newest tokens are computed: `own` are those that Fovea
+ * quantises to 4 bits; `all` are these and those whose integers the checkpoint stores in blocks.
+ */
+export type WidenedLayers = "none" | "own" | "all";
 
 const float32 = { kind: "plain", elementType: "float32" } as const;
 const float16 = { kind: "plain", elementType: "float16" } as const;
@@ -121,27 +88,33 @@ const bfloat16 = { kind: "plain", elementType: "bfloat16" } as const;
  * (llama.cpp's Q4_0, of the same size in bytes: 8.6 %), for a prefill that is 14 % faster. On cuda, the fused kernels
  * support only blocks of 32 and float16 activations.
  *
- * @param widensPrompts Whether prompts and large batches of newest tokens are computed with 8 bits where others are with 4:
- *   prompts are three to ten times as fast on the CPU, for three times the memory of the weights.
+ * @param widened Layers that have 8-bit weights for prompts and large batches: prompts of 4-bit weights are three to ten
+ *   times as fast on the CPU, for three times the memory of the weights.
  */
-export function precisionOf(dtype: ResolvedDtype, device: DeviceName, widensPrompts = false): Precision {
+export function precisionOf(dtype: ResolvedDtype, device: DeviceName, widened: WidenedLayers = "none"): Precision {
   const isCpu = device === "cpu";
   const exact = isCpu ? float32 : float16;
   const activations = exact.elementType;
   const int8: WeightFormat = isCpu ? { kind: "per-channel-int8" } : { kind: "blockwise", bits: 8, blockSize: 32 };
   const int4: WeightFormat = { kind: "blockwise", bits: 4, blockSize: device === "cuda" ? 32 : 64 };
+  const forPrompts = { ...int8 };
+  const prompts: Precision["prompts"] = {
+    ...(widened !== "none" && dtype === "int4" && { linear: forPrompts }),
+    ...(widened === "all" && { blocks: forPrompts }),
+  };
+  const more = Object.keys(prompts).length === 0 ? {} : { prompts };
   switch (dtype) {
     case "float32":
-      return { activations: "float32", linear: float32, head: float32, vision: float32 };
+      return { activations: "float32", linear: float32, head: float32, vision: float32, ...more };
     case "float16":
       return { activations: "float16", linear: float16, head: float16, vision: float16 };
     case "bfloat16":
       return { activations: "bfloat16", linear: bfloat16, head: bfloat16, vision: bfloat16 };
     // The vision tower stays exact: it runs once per picture, and everything said about the picture depends on it.
     case "int8":
-      return { activations, linear: int8, head: int8, vision: exact };
+      return { activations, linear: int8, head: int8, vision: exact, ...more };
     case "int4":
-      return { activations, linear: int4, head: int8, vision: exact, ...(widensPrompts && { prompts: { ...int8 } }) };
+      return { activations, linear: int4, head: int8, vision: exact, ...more };
   }
   return dtype satisfies never;
 }

@@ -2,20 +2,23 @@
 import { performance } from "node:perf_hooks";
 
 import { createEngine, createSamplingParams } from "../../engine/index.ts";
-import type { DtypeName, Engine, EngineConfig, ImageSource } from "../../engine/index.ts";
+import type { Engine, EngineConfig, ImageSource } from "../../engine/index.ts";
 import { shape } from "./shape.ts";
 
 export interface EngineBenchOptions {
   readonly model: string;
-  readonly dtype: DtypeName;
+  readonly dtype: EngineConfig["dtype"];
   readonly numThreads: number;
   readonly cacheFolder: string;
+  /** Default: the engine's. */
+  readonly promptDtype?: EngineConfig["promptDtype"];
 }
 
 export function benchConfig(options: EngineBenchOptions): EngineConfig {
   return {
     model: options.model,
     dtype: options.dtype,
+    ...(options.promptDtype !== undefined && { promptDtype: options.promptDtype }),
     device: "cpu",
     deviceId: 0,
     maxModelLen: 1024,

@@ -1,4 +1,7 @@
-/** Quantised uploads against our own int4 and int8 of the same shape: tokens per second, and starts. */
+/**
+ * Quantised uploads, also with 8-bit weights for prompts, against our own int4 and int8 of the same shape: tokens per
+ * second, and starts.
+ */
 import { rmSync } from "node:fs";
 import { join } from "node:path";
 import { performance } from "node:perf_hooks";
@@ -20,14 +23,21 @@ import {
 import type { BenchDtype } from "./settings.ts";
 import { writeQuantisedCheckpoint, type QuantisedFormat } from "./write-quantised-checkpoint.ts";
 
-/** The same kernels over the same number of bits; `DTYPE` is that of the vocabulary's projection too. */
-const pairs: readonly { format: QuantisedFormat; dtype: BenchDtype }[] = [
-  { format: "awq", dtype: "int4" },
-  { format: "gptq", dtype: "int4" },
-  { format: "gptq-act-order", dtype: "int4" },
-  { format: "w4a16", dtype: "int4" },
+/** A format and our own type of the same number of bits; `DTYPE` is that of the vocabulary's projection too. */
+interface Pair {
+  readonly format: QuantisedFormat;
+  readonly dtype: BenchDtype;
+  /** Left out for activations that are quantised anyway. */
+  readonly hasFloatActivations?: true;
+}
+
+const pairs: readonly Pair[] = [
+  { format: "awq", dtype: "int4", hasFloatActivations: true },
+  { format: "gptq", dtype: "int4", hasFloatActivations: true },
+  { format: "gptq-act-order", dtype: "int4", hasFloatActivations: true },
+  { format: "w4a16", dtype: "int4", hasFloatActivations: true },
   { format: "w8a8", dtype: "int8" },
-  { format: "gptq-8bit", dtype: "int8" },
+  { format: "gptq-8bit", dtype: "int8", hasFloatActivations: true },
 ];
 
 const TARGET = 0.95;
@@ -64,36 +74,55 @@ async function measureStarts(name: string, options: EngineBenchOptions, rounds: 
   return [plainFigure(`${name}: first start`, "s", first), plainFigure(`${name}: start with a warm cache`, "s", warm)];
 }
 
-function optionsOf(format: QuantisedFormat, dtype: BenchDtype): EngineBenchOptions {
-  const cacheFolder = join(benchFolder, `cache-${format}`);
-  return { model: writeQuantisedCheckpoint(format), dtype, numThreads, cacheFolder };
+/** A checkpoint as it is served, under its name in the table. */
+interface Side {
+  readonly name: string;
+  readonly options: EngineBenchOptions;
 }
 
-/** Both engines are loaded at once, so that the two sides of a round follow each other within seconds. */
-async function comparePair(format: QuantisedFormat, own: EngineBenchOptions, rounds: number): Promise<Figure[]> {
+/** As stored, and with 8-bit weights for prompts where that makes a difference. */
+function sidesOf({ format, dtype, hasFloatActivations }: Pair): Side[] {
+  const cacheFolder = join(benchFolder, `cache-${format}`);
+  const options = { model: writeQuantisedCheckpoint(format), dtype, numThreads, cacheFolder };
+  const stored = { name: format, options: { ...options, promptDtype: "model" } } as const;
+  if (hasFloatActivations !== true) return [stored];
+  const name = `${format}, PROMPT_DTYPE=int8,`;
+  return [stored, { name, options: { ...options, cacheFolder: `${cacheFolder}-prompts`, promptDtype: "int8" } }];
+}
+
+/** All engines are loaded at once, so that the sides of a round follow each other within seconds. */
+async function compare(sides: readonly Side[], own: EngineBenchOptions, rounds: number): Promise<Figure[]> {
   const { dtype } = own;
-  const ours: Speeds[] = [];
-  const theirs: Speeds[] = [];
-  await withEngine(optionsOf(format, dtype as BenchDtype), (engine) =>
-    withEngine(own, async (other) => {
-      for (let round = -1; round < rounds; round++) {
-        reportProgress(round < 0 ? `${format} and ${dtype}: warming up ...` : `round ${round + 1} of ${rounds} ...`);
-        const speeds = [await measureSpeeds(engine, round), await measureSpeeds(other, round)] as const;
-        if (round < 0) continue;
-        ours.push(speeds[0]);
-        theirs.push(speeds[1]);
-      }
-    }),
+  const speeds: Speeds[][] = [];
+  await withEngines([own, ...sides.map(({ options }) => options)], async (engines) => {
+    for (let round = -1; round < rounds; round++) {
+      reportProgress(
+        round < 0 ? `${sides[0]!.name} and ${dtype}: warming up ...` : `round ${round + 1} of ${rounds} ...`,
+      );
+      const ofRound: Speeds[] = [];
+      for (const engine of engines) ofRound.push(await measureSpeeds(engine, round));
+      if (round >= 0) speeds.push(ofRound);
+    }
+  });
+  return sides.flatMap((side, index) =>
+    measured.map((name) =>
+      ratioFigure({
+        name: `${side.name} ${names[name]} against ${dtype}`,
+        unit: "tok/s",
+        ours: speeds.map((ofRound) => ofRound[index + 1]![name]),
+        theirs: speeds.map((ofRound) => ofRound[0]![name]),
+        target: TARGET,
+      }),
+    ),
   );
-  return measured.map((name) =>
-    ratioFigure({
-      name: `${format} ${names[name]} against ${dtype}`,
-      unit: "tok/s",
-      ours: ours.map((speeds) => speeds[name]),
-      theirs: theirs.map((speeds) => speeds[name]),
-      target: TARGET,
-    }),
-  );
+}
+
+async function withEngines(
+  [first, ...others]: readonly EngineBenchOptions[],
+  work: (engines: readonly Engine[]) => Promise<void>,
+): Promise<void> {
+  if (first === undefined) return work([]);
+  await withEngine(first, (engine) => withEngines(others, (engines) => work([engine, ...engines])));
 }
 
 export async function benchQuantised(rounds: number, only: readonly string[]): Promise<Figure[]> {
@@ -104,9 +133,10 @@ export async function benchQuantised(rounds: number, only: readonly string[]): P
     if (formats.length === 0) continue;
     const own = { ...engineOptions(dtype), cacheFolder: join(benchFolder, `cache-own-${dtype}`) };
     figures.push(...(await measureStarts(dtype, own, rounds)));
-    for (const { format } of formats) {
-      figures.push(...(await measureStarts(format, optionsOf(format, dtype), rounds)));
-      figures.push(...(await comparePair(format, own, rounds)));
+    for (const pair of formats) {
+      const sides = sidesOf(pair);
+      for (const { name, options } of sides) figures.push(...(await measureStarts(name, options, rounds)));
+      figures.push(...(await compare(sides, own, rounds)));
     }
   }
   return figures;

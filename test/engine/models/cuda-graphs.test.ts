@@ -6,7 +6,7 @@ import type { KvLayout } from "../../../engine/models/built-model.ts";
 import { resolveKvPrecision } from "../../../engine/models/kv-layout.ts";
 import type { ModelDefinition } from "../../../engine/models/model-definition.ts";
 import { configureGraphs, type ModelGraphs } from "../../../engine/models/model-graphs.ts";
-import { resolvePromptDtype } from "../../../engine/models/precision.ts";
+import { resolvePromptDtype } from "../../../engine/models/prompt-dtype.ts";
 import { findModelDefinition, modelDefinitions } from "../../../engine/models/registry.ts";
 import { imaginedWeights, WeightCollector, type WeightSource } from "../../../engine/models/weight-source.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
@@ -67,10 +67,10 @@ test("forms of prompts for the CPU are refused on cuda, and not chosen by themse
   const checkpoint = { onnxFileNames: null, tensors: new Map(), config: {} };
   for (const kvLayout of cudaLayouts) {
     const settings = { dtype: "int4", device: "cuda" } as const;
-    expect(resolvePromptDtype(settings, kvLayout, checkpoint, 2 ** 40)).toBe(false);
+    expect(resolvePromptDtype(settings, kvLayout, checkpoint, 2 ** 40)).toBe("none");
     expect(resolveKvPrecision(settings, kvLayout, { onnxFileNames: null })).toEqual({ kind: "activations" });
     expect(() => resolvePromptDtype({ ...settings, promptDtype: "int8" }, kvLayout, checkpoint, 2 ** 40)).toThrow(
-      "for dtype int4 on the cpu with KV slots",
+      "are for the device cpu; the device is cuda",
     );
     expect(() => resolveKvPrecision({ ...settings, kvCacheDtype: "int8" }, kvLayout, checkpoint)).toThrow(
       "The KV cache of cuda has no 8-bit form",

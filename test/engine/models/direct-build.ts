@@ -3,6 +3,7 @@ import type { DeviceName, DtypeName } from "../../../engine/contract/config.ts";
 import { buildModel } from "../../../engine/models/build-model.ts";
 import type { BuiltModel, KvLayout } from "../../../engine/models/built-model.ts";
 import type { KvPrecision } from "../../../engine/models/graph-context.ts";
+import type { WidenedLayers } from "../../../engine/models/precision.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 
 export interface DirectBuildOptions {
@@ -12,7 +13,7 @@ export interface DirectBuildOptions {
   readonly maxModelLen?: number;
   readonly kvLayout?: KvLayout;
   readonly kvPrecision?: KvPrecision;
-  readonly widensPrompts?: boolean;
+  readonly widenedLayers?: WidenedLayers;
   readonly sampleTokens?: () => Promise<readonly number[]>;
   readonly signal?: AbortSignal;
 }

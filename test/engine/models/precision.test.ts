@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 
 import { decodeModel } from "../../../engine/graph/onnx-schema.ts";
 import { configureGraphs, type GraphOptions } from "../../../engine/models/model-graphs.ts";
-import { resolveDtype, resolvePromptDtype } from "../../../engine/models/precision.ts";
+import { resolveDtype } from "../../../engine/models/precision.ts";
 import { imaginedWeights } from "../../../engine/models/weight-source.ts";
 import { readSafetensorsHeader } from "../../../engine/weights/safetensors.ts";
 import { goldensFolder, loadGoldens } from "../../support/checkpoints/goldens.ts";
@@ -137,30 +137,4 @@ test("a bfloat16 checkpoint is mapped as it is, and nothing is converted", async
     expect(dataType).toBe(bfloat16);
     expect(externalData!.find(({ key }) => key === "location")!.value).toContain("copy/model.safetensors");
   }
-});
-
-const GIBIBYTE = 2 ** 30;
-const slots = { kind: "slots" } as const;
-const weights = (numWeights: number) => ({ onnxFileNames: null, tensors: new Map([["w", { shape: [numWeights] }]]) });
-
-test.for([
-  { dtype: "int4", numWeights: GIBIBYTE, widens: true },
-  { dtype: "int4", numWeights: GIBIBYTE + 1, widens: false },
-  { dtype: "int4", numWeights: GIBIBYTE + 1, promptDtype: "int8", widens: true },
-  { dtype: "int4", numWeights: 1, promptDtype: "model", widens: false },
-  { dtype: "int8", numWeights: 1, widens: false },
-] as const)("prompts of $dtype with $numWeights weights on a machine of 8 GiB: $promptDtype $widens", (options) => {
-  const settings = { device: "cpu", ...options } as const;
-  expect(resolvePromptDtype(settings, slots, weights(options.numWeights) as never, 8 * GIBIBYTE)).toBe(options.widens);
-});
-
-test.for([
-  { claim: "another dtype", dtype: "int8", device: "cpu", layout: slots },
-  { claim: "another device", dtype: "int4", device: "webgpu", layout: slots },
-  { claim: "a paged KV cache", dtype: "int4", device: "cpu", layout: { kind: "paged", blockSize: 16 } },
-] as const)("8-bit prompts are refused for $claim", ({ dtype, device, layout }) => {
-  const settings = { dtype, device, promptDtype: "int8" } as const;
-  expect(() => resolvePromptDtype(settings, layout, weights(1) as never, GIBIBYTE)).toThrow(
-    /they are for dtype int4 on the cpu with KV slots/,
-  );
 });

@@ -13,21 +13,21 @@ const maxLength = 512;
 // divergence 0.001 to 0.02, agreement 0.91 to 1; with 4 bits 0.1 to 1.8 and 0.34 to 0.94; with 8-bit keys and values
 // beside float32 weights 0.0002 to 0.02, beside 8-bit weights 0.001 to 0.04.
 const bounds = [
-  { dtype: "int8", kv: "activations", widensPrompts: false, maxDivergence: 0.05, minAgreement: 0.85 },
-  { dtype: "int4", kv: "activations", widensPrompts: false, maxDivergence: 3, minAgreement: 0.25 },
-  { dtype: "float32", kv: "int8", widensPrompts: false, maxDivergence: 0.05, minAgreement: 0.85 },
-  { dtype: "int8", kv: "int8", widensPrompts: false, maxDivergence: 0.05, minAgreement: 0.85 },
-  { dtype: "int4", kv: "int8", widensPrompts: true, maxDivergence: 3, minAgreement: 0.25 },
+  { dtype: "int8", kv: "activations", widenedLayers: "none", maxDivergence: 0.05, minAgreement: 0.85 },
+  { dtype: "int4", kv: "activations", widenedLayers: "none", maxDivergence: 3, minAgreement: 0.25 },
+  { dtype: "float32", kv: "int8", widenedLayers: "none", maxDivergence: 0.05, minAgreement: 0.85 },
+  { dtype: "int8", kv: "int8", widenedLayers: "none", maxDivergence: 0.05, minAgreement: 0.85 },
+  { dtype: "int4", kv: "int8", widenedLayers: "own", maxDivergence: 3, minAgreement: 0.25 },
 ] as const;
 
 type Bound = (typeof bounds)[number];
 
 /** Keys and values are measured with tokens that are not the goldens'. */
-function precisionOf({ dtype, kv, widensPrompts }: Bound) {
+function precisionOf({ dtype, kv, widenedLayers }: Bound) {
   const sampleTokens = async (): Promise<number[]> => Array.from({ length: 64 }, (_, index) => (index * 7 + 3) % 90);
   return kv === "activations"
-    ? { dtype, widensPrompts }
-    : { dtype, widensPrompts, kvPrecision: { kind: "int8", steps: null } as const, sampleTokens };
+    ? { dtype, widenedLayers }
+    : { dtype, widenedLayers, kvPrecision: { kind: "int8", steps: null } as const, sampleTokens };
 }
 // Qwen3.5's states carry rounding errors on from token to token, and its norms enlarge them here: their random weights
 // are differences from 1. Measured divergence 0.02 to 0.04 and 1.8 to 1.9, agreement from 0.72 and from 0.19 on.
@@ -50,7 +50,7 @@ const checkpoints = [
 
 describe.for(checkpoints)("%s", (name) => {
   test.for(bounds)(
-    "in $dtype with $kv KV and wide prompts $widensPrompts stays close to transformers' float32",
+    "in $dtype with $kv KV and widened layers $widenedLayers stays close to transformers' float32",
     async (bound) => {
       const { maxDivergence, minAgreement } = bound;
       await using cache = await createTemporaryFolder();
@@ -72,7 +72,7 @@ describe.for(checkpoints)("%s", (name) => {
   );
 
   test.for(bounds)(
-    "in $dtype with $kv KV and wide prompts $widensPrompts a token does not depend on its chunk",
+    "in $dtype with $kv KV and widened layers $widenedLayers a token does not depend on its chunk",
     async (bound) => {
       await using cache = await createTemporaryFolder();
       const goldens = await loadGoldens(name);
@@ -81,7 +81,7 @@ describe.for(checkpoints)("%s", (name) => {
       const [golden] = goldens.cases;
       const whole = decodeGolden(decoder, model, golden!, maxLength);
       // A chunk of one token is computed like the newest token, with fewer bits than a prompt of which it is a part.
-      for (const chunkSize of bound.widensPrompts ? [5, 7] : [1, 7]) {
+      for (const chunkSize of bound.widenedLayers === "own" ? [5, 7] : [1, 7]) {
         const chunked = decodeGolden(decoder, model, golden!, chunkSize);
         expect(meanDivergence(whole, chunked, model.decoder.vocabSize)).toBeLessThan(0.01);
       }
@@ -93,7 +93,7 @@ test("in int4 with wide prompts a large batch is computed like in int8, and a sm
   await using cache = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("llama");
   const numSlots = MIN_SEQUENCES_IN_8_BITS;
-  const options = [{ dtype: "int8" }, { dtype: "int4", widensPrompts: true }] as const;
+  const options = [{ dtype: "int8" }, { dtype: "int4", widenedLayers: "own" }] as const;
   const decodeTogether = async (option: (typeof options)[number], numSequences: number): Promise<Float32Array> => {
     const model = await buildFrom(checkpointFolder, { cacheFolder: cache.path, ...option });
     using decoder = new DirectDecoder(model, { numSlots, maxLength: 16 });

@@ -1,0 +1,73 @@
+/** Maps the `promptDtype` setting to the layers that have 8-bit weights of their own for prompts and large batches. */
+import type { DeviceName, DtypeName, PromptDtypeName } from "../contract/config.ts";
+import { EngineError } from "../contract/errors.ts";
+import type { Checkpoint } from "../weights/checkpoint.ts";
+import type { KvLayout } from "./built-model.ts";
+import { keepsIntegers, type WidenedLayers } from "./precision.ts";
+
+export interface PromptSettings {
+  readonly dtype: DtypeName;
+  readonly device: DeviceName;
+  readonly promptDtype?: PromptDtypeName;
+}
+
+/** The share of the machine's memory that 8-bit weights for prompts take at most without being asked for. */
+const SHARE_FOR_PROMPTS = 1 / 8;
+
+type WeightsOfCheckpoint = Pick<Checkpoint, "config" | "onnxFileNames" | "tensors">;
+
+/**
+ * The methods of quantised checkpoints say that activations stay floats, so their layers get 8-bit weights, whose
+ * products round activations per token, only if they are asked for.
+ *
+ * @throws EngineError `invalid_configuration` if 8-bit weights are asked for where they cannot be.
+ */
+export function resolvePromptDtype(
+  settings: PromptSettings,
+  layout: KvLayout,
+  checkpoint: WeightsOfCheckpoint,
+  machineBytes: number,
+): WidenedLayers {
+  const { promptDtype = "auto" } = settings;
+  if (promptDtype === "model") return "none";
+  const keepsBlocks = checkpoint.onnxFileNames === null && keepsStoredBlocks(settings, checkpoint);
+  const obstacle = obstacleTo(settings, layout, checkpoint, keepsBlocks);
+  if (promptDtype === "int8") {
+    if (obstacle === null) return keepsBlocks ? "all" : "own";
+    throw new EngineError(
+      "invalid_configuration",
+      `8-bit weights for prompts ${obstacle}. Choose the prompt dtype "model" or "auto".`,
+      { setting: "promptDtype" },
+    );
+  }
+  if (obstacle !== null || settings.dtype !== "int4") return "none";
+  let numWeights = 0;
+  for (const { shape } of checkpoint.tensors.values()) numWeights += shape.reduce((product, size) => product * size, 1);
+  return numWeights <= machineBytes * SHARE_FOR_PROMPTS ? "own" : "none";
+}
+
+/** Why there can be no 8-bit weights for prompts, as the end of a sentence about them; null if there can. */
+function obstacleTo(
+  { dtype, device }: PromptSettings,
+  layout: KvLayout,
+  { onnxFileNames }: WeightsOfCheckpoint,
+  keepsBlocks: boolean,
+): string | null {
+  if (onnxFileNames !== null) return "cannot be made for a ready-made ONNX export";
+  if (device !== "cpu") return `are for the device cpu; the device is ${device}`;
+  if (layout.kind !== "slots") return `are for KV slots; the KV layout is ${layout.kind}`;
+  if (dtype === "int4" || keepsBlocks) return null;
+  return (
+    "stand beside weights of dtype int4, or beside integers that the checkpoint stores in groups and the dtype " +
+    `keeps; there are none of them with dtype ${dtype}`
+  );
+}
+
+/** Whether layers are computed with integers of the checkpoint and with activations that are floats. */
+function keepsStoredBlocks({ dtype }: PromptSettings, { config, tensors }: WeightsOfCheckpoint): boolean {
+  if (!keepsIntegers({ dtype, config })) return false;
+  for (const { quantised } of tensors.values()) {
+    if (quantised?.kind === "grouped" && !quantised.quantisesActivations) return true;
+  }
+  return false;
+}

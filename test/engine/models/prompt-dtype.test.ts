@@ -1,0 +1,74 @@
+import { describe, expect, test } from "vitest";
+
+import type { DtypeName } from "../../../engine/contract/config.ts";
+import { resolvePromptDtype } from "../../../engine/models/prompt-dtype.ts";
+import { openCheckpoint, type Checkpoint } from "../../../engine/weights/checkpoint.ts";
+import { loadQuantisedCheckpoint } from "../../support/checkpoints/quantised-checkpoints.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+
+const GIBIBYTE = 2 ** 30;
+const slots = { kind: "slots" } as const;
+const cpu = { device: "cpu", promptDtype: "int8" } as const;
+
+type Weights = Pick<Checkpoint, "config" | "onnxFileNames" | "tensors">;
+
+const weights = (numWeights: number) =>
+  ({ config: {}, onnxFileNames: null, tensors: new Map([["w", { shape: [numWeights] }]]) }) as unknown as Weights;
+
+async function quantised(name: string): Promise<Weights> {
+  await using cache = await createTemporaryFolder();
+  return openCheckpoint(loadQuantisedCheckpoint(name).checkpointFolder, { cacheFolder: cache.path });
+}
+
+test.for([
+  { dtype: "int4", numWeights: GIBIBYTE, widened: "own" },
+  { dtype: "int4", numWeights: GIBIBYTE + 1, widened: "none" },
+  { dtype: "int4", numWeights: GIBIBYTE + 1, promptDtype: "int8", widened: "own" },
+  { dtype: "int4", numWeights: 1, promptDtype: "model", widened: "none" },
+  { dtype: "int8", numWeights: 1, widened: "none" },
+] as const)("$dtype with $numWeights weights on a machine of 8 GiB and $promptDtype widens $widened", (options) => {
+  const settings = { device: "cpu", ...options } as const;
+  expect(resolvePromptDtype(settings, slots, weights(options.numWeights), 8 * GIBIBYTE)).toBe(options.widened);
+});
+
+describe.for(["awq-64", "gptq-act-order", "gptq-8bit", "ct-w4a16", "ct-w8a16", "ct-mixed"])("%s", (name) => {
+  test.for<DtypeName>(["auto", "int8", "int4"])(
+    "has 8-bit weights for prompts in %s if they are asked for",
+    async (dtype) => {
+      const checkpoint = await quantised(name);
+      expect(resolvePromptDtype({ ...cpu, dtype }, slots, checkpoint, 1)).toBe("all");
+      expect(resolvePromptDtype({ ...cpu, dtype, promptDtype: "model" }, slots, checkpoint, GIBIBYTE)).toBe("none");
+      const byItself = dtype === "int4" ? "own" : "none";
+      expect(resolvePromptDtype({ ...cpu, dtype, promptDtype: "auto" }, slots, checkpoint, GIBIBYTE)).toBe(byItself);
+    },
+  );
+});
+
+test.for([
+  { name: null, dtype: "int8", reason: "there are none of them with dtype int8" },
+  { name: null, dtype: "int4", device: "webgpu", reason: "are for the device cpu; the device is webgpu" },
+  { name: null, dtype: "int4", layout: "paged", reason: "are for KV slots; the KV layout is paged" },
+  { name: "awq-64", dtype: "float32", reason: "there are none of them with dtype float32" },
+  { name: "awq-64", dtype: "auto", device: "cuda", reason: "are for the device cpu; the device is cuda" },
+  { name: "awq-64", dtype: "auto", device: "webgpu", reason: "are for the device cpu; the device is webgpu" },
+  { name: "awq-64", dtype: "auto", layout: "paged", reason: "are for KV slots; the KV layout is paged" },
+  // Its prompts and newest tokens have 8-bit weights and activations already.
+  { name: "ct-w8a8", dtype: "auto", reason: "there are none of them with dtype auto" },
+  { name: "fp8-blocks", dtype: "auto", reason: "there are none of them with dtype auto" },
+  { name: "bnb-int8", dtype: "int8", reason: "there are none of them with dtype int8" },
+] as const)("8-bit weights for prompts are refused: $name in $dtype, $reason", async (refused) => {
+  const { name, reason } = refused;
+  const layout = "layout" in refused ? ({ kind: "paged", blockSize: 16 } as const) : slots;
+  const checkpoint = name === null ? weights(1) : await quantised(name);
+  expect(() => resolvePromptDtype({ ...cpu, ...refused }, layout, checkpoint, GIBIBYTE)).toThrow(
+    expect.objectContaining({ code: "invalid_configuration", message: expect.stringContaining(reason) as unknown }),
+  );
+});
+
+test("8-bit weights for prompts are refused for an ONNX export, whose configuration may be of any kind", () => {
+  const checkpoint = { ...weights(1), onnxFileNames: ["model.onnx"], config: { quantization_config: 1 } };
+  expect(() => resolvePromptDtype({ ...cpu, dtype: "int4" }, slots, checkpoint, GIBIBYTE)).toThrow(
+    "cannot be made for a ready-made ONNX export",
+  );
+  expect(resolvePromptDtype({ device: "cpu", dtype: "auto" }, slots, checkpoint, GIBIBYTE)).toBe("none");
+});
