@@ -4,7 +4,7 @@ import type { Value } from "../graph/value.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import { applyActivation, type ActivationName } from "./activation.ts";
 import type { GraphContext } from "./graph-context.ts";
-import { jointLinear, linear, separate } from "./linear.ts";
+import { chainedLinear, separate } from "./linear.ts";
 
 export interface GatedPerceptronShape {
   /** Features of inputs and outputs. */
@@ -33,9 +33,9 @@ export function gatedPerceptron(
     outFeatures: intermediateSize,
     hasBias,
   }));
-  const joint = jointLinear(context, `${name}.gate_up`, input, layers, format);
-  const [gate, up] = separate(graph, `${name}.gate_up`, joint, [intermediateSize, intermediateSize] as const);
-  const gated = multiply(graph, `${name}.gated`, applyActivation(graph, `${name}.activation`, gate, activation), up);
   const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: size, hasBias };
-  return linear(context, gated, down, format);
+  return chainedLinear(context, `${name}.gate_up`, input, { first: layers, second: down }, format, (joint) => {
+    const [gate, up] = separate(graph, `${name}.gate_up`, joint, [intermediateSize, intermediateSize] as const);
+    return multiply(graph, `${name}.gated`, applyActivation(graph, `${name}.activation`, gate, activation), up);
+  });
 }

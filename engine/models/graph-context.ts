@@ -58,6 +58,8 @@ export interface GraphContext {
   readonly runKind: RunKind;
   /** Filled by `linear.ts`: zero points of quantised activations, shared by all layers over the same tokens. */
   readonly zeroPointsByTokens: Map<Dimension, Value>;
+  /** Filled by `linear.ts`: inputs of layers in the orders of their groups (act-order), shared by layers of equal order. */
+  readonly orderedInputs: Map<Value, readonly { readonly order: Int32Array; readonly value: Value }[]>;
   /** Sizes that may be 0 at run time. */
   readonly emptySizes: ReadonlySet<Dimension>;
 }
@@ -74,6 +76,7 @@ export function createGraphContext(
     kvPrecision: { kind: "activations" },
     ...from,
     zeroPointsByTokens: new Map(),
+    orderedInputs: new Map(),
     emptySizes: new Set([logitRows]),
   };
 }

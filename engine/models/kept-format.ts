@@ -47,7 +47,7 @@ export function sameForm(left: LinearForm, right: LinearForm): boolean {
   return JSON.stringify(left.format) === JSON.stringify(right.format) && sameOrder(left.inputOrder, right.inputOrder);
 }
 
-function sameOrder(left: Int32Array | null, right: Int32Array | null): boolean {
+export function sameOrder(left: Int32Array | null, right: Int32Array | null): boolean {
   if (left === null || right === null) return left === right;
   return left.length === right.length && left.every((input, position) => input === right[position]);
 }

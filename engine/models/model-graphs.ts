@@ -106,7 +106,7 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
 
 /** The context of a branch. A branch keeps its values to itself. */
 function ofRuns(context: GraphContext, own: Partial<Pick<GraphContext, "runKind" | "precision">>): GraphContext {
-  return { ...context, ...own, zeroPointsByTokens: new Map() };
+  return { ...context, ...own, zeroPointsByTokens: new Map(), orderedInputs: new Map() };
 }
 
 /** The recurrent layers of other devices are not held against transformers yet. */

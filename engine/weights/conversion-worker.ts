@@ -32,6 +32,8 @@ export interface ConversionTask {
   /** Null for a format without zero points. */
   readonly zeroPointsOffset: number | null;
   readonly targetRow: number;
+  /** The row that each of the rows becomes, if they are not successive; null if they are. */
+  readonly targetRows: Int32Array | null;
   readonly totalRows: number;
 }
 
@@ -70,7 +72,7 @@ function writeStored(
   { source, firstRow, numRows, columns, weightOffset, scalesOffset, zeroPointsOffset, ...task }: ConversionTask,
   format: StoredFormat,
 ): ConversionFault {
-  const { targetRow, totalRows } = task;
+  const { targetRow, targetRows, totalRows } = task;
   const { quantised: matrix } = source;
   invariant(matrix?.kind === "grouped", `${source.name} has integers in groups`);
   const rows = readGroupedRows(matrix, columns, { firstRow, numRows });
@@ -87,12 +89,30 @@ function writeStored(
     return null;
   }
   const { weight, scales, zeroPoints } = packBlocks(rows, matrix, format.blockSize);
-  writeBytes(target, weightOffset + (targetRow * weight.byteLength) / numRows, weight);
-  writeBytes(target, scalesOffset + (targetRow * scales.byteLength) / numRows, scales);
-  if (zeroPointsOffset !== null) {
-    writeBytes(target, zeroPointsOffset + (targetRow * zeroPoints.byteLength) / numRows, zeroPoints);
-  }
+  const place = { firstRow: targetRow, rows: targetRows, numRows };
+  writeRows(target, weightOffset, place, weight);
+  writeRows(target, scalesOffset, place, scales);
+  if (zeroPointsOffset !== null) writeRows(target, zeroPointsOffset, place, zeroPoints);
   return null;
+}
+
+/** Writes rows of equal size, of a tensor at `offset`: from `firstRow` on, or each where `rows` says. */
+function writeRows(
+  target: number,
+  offset: number,
+  {
+    firstRow,
+    rows,
+    numRows,
+  }: { readonly firstRow: number; readonly rows: Int32Array | null; readonly numRows: number },
+  values: Uint8Array<ArrayBuffer> | Float32Array<ArrayBuffer>,
+): void {
+  const rowBytes = values.byteLength / numRows;
+  if (rows === null) return writeBytes(target, offset + firstRow * rowBytes, values);
+  const bytes = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+  for (let row = 0; row < numRows; row++) {
+    writeBytes(target, offset + rows[row]! * rowBytes, bytes.subarray(row * rowBytes, (row + 1) * rowBytes));
+  }
 }
 
 /** Codes of 8 bits are from 0 to 255 in groups, and from -128 to 127 in channels. */

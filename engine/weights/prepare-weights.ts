@@ -119,7 +119,7 @@ async function isWhole(file: string, header: Buffer, fileBytes: number): Promise
 }
 
 function createTasks(made: readonly MadeWeight[], targetFile: string): readonly ConversionTask[] {
-  return made.flatMap(({ request, sources, weight, scales, zeroPoints }) => {
+  return made.flatMap(({ request, sources, rowOrder, weight, scales, zeroPoints }) => {
     const { format, shape } = request;
     const isQuantised = sources.some((source) => source.quantised !== undefined);
     // A plain weight of any rank is treated as a column of elements, because its conversion does not depend on rows.
@@ -134,15 +134,18 @@ function createTasks(made: readonly MadeWeight[], targetFile: string): readonly 
     const alignment = isQuantised ? ROW_ALIGNMENT : 1;
     const rowsPerTask = Math.ceil(Math.max(minRows, Math.floor(ELEMENTS_PER_TASK / columns)) / alignment) * alignment;
 
+    const positions = rowOrder && positionsOf(rowOrder);
+
     const tasks: ConversionTask[] = [];
     let sourceRow = 0;
     for (const source of sources) {
       const sourceRows = countElements(source.shape) / columns;
       for (let firstRow = 0; firstRow < sourceRows; firstRow += rowsPerTask) {
+        const numRows = Math.min(rowsPerTask, sourceRows - firstRow);
         tasks.push({
           source,
           firstRow,
-          numRows: Math.min(rowsPerTask, sourceRows - firstRow),
+          numRows,
           columns,
           format,
           targetFile,
@@ -150,12 +153,28 @@ function createTasks(made: readonly MadeWeight[], targetFile: string): readonly 
           scalesOffset: scales?.byteOffset ?? 0,
           zeroPointsOffset: zeroPoints?.byteOffset ?? null,
           targetRow: sourceRow + firstRow,
+          targetRows: positions && targetRowsOf(positions, sourceRow + firstRow, numRows),
           totalRows,
         });
       }
       sourceRow += sourceRows;
     }
     return tasks;
+  });
+}
+
+function positionsOf(order: Int32Array): Int32Array {
+  const positions = new Int32Array(order.length);
+  for (let position = 0; position < order.length; position++) positions[order[position]!] = position;
+  return positions;
+}
+
+/** Of successive rows from `firstRow` on: the rows that they become, each within its run of rows. */
+function targetRowsOf(positions: Int32Array, firstRow: number, numRows: number): Int32Array {
+  return Int32Array.from({ length: numRows }, (_, index) => {
+    const row = firstRow + index;
+    const inRun = row % positions.length;
+    return row - inRun + positions[inRun]!;
   });
 }
 

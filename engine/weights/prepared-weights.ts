@@ -35,6 +35,11 @@ export interface WeightRequest {
    */
   readonly shape: readonly number[];
   readonly format: WeightFormat;
+  /**
+   * A matrix of the checkpoint. Each run of as many rows as it has inputs is stored in the order of its inputs once these
+   * are sorted by group; see `GroupedMatrix.columnOrder`. Only of `stored-blocks`. Default: rows stay in order.
+   */
+  readonly rowOrder?: string;
 }
 
 export interface PreparedWeight {

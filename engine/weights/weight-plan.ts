@@ -23,6 +23,8 @@ export type PlannedWeight =
       readonly request: WeightRequest;
       /** Concatenated along axis 0. */
       readonly sources: readonly StoredTensor[];
+      /** The row of a source at each position of a run of rows; null if they stay in order. */
+      readonly rowOrder: Int32Array | null;
       readonly weight: PlannedTensor;
       readonly scales: PlannedTensor | null;
       readonly zeroPoints: PlannedTensor | null;
@@ -61,6 +63,7 @@ export function planWeights(
       kind: "made",
       request,
       sources,
+      rowOrder: findRowOrder(tensors, request),
       weight: place(weight.elementType, weight.shape),
       scales: scales && place("float32", scales),
       zeroPoints: zeroPoints && place("uint8", zeroPoints),
@@ -155,6 +158,18 @@ function findSources(
     );
   }
   return found;
+}
+
+function findRowOrder(
+  tensors: ReadonlyMap<string, StoredTensor>,
+  { name, shape, format, rowOrder }: WeightRequest,
+): Int32Array | null {
+  if (rowOrder === undefined) return null;
+  invariant(format.kind === "stored-blocks", `the rows of ${name}, ${format.kind}, stay in order`);
+  const matrix = tensors.get(rowOrder)?.quantised;
+  invariant(matrix?.kind === "grouped" && matrix.columnOrder !== null, `the inputs of ${rowOrder} are not in order`);
+  invariant(shape[0]! % matrix.columnOrder.length === 0, `${name} [${shape.join(", ")}] provides ${rowOrder}'s inputs`);
+  return matrix.columnOrder;
 }
 
 export function countElements(shape: readonly number[]): number {

@@ -1,6 +1,6 @@
 /** The decoder graph of the Llama family. Its inputs and outputs are those of `DecoderGraph`. */
 import { quickGelu, simplifiedLayerNormalization, skipSimplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
-import { add, gatherRows, multiply, reshape, split, transpose } from "../../graph/standard-ops.ts";
+import { add, gatherRows, multiply, reshape, transpose } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
@@ -10,7 +10,7 @@ import { createRotary } from "../decoder-graph/rotary.ts";
 import { tokens } from "../decoder-graph/sizes.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
-import { jointLinear, linear, separate, type JointProjection, type LinearLayer } from "../linear.ts";
+import { chainedLinear, jointLinear, linear, separate, type JointProjection, type LinearLayer } from "../linear.ts";
 import { rmsNorm } from "../rms-norm.ts";
 import type { DecoderConfig } from "./config.ts";
 import { queryFactors, scaleQueries } from "./query-scaling.ts";
@@ -237,9 +237,10 @@ function jointlyGatedPerceptron(
   const width = 2 * intermediateSize;
   const joint = { name: `${name}.gate_up_proj`, inFeatures: hiddenSize, outFeatures: width, hasBias: false };
   const sizes = [intermediateSize, intermediateSize] as const;
-  const projected = linear(context, input, joint, precision.linear);
-  const [gate, up] = split(graph, `${name}.gate_up.split`, projected, { axis: 1, sizes });
-  const gated = multiply(graph, `${name}.gated`, quickGelu(graph, `${name}.silu`, gate, 1), up);
   const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: hiddenSize, hasBias: false };
-  return linear(context, gated, down, precision.linear);
+  const chain = { first: [joint], second: down };
+  return chainedLinear(context, joint.name, input, chain, precision.linear, (projected) => {
+    const [gate, up] = separate(graph, `${name}.gate_up`, projected, sizes);
+    return multiply(graph, `${name}.gated`, quickGelu(graph, `${name}.silu`, gate, 1), up);
+  });
 }

@@ -1,11 +1,12 @@
 /** Matrices so large that they are converted in several parts, compared with a plain reading of each format. */
-import { mkdir, open, readdir, stat } from "node:fs/promises";
+import { mkdir, open, readdir, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import { openCheckpoint } from "../../../../engine/weights/checkpoint.ts";
 import { prepareWeights } from "../../../../engine/weights/prepare-weights.ts";
 import type { WeightFormat } from "../../../../engine/weights/prepared-weights.ts";
+import type { StoredTensor } from "../../../../engine/weights/stored-tensor.ts";
 import { dequantizeBlockwise } from "../../../support/checkpoints/dequantize.ts";
 import {
   floatTensor,
@@ -232,6 +233,55 @@ test.for(samples.filter(([, , kept]) => kept !== null))("%s is packed in parts",
     kept as Extract<WeightFormat, { kind: "blockwise" }>,
   );
   expect(differences(values, expected(sample))).toBe(0);
+});
+
+test("rows are packed in parts in the order of the inputs of another matrix", async () => {
+  await using folder = await createTemporaryFolder();
+  const { cacheFolder, folder: checkpointFolder } = pathsIn(folder.path);
+  const sample = transposedSample(4, "gptq");
+  const groups = outFeatures / groupSize;
+  const strided = Array.from({ length: outFeatures }, (_, input) => (input * 77) % outFeatures);
+  const consumer: SafetensorsTensor[] = [
+    { name: "n.qweight", dtype: "I32", shape: [outFeatures / 8, 8], bytes: randomBytes(outFeatures * 4, 10) },
+    { name: "n.qzeros", dtype: "I32", shape: [groups, 1], bytes: randomBytes(groups * 4, 11) },
+    floatTensor("n.scales", [groups, 8], scaleValues.slice(0, groups * 8), "F16"),
+    {
+      name: "n.g_idx",
+      dtype: "I32",
+      shape: [outFeatures],
+      bytes: new Uint8Array(Int32Array.from(strided, (position) => Math.floor(position / groupSize)).buffer),
+    },
+  ];
+  await mkdir(checkpointFolder, { recursive: true });
+  await writeCheckpoint(checkpointFolder, { quantization_config: sample.config }, [...sample.tensors, ...consumer]);
+  const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder });
+  // As gate and up projection: two matrices, whose rows stay apart.
+  const request = {
+    name: "m",
+    sources: ["m.weight", "m.weight"],
+    shape: [2 * outFeatures, inFeatures],
+    format: blocks,
+  };
+  const prepared = await prepareWeights(checkpoint, [request, { ...request, name: "sorted", rowOrder: "n.weight" }], {
+    cacheFolder,
+    numThreads: 1,
+  });
+  const bytesOf = async ({ file, byteOffset, byteLength }: StoredTensor): Promise<Buffer> =>
+    (await readFile(file)).subarray(byteOffset, byteOffset + byteLength);
+  const order = Array.from(strided.keys()).sort(
+    (left, right) => Math.floor(strided[left]! / groupSize) - Math.floor(strided[right]! / groupSize) || left - right,
+  );
+  expect(order).not.toEqual([...order].sort((left, right) => left - right));
+  for (const part of ["weight", "scales", "zeroPoints"] as const) {
+    const [original, sorted] = [
+      await bytesOf(prepared.get("m")![part]!),
+      await bytesOf(prepared.get("sorted")![part]!),
+    ];
+    const rowBytes = original.length / (2 * outFeatures);
+    const rows = [0, outFeatures].flatMap((start) => order.map((row) => start + row));
+    const wanted = Buffer.concat(rows.map((row) => original.subarray(row * rowBytes, (row + 1) * rowBytes)));
+    expect(sorted.equals(wanted)).toBe(true);
+  }
 });
 
 test("a second start reads the packed form from the cache", async () => {
