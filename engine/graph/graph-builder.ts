@@ -23,11 +23,14 @@ import { describeShape, describeValue, sameShape, type Shape, type Value, type V
 export const standardDomain = "";
 /** ONNX Runtime's own operators (`docs/ContribOperators.md` of its repository). */
 export const microsoftDomain = "com.microsoft";
+/** Operators of ONNX's extension for classical machine learning, which full builds of ONNX Runtime have. */
+export const mlDomain = "ai.onnx.ml";
 
 // The oldest versions that have every operator that most graphs use. ONNX Runtime 1.30 reads up to IR 13 and opset 26.
 const IR_VERSION = 10;
 const OLDEST_OPSET = 21;
 const MICROSOFT_OPSET = 1;
+const ML_OPSET = 1;
 
 export type AttributeValue =
   | { readonly kind: "int"; readonly value: number }
@@ -65,6 +68,7 @@ export class GraphBuilder {
   readonly #name: string;
   #nodes: NodeDefinition[] = [];
   #opset = OLDEST_OPSET;
+  #usesMl = false;
   readonly #initializers: TensorProto[] = [];
   readonly #tensors = new Map<string, { readonly stored: StoredTensor; readonly value: Value }>();
   #externalBytes = 0;
@@ -164,6 +168,7 @@ export class GraphBuilder {
     }
     const outputs = definition.outputs.map((output) => (output.name === "" ? output : this.#define(output, what)));
     this.#nodes.push({ ...definition, outputs });
+    this.#usesMl ||= definition.domain === mlDomain;
     this.#opset = Math.max(this.#opset, definition.opset ?? OLDEST_OPSET);
     return outputs as ValuePerElement<Outputs>;
   }
@@ -201,6 +206,7 @@ export class GraphBuilder {
       opsetImport: [
         { domain: standardDomain, version: this.#opset },
         { domain: microsoftDomain, version: MICROSOFT_OPSET },
+        ...(this.#usesMl ? [{ domain: mlDomain, version: ML_OPSET }] : []),
       ],
       graph: {
         name: this.#name,

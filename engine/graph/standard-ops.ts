@@ -1,5 +1,11 @@
 /** Operators of the ONNX standard (https://onnx.ai/onnx/operators) that the models use. */
-import { standardDomain, type AttributeValue, type GraphBuilder, type ValuePerElement } from "./graph-builder.ts";
+import {
+  mlDomain,
+  standardDomain,
+  type AttributeValue,
+  type GraphBuilder,
+  type ValuePerElement,
+} from "./graph-builder.ts";
 import {
   checkElementType,
   checkRank,
@@ -100,6 +106,19 @@ export function gatherColumns(graph: GraphBuilder, name: string, data: Value, in
   checkRank(node, data, 2);
   const shape = [data.shape[0]!, indices.shape[0]!];
   return addStandardNode(graph, node, [data, indices], { elementType: data.elementType, shape }, { axis: int(1) });
+}
+
+/**
+ * The same for `data` float32 [N, K] on the CPU, in three to five times less time than `Gather`, which calls a function
+ * for each element.
+ */
+export function extractColumns(graph: GraphBuilder, name: string, data: Value, indices: Value): Value {
+  const node = { name, operator: "ArrayFeatureExtractor" };
+  checkElementType(node, data, "float32");
+  checkElementType(node, indices, "int64");
+  checkRank(node, data, 2);
+  const outputs = [{ name, elementType: data.elementType, shape: [data.shape[0]!, indices.shape[0]!] }] as const;
+  return graph.addNode({ ...node, domain: mlDomain, inputs: [data, indices], outputs })[0];
 }
 
 /** `data [N, ...]` with rows `indices [M, 1]` replaced by `updates [M, ...]`. */
