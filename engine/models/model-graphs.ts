@@ -4,7 +4,7 @@ import { EngineError } from "../contract/errors.ts";
 import { chooseGraph } from "../graph/control-flow-ops.ts";
 import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import type { KvElementType, KvLayout } from "./built-model.ts";
-import { isWide } from "./decoder-graph/run-kinds.ts";
+import { isWide, MIN_SEQUENCES_BESIDE_8_BITS, MIN_SEQUENCES_IN_8_BITS } from "./decoder-graph/run-kinds.ts";
 import { createGraphContext, type GraphContext, type KvPrecision, type Precision } from "./graph-context.ts";
 import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
 import { keepsIntegers, precisionOf, resolveDtype, type ResolvedDtype, type WidenedLayers } from "./precision.ts";
@@ -81,7 +81,7 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
       if (prompts === undefined) model.buildDecoder(context, length);
       else {
         chooseGraph(context.graph, "runs", {
-          condition: isWide(context),
+          condition: isWide(context, minSequences(context, prompts)),
           chosen: () => model.buildDecoder(ofRuns(context, { precision: { ...precision, ...prompts } }), length),
           other: () => model.buildDecoder(ofRuns(context, { runKind: "newest" }), length),
         });
@@ -102,6 +102,12 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
       return context;
     },
   };
+}
+
+/** Number of newest tokens from which the weights of prompts are faster than those of other tokens. */
+function minSequences({ weights }: GraphContext, { linear }: NonNullable<Precision["prompts"]>): number {
+  const hasFourBits = linear !== undefined || weights.fewestStoredBits() === 4;
+  return hasFourBits ? MIN_SEQUENCES_IN_8_BITS : MIN_SEQUENCES_BESIDE_8_BITS;
 }
 
 /** The context of a branch. A branch keeps its values to itself. */

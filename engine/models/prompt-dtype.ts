@@ -2,6 +2,7 @@
 import type { DeviceName, DtypeName, PromptDtypeName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
+import { isStoredInBlocks } from "../weights/stored-tensor.ts";
 import type { KvLayout } from "./built-model.ts";
 import { keepsIntegers, type WidenedLayers } from "./precision.ts";
 
@@ -67,7 +68,7 @@ function obstacleTo(
 function keepsStoredBlocks({ dtype }: PromptSettings, { config, tensors }: WeightsOfCheckpoint): boolean {
   if (!keepsIntegers({ dtype, config })) return false;
   for (const { quantised } of tensors.values()) {
-    if (quantised?.kind === "grouped" && !quantised.quantisesActivations) return true;
+    if (isStoredInBlocks(quantised)) return true;
   }
   return false;
 }

@@ -5,7 +5,12 @@
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { PreparedWeight, WeightRequest } from "../weights/prepared-weights.ts";
 import { bytesPerElement } from "../weights/safetensors.ts";
-import type { ElementType, QuantisedMatrix, StoredTensor } from "../weights/stored-tensor.ts";
+import {
+  isStoredInBlocks,
+  type ElementType,
+  type QuantisedMatrix,
+  type StoredTensor,
+} from "../weights/stored-tensor.ts";
 import { preparedLayout } from "../weights/weight-plan.ts";
 
 export interface WeightSource {
@@ -21,6 +26,8 @@ export interface WeightSource {
   has(name: string): boolean;
   /** How the checkpoint quantises the matrix; null if it does not. */
   quantised(name: string): QuantisedMatrix | null;
+  /** Bits of the narrowest integers that the checkpoint stores in groups, beside float activations; 4 if there are none. */
+  fewestStoredBits(): 4 | 8;
 }
 
 export type PreparedTensors = Pick<PreparedWeight, "weight" | "scales" | "zeroPoints">;
@@ -60,6 +67,10 @@ export class WeightCollector implements WeightSource {
   quantised(name: string): QuantisedMatrix | null {
     return this.#tensors.get(name)?.quantised ?? null;
   }
+
+  fewestStoredBits(): 4 | 8 {
+    return fewestBits(this.#tensors);
+  }
 }
 
 /** Has every tensor in the requested shape; none of them is stored anywhere. */
@@ -75,6 +86,7 @@ export const imaginedWeights: WeightSource = {
   stored: (name, shape) => placeholder(name, "float32", shape),
   has: () => true,
   quantised: () => null,
+  fewestStoredBits: () => 4,
 };
 
 export function createPreparedSource(
@@ -90,7 +102,18 @@ export function createPreparedSource(
     stored: (name, shape) => storedTensor(tensors, name, shape),
     has: (name) => tensors.has(name),
     quantised: (name) => tensors.get(name)?.quantised ?? null,
+    fewestStoredBits: () => fewestBits(tensors),
   };
+}
+
+function fewestBits(tensors: ReadonlyMap<string, StoredTensor>): 4 | 8 {
+  let hasEight = false;
+  for (const { quantised } of tensors.values()) {
+    if (!isStoredInBlocks(quantised)) continue;
+    if (quantised.bits === 4) return 4;
+    hasEight = true;
+  }
+  return hasEight ? 8 : 4;
 }
 
 function placeholder(name: string, elementType: ElementType, shape: readonly number[]): StoredTensor {

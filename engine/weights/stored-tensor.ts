@@ -52,6 +52,11 @@ export interface GroupedMatrix {
   readonly quantisesActivations: boolean;
 }
 
+/** Whether products take the integers of the matrix with activations that are floats. */
+export function isStoredInBlocks(matrix: QuantisedMatrix | undefined): matrix is GroupedMatrix {
+  return matrix?.kind === "grouped" && !matrix.quantisesActivations;
+}
+
 /** An element is `code * scale`, with a scale for each block of `blockShape`. */
 export interface Float8Matrix {
   readonly kind: "float8";

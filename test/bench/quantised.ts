@@ -86,7 +86,7 @@ function sidesOf({ format, dtype, hasFloatActivations }: Pair): Side[] {
   const options = { model: writeQuantisedCheckpoint(format), dtype, numThreads, cacheFolder };
   const stored = { name: format, options: { ...options, promptDtype: "model" } } as const;
   if (hasFloatActivations !== true) return [stored];
-  const name = `${format}, PROMPT_DTYPE=int8,`;
+  const name = `${format} with PROMPT_DTYPE=int8`;
   return [stored, { name, options: { ...options, cacheFolder: `${cacheFolder}-prompts`, promptDtype: "int8" } }];
 }
 

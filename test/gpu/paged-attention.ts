@@ -53,6 +53,7 @@ const noWeights: WeightSource = {
   stored: () => null,
   has: () => false,
   quantised: () => null,
+  fewestStoredBits: () => 4,
 };
 
 /** The graph of one layer: `query`, `key`, `value` and what `DecoderGraph` lists in, `attended` and the caches out. */

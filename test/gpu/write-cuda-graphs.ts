@@ -26,6 +26,7 @@ function overZeros(tensor: StoredTensor): StoredTensor {
 const weights: WeightSource = {
   has: () => true,
   quantised: () => null,
+  fewestStoredBits: () => 4,
   stored(name, shape) {
     const tensor = imaginedWeights.stored(name, shape);
     return tensor && overZeros(tensor);

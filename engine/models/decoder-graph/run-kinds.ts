@@ -20,13 +20,19 @@ export function isChunk({ graph }: Pick<GraphContext, "graph">, prefix = ""): Va
 /** 12 newest tokens decode a quarter faster with 8-bit weights than with 4-bit ones, and 32 over a third; 8 about equally. */
 export const MIN_SEQUENCES_IN_8_BITS = 12;
 
-/** bool []: whether 8-bit weights beside 4-bit ones compute the run: a chunk of a prompt, or many newest tokens. */
-export function isWide({ graph }: Pick<GraphContext, "graph">): Value {
+/** The same beside stored blocks of 8 bits: two newest tokens decode a quarter faster with a scale per channel, one about equally. */
+export const MIN_SEQUENCES_BESIDE_8_BITS = 2;
+
+/**
+ * bool []: whether the weights of prompts compute the run: a chunk of a prompt, or newest tokens of at least
+ * `minSequences` sequences.
+ */
+export function isWide({ graph }: Pick<GraphContext, "graph">, minSequences: number): Value {
   const inputIds = graph.input("input_ids", "int64", [batch, length]);
   const one = graph.constant("int64.scalar.1", "int64", [], [1]);
   const shape = shapeOf(graph, "wide_run.shape", inputIds);
   const numSequences = gatherRows(graph, "wide_run.batch", shape, graph.constant("int64.scalar.0", "int64", [], [0]));
-  const atMost = graph.constant("wide_run.most_in_4_bits", "int64", [], [MIN_SEQUENCES_IN_8_BITS - 1]);
+  const atMost = graph.constant("wide_run.most_narrow", "int64", [], [minSequences - 1]);
   const more = {
     tokens: subtract(graph, "wide_run.more_tokens", gatherRows(graph, "wide_run.length", shape, one), one),
     sequences: subtract(graph, "wide_run.more_sequences", numSequences, atMost),

@@ -51,11 +51,17 @@ export function withPipeline(definition: ModelDefinition, pipeline: Pipeline): M
 function ownWeights(weights: WeightSource): WeightSource {
   const prefixed = (name: string): string => tensorPrefix + name;
   return {
-    prepared: (request) =>
-      weights.prepared({ ...request, name: prefixed(request.name), sources: request.sources.map(prefixed) }),
+    prepared: ({ rowOrder, ...request }) =>
+      weights.prepared({
+        ...request,
+        name: prefixed(request.name),
+        sources: request.sources.map(prefixed),
+        ...(rowOrder !== undefined && { rowOrder: prefixed(rowOrder) }),
+      }),
     stored: (name, shape) => weights.stored(prefixed(name), shape),
     has: (name) => weights.has(prefixed(name)),
     quantised: (name) => weights.quantised(prefixed(name)),
+    fewestStoredBits: () => weights.fewestStoredBits(),
   };
 }
 

@@ -6,7 +6,10 @@ import { beforeAll, describe, expect, test } from "vitest";
 import type { DtypeName } from "../../../../engine/contract/config.ts";
 import { decodeModel, type GraphProto } from "../../../../engine/graph/onnx-schema.ts";
 import type { BuiltModel } from "../../../../engine/models/built-model.ts";
-import { MIN_SEQUENCES_IN_8_BITS } from "../../../../engine/models/decoder-graph/run-kinds.ts";
+import {
+  MIN_SEQUENCES_BESIDE_8_BITS,
+  MIN_SEQUENCES_IN_8_BITS,
+} from "../../../../engine/models/decoder-graph/run-kinds.ts";
 import { modelCosts } from "../../../../engine/models/model-costs.ts";
 import { configureGraphs } from "../../../../engine/models/model-graphs.ts";
 import type { WidenedLayers } from "../../../../engine/models/precision.ts";
@@ -85,7 +88,7 @@ describe.for(names)("%s", (name) => {
     expect(logits).not.toEqual(stored);
   });
 
-  test("newest tokens of a few sequences are computed with the stored integers, to the bit", async () => {
+  test("newest tokens of one sequence are computed with the stored integers, to the bit", async () => {
     const [widened, stored] = await Promise.all(
       (["all", "none"] as const).map(async (layers) => {
         const model = await build(name, layers);
@@ -107,25 +110,33 @@ describe.for(names)("%s", (name) => {
   });
 });
 
-test("a large batch of newest tokens is computed like prompts, and a smaller one with the stored integers", async () => {
-  const numSlots = MIN_SEQUENCES_IN_8_BITS;
-  const model = await build("gptq-act-order", "all");
-  const stored = await build("gptq-act-order", "none");
-  const firstTokens = (of: BuiltModel, tokenIds: readonly (readonly number[])[]): Float32Array => {
-    using decoder = openDecoder(of, numSlots);
-    return decoder.run({ tokenIds, numComputed: tokenIds.map(() => 0), logitRows: tokenIds.map((_, row) => row) });
-  };
-  const batch = Array.from({ length: numSlots }, (_, index) => [index + 2]);
-  const together = firstTokens(model, batch);
-  for (const [index, [token]] of batch.entries()) {
-    using decoder = openDecoder(model);
-    const inPrompt = decoder.run({ tokenIds: [[token!, token!]], numComputed: [0], logitRows: [0] });
-    expect(relativeError(together.subarray(index * 64, (index + 1) * 64), inPrompt)).toBeLessThan(1e-5);
-  }
-  const fewer = batch.slice(1);
-  expect(firstTokens(model, fewer)).toEqual(firstTokens(stored, fewer));
-  expect(together).not.toEqual(firstTokens(stored, batch));
-});
+test.for([
+  ["gptq-act-order", MIN_SEQUENCES_IN_8_BITS],
+  // Stored integers of 8 bits are slower from two sequences on.
+  ["gptq-8bit", MIN_SEQUENCES_BESIDE_8_BITS],
+  ["ct-w8a16", MIN_SEQUENCES_BESIDE_8_BITS],
+  // Of 4 and 8 bits.
+  ["gptq-dynamic", MIN_SEQUENCES_IN_8_BITS],
+] as const)(
+  "%s: newest tokens of %i sequences are computed like prompts, and fewer with the stored integers",
+  async ([name, numSlots]) => {
+    const [model, stored] = [await build(name, "all"), await build(name, "none")];
+    const firstTokens = (of: BuiltModel, tokenIds: readonly (readonly number[])[]): Float32Array => {
+      using decoder = openDecoder(of, numSlots);
+      return decoder.run({ tokenIds, numComputed: tokenIds.map(() => 0), logitRows: tokenIds.map((_, row) => row) });
+    };
+    const batch = Array.from({ length: numSlots }, (_, index) => [index + 2]);
+    const together = firstTokens(model, batch);
+    for (const [index, [token]] of batch.entries()) {
+      using decoder = openDecoder(model);
+      const inPrompt = decoder.run({ tokenIds: [[token!, token!]], numComputed: [0], logitRows: [0] });
+      expect(relativeError(together.subarray(index * 64, (index + 1) * 64), inPrompt)).toBeLessThan(1e-5);
+    }
+    const fewer = batch.slice(1);
+    expect(firstTokens(model, fewer)).toEqual(firstTokens(stored, fewer));
+    expect(together).not.toEqual(firstTokens(stored, batch));
+  },
+);
 
 const products = /^(?:MatMul.*|Gemm|ordered)$/;
 
