@@ -31,6 +31,8 @@ export interface ModelInspection {
   readonly dtype: Exclude<DtypeName, "auto">;
   /** How the checkpoint is quantised, such as "awq, 4 bits in groups of 128"; null if it is not. */
   readonly quantisation: string | null;
+  /** Whether prompts and large batches are computed with 8-bit weights of their own. */
+  readonly widensPrompts: boolean;
   /** Type and device of the vision tower and the projector; null without them, and for a ready-made export. */
   readonly visionParts: { readonly vision: VisionPart; readonly projector: VisionPart } | null;
   /** Hash of weights, configuration and dtype, as used in cache keys. */
@@ -86,7 +88,7 @@ export async function inspectCheckpoint(
   const opened = await openModel(folder, config);
   const { checkpoint } = opened;
   const layout = resolveKvLayout(config, checkpoint);
-  const { definition, model, dtype, visionParts, contentHash, maxModelLen, kvLayout, decoder, costs } =
+  const { definition, model, dtype, widensPrompts, visionParts, contentHash, maxModelLen, kvLayout, decoder, costs } =
     await planCheckpoint(checkpoint, {
       ...config,
       definition: opened.definition,
@@ -146,6 +148,7 @@ export async function inspectCheckpoint(
     architecture,
     pipeline: opened.pipeline,
     dtype,
+    widensPrompts,
     quantisation: checkpoint.onnxFileNames === null ? (readQuantisation(checkpoint.config)?.description ?? null) : null,
     visionParts: visionParts && { vision: typeOf(visionParts.vision), projector: typeOf(visionParts.projector) },
     contentHash,

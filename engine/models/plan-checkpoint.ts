@@ -16,6 +16,8 @@ export interface ModelPlan {
   readonly definition: ModelDefinition;
   readonly model: ConfiguredModel;
   readonly dtype: ResolvedDtype;
+  /** Whether prompts and large batches are computed with 8-bit weights of their own. */
+  readonly widensPrompts: boolean;
   /** Null for a model that does not accept images, and for an export. */
   readonly visionParts: VisionParts | null;
   /** Hash of weights, configuration and dtype. */
@@ -42,6 +44,7 @@ export async function planCheckpoint(
     return {
       ...pickDefinition(graphs),
       dtype,
+      widensPrompts: false,
       visionParts: null,
       contentHash: opened.model.contentHash,
       decoder: opened.model.decoder,
@@ -54,6 +57,7 @@ export async function planCheckpoint(
   return {
     ...pickDefinition(graphs),
     dtype,
+    widensPrompts: graphs.precision.prompts !== undefined,
     visionParts,
     contentHash: await modelContentHash(checkpoint, graphs, options.signal),
     decoder: { ...model.decoder, kvElementType, form: "in-place" },

@@ -40,7 +40,7 @@ export function formatReport(report: CheckReport): string {
 
 function modelLines({ config: { engine }, inspection, gpu }: CheckReport): Line[] {
   const { architecture, pipeline, visionParts, dtype, quantisation, contentHash, maxModelLen, vocabSize } = inspection;
-  const { hasChatTemplate } = inspection;
+  const { hasChatTemplate, widensPrompts } = inspection;
   return [
     "Model",
     ["model", engine.model],
@@ -48,6 +48,7 @@ function modelLines({ config: { engine }, inspection, gpu }: CheckReport): Line[
     ...(pipeline === null ? [] : [["pipeline", pipeline] as const]),
     ["dtype", dtype, engine.dtype === "auto" ? "chosen by DTYPE=auto" : ""],
     ...(quantisation === null ? [] : [["quantised by", quantisation] as const]),
+    ...(widensPrompts ? [["prompts", "int8", "weights beside the others; PROMPT_DTYPE"] as const] : []),
     ["device", engine.device],
     ...(gpu === null ? [] : [gpuLine(gpu)]),
     ...(visionParts === null

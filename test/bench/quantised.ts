@@ -93,15 +93,18 @@ function sidesOf({ format, dtype, hasFloatActivations }: Pair): Side[] {
 /** All engines are loaded at once, so that the sides of a round follow each other within seconds. */
 async function compare(sides: readonly Side[], own: EngineBenchOptions, rounds: number): Promise<Figure[]> {
   const { dtype } = own;
-  const speeds: Speeds[][] = [];
+  const speeds: (readonly Speeds[])[] = [];
   await withEngines([own, ...sides.map(({ options }) => options)], async (engines) => {
     for (let round = -1; round < rounds; round++) {
       reportProgress(
         round < 0 ? `${sides[0]!.name} and ${dtype}: warming up ...` : `round ${round + 1} of ${rounds} ...`,
       );
-      const ofRound: Speeds[] = [];
-      for (const engine of engines) ofRound.push(await measureSpeeds(engine, round));
-      if (round >= 0) speeds.push(ofRound);
+      const ofRound = new Map<Engine, Speeds>();
+      // In alternating order: a busy machine often slows down the later sides of a round.
+      for (const engine of round % 2 === 0 ? engines : engines.toReversed()) {
+        ofRound.set(engine, await measureSpeeds(engine, round));
+      }
+      if (round >= 0) speeds.push(engines.map((engine) => ofRound.get(engine)!));
     }
   });
   return sides.flatMap((side, index) =>

@@ -9,7 +9,7 @@ import type { Value } from "../../../engine/graph/value.ts";
 import { applyActivation } from "../../../engine/models/activation.ts";
 import { gatedPerceptron } from "../../../engine/models/gated-perceptron.ts";
 import { createGraphContext, type GraphContext, type Precision } from "../../../engine/models/graph-context.ts";
-import { jointLinear, linear, separate } from "../../../engine/models/linear.ts";
+import { chainedLinear, jointLinear, linear, separate, type JointProjection } from "../../../engine/models/linear.ts";
 import { createPreparedSource, WeightCollector, type WeightSource } from "../../../engine/models/weight-source.ts";
 import { Session } from "../../../engine/runtime/session.ts";
 import { Tensor } from "../../../engine/runtime/tensor.ts";
@@ -17,6 +17,7 @@ import { openCheckpoint, type Checkpoint } from "../../../engine/weights/checkpo
 import { prepareWeights } from "../../../engine/weights/prepare-weights.ts";
 import { normalValues } from "../../support/checkpoints/dequantize.ts";
 import { loadQuantisedCheckpoint } from "../../support/checkpoints/quantised-checkpoints.ts";
+import { floatTensor, writeCheckpoint, type SafetensorsTensor } from "../../support/checkpoints/safetensors-writer.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const size = 64;
@@ -99,6 +100,51 @@ test.for(["gptq-act-order", "ct-w4a16-act-order"])(
     expect(folded.values).toEqual(gathered.values);
   },
 );
+
+/** A GPTQ matrix [rows, columns] of random codes in groups of 32, whose inputs are sorted by group or not. */
+function gptqMatrix(module: string, [rows, columns]: readonly [number, number], isActOrdered: boolean) {
+  const groups = columns / 32;
+  const words = (part: string, shape: readonly [number, number]): SafetensorsTensor => {
+    const bits = normalValues(shape[0] * shape[1], shape[0]);
+    return { name: `${module}.${part}`, dtype: "I32", shape, bytes: new Uint8Array(bits.slice().buffer) };
+  };
+  const groupOf = (input: number): number => (isActOrdered ? (input * 7) % groups : Math.floor(input / 32));
+  const groupIndex = new Uint8Array(Int32Array.from({ length: columns }, (_, input) => groupOf(input)).buffer);
+  return [
+    words("qweight", [columns / 8, rows]),
+    words("qzeros", [groups, rows / 8]),
+    floatTensor(`${module}.scales`, [groups, rows], new Float32Array(groups * rows).fill(0.01), "F16"),
+    { name: `${module}.g_idx`, dtype: "I32", shape: [columns], bytes: groupIndex } satisfies SafetensorsTensor,
+  ];
+}
+
+test("a fused gate and up projection is stored in the order of the down projection's inputs, each half by itself", async () => {
+  await using folder = await createTemporaryFolder();
+  const quantization = { quant_method: "gptq", bits: 4, group_size: 32, desc_act: true };
+  await writeCheckpoint(folder.path, { quantization_config: quantization }, [
+    ...gptqMatrix("gate_up", [2 * intermediateSize, size], false),
+    ...gptqMatrix("down", [size, intermediateSize], true),
+  ]);
+  const checkpoint = await openCheckpoint(folder.path, { cacheFolder: folder.path });
+  const joint = layerOf("gate_up", size, 2 * intermediateSize);
+  const down = layerOf("down", intermediateSize, size);
+  const gate = (context: GraphContext, projected: JointProjection): Value => {
+    const [left, right] = separate(context.graph, "halves", projected, [intermediateSize, intermediateSize] as const);
+    return multiply(context.graph, "gated", left, right);
+  };
+  const folded = await compute(checkpoint, folder.path, (context, input) =>
+    chainedLinear(context, "gate_up", input, { first: [joint], second: down }, format, (projected) =>
+      gate(context, projected),
+    ),
+  );
+  const plain = await compute(checkpoint, folder.path, (context, input) => {
+    const projected = linear(context, input, joint, format);
+    return linear(context, gate(context, { kind: "packed", value: projected }), down, format);
+  });
+  expect([folded.reordered, plain.reordered]).toEqual([[], ["down.ordered"]]);
+  expect(folded.values.some((value) => value !== 0)).toBe(true);
+  expect(folded.values).toEqual(plain.values);
+});
 
 // As quantisers of real models write them, query, key and value of the first layer have one order. Those of the second
 // do not.

@@ -31,12 +31,20 @@ async function checkJson(args: readonly string[] = [], environment: Readonly<Rec
 
 const steering = "./examples/steering/target-token.ts:TargetToken";
 
-test("the report says how a checkpoint is quantised", async () => {
+test("the report says how a checkpoint is quantised, and that prompts have weights of their own", async () => {
   await using folder = await createTemporaryFolder();
   await writeVisionCheckpoint(folder.path);
-  const { exitCode, stdout } = await check([], { MODEL: folder.path, MAX_NUM_SEQS: "1", MAX_MODEL_LEN: "256" });
-  expect(exitCode).toBe(0);
-  expect(stdout).toMatch(/^ {2}quantised by +awq, 4 bits in groups of 32$/m);
+  const environment = { MODEL: folder.path, MAX_NUM_SEQS: "1", MAX_MODEL_LEN: "256" };
+  const [stored, widened] = await Promise.all([
+    check([], environment),
+    check([], { ...environment, PROMPT_DTYPE: "int8" }),
+  ]);
+  for (const { exitCode, stdout } of [stored, widened]) {
+    expect(exitCode).toBe(0);
+    expect(stdout).toMatch(/^ {2}quantised by +awq, 4 bits in groups of 32$/m);
+  }
+  expect(stored.stdout).not.toMatch(/^ {2}prompts /m);
+  expect(widened.stdout).toMatch(/^ {2}prompts +int8 +weights beside the others; PROMPT_DTYPE$/m);
 });
 
 test("the report shows the model, its memory by part, and that it fits", async () => {
