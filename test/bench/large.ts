@@ -1,15 +1,17 @@
 /**
  * A model of real size over HTTP, in int4: the start, the first token about a picture, and conversations that run
- * together. Writes the checkpoint of random weights first, 14 GB for LLaVA 1.5 7B's shape, and prepares its weights.
+ * together, these also in process by node-llama-cpp with weights of q4_0. Writes the checkpoint of random weights first, 14 GB for LLaVA 1.5 7B's shape, and prepares its weights.
  */
 import { join } from "node:path";
 import sharp from "sharp";
 
-import { plainFigure, reportProgress } from "./measure.ts";
+import { comparedFigure, plainFigure, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
+import { measureLlamaCppLoad, requirePeer } from "./peers.ts";
 import { startServerProcess, untilReady } from "./server-process.ts";
 import { benchFolder, numThreads } from "./settings.ts";
-import { largeShapes } from "./shape.ts";
+import { largeShapes, shape } from "./shape.ts";
+import { writeGguf } from "./write-gguf.ts";
 import { writeLlavaCheckpoint } from "./write-llava-checkpoint.ts";
 
 const clientCounts = [1, 4, 16] as const;
@@ -20,6 +22,9 @@ const FIRST_ORDINARY_ID = 300;
 const PICTURE_SIZE = 336;
 
 export async function benchLarge(size: keyof typeof largeShapes, rounds: number): Promise<Figure[]> {
+  requirePeer("node-llama-cpp");
+  const gguf = join(benchFolder, `${size}-q4_0.gguf`);
+  writeGguf(gguf, "q4_0", largeShapes[size]);
   const environment = {
     MODEL: writeLlavaCheckpoint(join(benchFolder, `llava-${size}-random`), largeShapes[size]),
     DTYPE: "int4",
@@ -34,7 +39,12 @@ export async function benchLarge(size: keyof typeof largeShapes, rounds: number)
   const readySeconds: number[] = [];
   const pictureSeconds: number[] = [];
   const tokensPerSecond = clientCounts.map((): number[] => []);
+  const ofLlamaCpp = clientCounts.map((): number[] => []);
   for (let round = 0; round < rounds; round++) {
+    for (const [index, clients] of clientCounts.entries()) {
+      ofLlamaCpp[index]!.push(await measureLlamaCpp(gguf, clients));
+      reportProgress(`${clients} together, llama.cpp: ${ofLlamaCpp[index]!.at(-1)!.toFixed(1)} tokens/s`);
+    }
     await using server = await startServerProcess(environment);
     await untilReady(server);
     readySeconds.push((performance.now() - server.startedAt) / 1000);
@@ -49,7 +59,12 @@ export async function benchLarge(size: keyof typeof largeShapes, rounds: number)
     plainFigure(`${size}: process start to ready`, "s", readySeconds),
     plainFigure(`${size}: first token about a new picture`, "s", pictureSeconds),
     ...clientCounts.map((clients, index) =>
-      plainFigure(`${size}: output of ${clients} conversations`, "tok/s", tokensPerSecond[index]!),
+      comparedFigure(
+        `${size}: output of ${clients} conversations, against llama.cpp`,
+        "tok/s",
+        tokensPerSecond[index]!,
+        ofLlamaCpp[index]!,
+      ),
     ),
   ];
 }
@@ -63,6 +78,12 @@ async function secondsToPicture(url: string, round: number): Promise<number> {
   const start = performance.now();
   await post(`${url}/v1/chat/completions`, { messages: [{ role: "user", content }], max_tokens: 1 });
   return (performance.now() - start) / 1000;
+}
+
+async function measureLlamaCpp(gguf: string, clients: number): Promise<number> {
+  const load = { name: "", promptTokens: PROMPT_TOKENS, outputTokens: OUTPUT_TOKENS, clients, requests: clients };
+  const figures = await measureLlamaCppLoad(gguf, { ...load, threads: numThreads, vocabSize: shape.vocabSize });
+  return figures.outputTokensPerSecond;
 }
 
 /** Tokens of all answers for a second, prompts included in the time. */

@@ -9,7 +9,7 @@ import { performance } from "node:perf_hooks";
 import type { Engine } from "../../engine/index.ts";
 import { decodeTokensPerSecond, prefillTokensPerSecond, withEngine } from "./engine-throughput.ts";
 import type { EngineBenchOptions } from "./engine-throughput.ts";
-import { plainFigure, ratioFigure, reportProgress, selectParts } from "./measure.ts";
+import { median, plainFigure, ratioFigure, reportProgress, selectParts } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import {
   benchDtypes,
@@ -51,9 +51,17 @@ const names = {
 type Speeds = Readonly<Record<(typeof measured)[number], number>>;
 
 /** @param salt Distinct for each call, so that no prefix is reused. */
-async function measureSpeeds(engine: Engine, salt: number): Promise<Speeds> {
+/** A prompt takes a quarter of a second, which differs by a tenth from one to the next. */
+const PROMPTS_OF_A_ROUND = 7;
+
+async function measureSpeeds(engine: Engine, round: number): Promise<Speeds> {
+  const prefill: number[] = [];
+  for (let prompt = 0; prompt < PROMPTS_OF_A_ROUND; prompt++) {
+    const salt = (round + 1) * PROMPTS_OF_A_ROUND + prompt;
+    prefill.push(await prefillTokensPerSecond(engine, prefillTokens, salt));
+  }
   return {
-    prefill: await prefillTokensPerSecond(engine, prefillTokens, salt),
+    prefill: median(prefill),
     decode1: await decodeTokensPerSecond(engine, 1, contextTokens, decodeTokens),
     decode8: await decodeTokensPerSecond(engine, 8, contextTokens, decodeTokens),
   };

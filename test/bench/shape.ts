@@ -52,8 +52,6 @@ export function layerWeightsOf(size: DecoderSize): readonly LayerWeight[] {
   ];
 }
 
-export const layerWeights = layerWeightsOf(shape);
-
 /** Approximately normally distributed numbers (sum of three uniforms), from a 32-bit generator with a fixed seed. */
 export function fillRandom(target: Float32Array, standardDeviation: number, seed: number): void {
   let state = seed >>> 0 || 1;

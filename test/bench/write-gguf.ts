@@ -1,7 +1,8 @@
-/** Writes the bench's shape as a GGUF file (llama.cpp's format, version 3) with random blocks of q8_0 or q4_0. */
+/** Writes the bench's shape, or a larger one, as a GGUF file (llama.cpp's format, version 3) with random blocks of q8_0 or q4_0. */
 import { closeSync, existsSync, openSync, renameSync, writeSync } from "node:fs";
 
-import { layerWeights, shape, vocabulary } from "./shape.ts";
+import { layerWeightsOf, shape, vocabulary } from "./shape.ts";
+import type { DecoderSize } from "./shape.ts";
 
 export type GgufQuantisation = "q8_0" | "q4_0";
 
@@ -66,21 +67,21 @@ function writeMetadata(writer: ByteWriter, key: string, value: MetadataValue): v
   }
 }
 
-function metadata(): [string, MetadataValue][] {
+function metadata(size: DecoderSize): [string, MetadataValue][] {
   const tokens = vocabulary();
   return [
     ["general.architecture", "llama"],
     ["general.name", "bench"],
-    ["llama.context_length", shape.maxPositionEmbeddings],
-    ["llama.embedding_length", shape.hiddenSize],
-    ["llama.block_count", shape.numLayers],
-    ["llama.feed_forward_length", shape.intermediateSize],
-    ["llama.attention.head_count", shape.numHeads],
-    ["llama.attention.head_count_kv", shape.numKvHeads],
-    ["llama.attention.layer_norm_rms_epsilon", { float: shape.rmsNormEps }],
-    ["llama.rope.dimension_count", shape.headDim],
-    ["llama.rope.freq_base", { float: shape.ropeTheta }],
-    ["llama.vocab_size", shape.vocabSize],
+    ["llama.context_length", size.maxPositionEmbeddings],
+    ["llama.embedding_length", size.hiddenSize],
+    ["llama.block_count", size.numLayers],
+    ["llama.feed_forward_length", size.intermediateSize],
+    ["llama.attention.head_count", size.numHeads],
+    ["llama.attention.head_count_kv", size.numKvHeads],
+    ["llama.attention.layer_norm_rms_epsilon", { float: size.rmsNormEps }],
+    ["llama.rope.dimension_count", size.headDim],
+    ["llama.rope.freq_base", { float: size.ropeTheta }],
+    ["llama.vocab_size", size.vocabSize],
     ["tokenizer.ggml.model", "gpt2"],
     ["tokenizer.ggml.pre", "default"],
     ["tokenizer.ggml.tokens", tokens],
@@ -91,17 +92,17 @@ function metadata(): [string, MetadataValue][] {
   ];
 }
 
-function tensors(quantisation: GgufQuantisation): GgufTensor[] {
+function tensors(quantisation: GgufQuantisation, size: DecoderSize): GgufTensor[] {
   // llama.cpp's own quantizer keeps a tied embedding in 8 bits, and so does this file.
   const list: GgufTensor[] = [
-    { name: "token_embd.weight", dimensions: [shape.hiddenSize, shape.vocabSize], type: "q8_0" },
-    { name: "output_norm.weight", dimensions: [shape.hiddenSize], type: "f32" },
+    { name: "token_embd.weight", dimensions: [size.hiddenSize, size.vocabSize], type: "q8_0" },
+    { name: "output_norm.weight", dimensions: [size.hiddenSize], type: "f32" },
   ];
-  for (let layer = 0; layer < shape.numLayers; layer++) {
+  for (let layer = 0; layer < size.numLayers; layer++) {
     for (const norm of ["attn_norm", "ffn_norm"]) {
-      list.push({ name: `blk.${layer}.${norm}.weight`, dimensions: [shape.hiddenSize], type: "f32" });
+      list.push({ name: `blk.${layer}.${norm}.weight`, dimensions: [size.hiddenSize], type: "f32" });
     }
-    for (const [, name, rows, columns] of layerWeights) {
+    for (const [, name, rows, columns] of layerWeightsOf(size)) {
       list.push({ name: `blk.${layer}.${name}.weight`, dimensions: [columns, rows], type: quantisation });
     }
   }
@@ -136,10 +137,10 @@ function randomBytes(tensor: GgufTensor): Buffer {
 }
 
 /** Writes `path` unless it exists. */
-export function writeGguf(path: string, quantisation: GgufQuantisation): void {
+export function writeGguf(path: string, quantisation: GgufQuantisation, size: DecoderSize = shape): void {
   if (existsSync(path)) return;
-  const list = tensors(quantisation);
-  const entries = metadata();
+  const list = tensors(quantisation, size);
+  const entries = metadata(size);
   const header = new ByteWriter().u32(0x46554747).u32(3).u64(list.length).u64(entries.length);
   for (const [key, value] of entries) writeMetadata(header, key, value);
   let offset = 0;

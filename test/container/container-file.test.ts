@@ -55,7 +55,7 @@ describe.for(["cpu", "cuda-slim", "cuda"])("the image %s", (target) => {
   });
 
   test("sets only settings of the service and variables of the platform, and no secret", () => {
-    const ofOthers = ["NODE_COMPILE_CACHE", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"];
+    const ofOthers = ["NODE_COMPILE_CACHE", "MALLOC_ARENA_MAX", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"];
     const known = settingDescriptions.filter(({ isSecret }) => !isSecret).map(({ name }) => name);
     expect([...known, ...ofOthers]).toEqual(expect.arrayContaining(Object.keys(environment)));
     expect(loadConfig(environment)).toMatchObject({

@@ -57,6 +57,8 @@ export async function benchSoak({ minutes, loadNames }: SoakOptions): Promise<Fi
         KV_CACHE_MEMORY_BYTES: "4MiB",
         // Full before the second quarter: a picture takes 50 KiB.
         MM_PROCESSOR_CACHE_GB: "0.001",
+        // As in the images.
+        MALLOC_ARENA_MAX: "2",
       },
       [`--inspect=127.0.0.1:${inspectorPort}`],
     );
