@@ -3,6 +3,7 @@
  * leaves few shapes, each of which is bound once and, on CUDA, captured as a graph.
  */
 import type { PackedShape } from "./packed-inputs.ts";
+import type { AttentionBounds } from "./packed-run.ts";
 
 const sequenceBuckets = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256] as const;
 
@@ -28,4 +29,13 @@ export function paddedColumns(numBlocks: number): number {
 export function decodeShape({ numSequences, numColumns }: PackedShape): PackedShape {
   const padded = paddedSequences(numSequences);
   return { numTokens: padded, numSequences: padded, numColumns: paddedColumns(numColumns), numRows: padded };
+}
+
+/**
+ * Bounds of every step that is computed in a shape of `decodeShape`, because every replay has to keep the bounds of the
+ * capture. The longest sequence needs more than half of the columns, except in the narrowest table.
+ */
+export function decodeBounds({ numColumns }: Pick<PackedShape, "numColumns">, blockSize: number): AttentionBounds {
+  const minLongestLength = numColumns === MIN_COLUMNS ? 1 : (numColumns / 2) * blockSize + 1;
+  return { maxNewTokens: 1, maxLength: numColumns * blockSize, minLongestLength };
 }

@@ -46,16 +46,17 @@ export function packedLayouts({ numTokens, numSequences, numColumns, numRows }: 
   };
 }
 
-/** The smallest shape that the spans fit into. */
-export function shapeOfSpans(spans: readonly TokenSpan[]): PackedShape {
+/** The smallest shape that the spans fit into. A block table may be longer: a rejected draft leaves blocks behind. */
+export function shapeOfSpans(spans: readonly TokenSpan[], blockSize: number): PackedShape {
   let numTokens = 0;
   let numRows = 0;
-  let numColumns = 1;
-  for (const { sequence, firstToken, endToken, numLogits } of spans) {
+  let maxLength = 1;
+  for (const { firstToken, endToken, numLogits } of spans) {
     numTokens += endToken - firstToken;
     numRows += numLogits;
-    numColumns = Math.max(numColumns, sequence.blockTable.length);
+    maxLength = Math.max(maxLength, endToken);
   }
+  const numColumns = Math.ceil(maxLength / blockSize);
   return { numTokens, numSequences: spans.length, numColumns, numRows: Math.max(numRows, 1) };
 }
 

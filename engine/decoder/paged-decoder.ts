@@ -20,7 +20,7 @@ import type { Sequence } from "../scheduler/sequence.ts";
 import { ViewedPool } from "../vision/feature-pool.ts";
 import { BoundedCache } from "./bounded-cache.ts";
 import { CapturedRun } from "./captured-run.ts";
-import { decodeShape, paddedColumns, paddedSequences, sequenceCountsUpTo } from "./decode-buckets.ts";
+import { decodeBounds, decodeShape, paddedColumns, paddedSequences, sequenceCountsUpTo } from "./decode-buckets.ts";
 import { recurrentObstacle } from "./decoder.ts";
 import type { Decoder, DecoderRun, LogitsTarget, TokenSpan } from "./decoder.ts";
 import {
@@ -149,7 +149,7 @@ export class PagedDecoder implements Decoder {
   }
 
   #decode(spans: readonly TokenSpan[]): void {
-    const shape = decodeShape(shapeOfSpans(spans));
+    const shape = decodeShape(shapeOfSpans(spans, this.#blockSize));
     const decode = this.#decodeRunOf(shape);
     fillPackedInputs(decode.run.inputs, shape, spans, this.#graph);
     this.#prepareStates(decode.run, spans);
@@ -190,7 +190,7 @@ export class PagedDecoder implements Decoder {
   }
 
   #computeEagerly(spans: readonly TokenSpan[], wantedRow: number): void {
-    const shape = shapeOfSpans(spans);
+    const shape = shapeOfSpans(spans, this.#blockSize);
     const hasRows = spans.some(({ numLogits }) => numLogits > 0);
     const firstRow = hasRows ? wantedRow : this.#logits.spareRow;
     const { numTokens, numSequences, numColumns, numRows } = shape;
@@ -217,11 +217,7 @@ class DecodeRun implements Disposable {
     this.run = run;
     this.#graph = graphId === null ? null : new RunOptions({ gpu_graph_id: String(graphId) });
     this.#captured = new CapturedRun((graph) => run.run(graph), this.#graph, mayCapture);
-    // Every replay has to keep the bounds of the capture. A table of this width has a sequence that needs more than half.
-    const { numColumns } = run.shape;
-    const isNarrowest = numColumns === paddedColumns(1);
-    const minLongestLength = isNarrowest ? 1 : (numColumns / 2) * blockSize + 1;
-    run.setBounds({ maxNewTokens: 1, maxLength: numColumns * blockSize, minLongestLength });
+    run.setBounds(decodeBounds(run.shape, blockSize));
   }
 
   compute(): void {
