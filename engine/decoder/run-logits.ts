@@ -44,7 +44,11 @@ export class RunLogits implements Disposable {
   readonly #masses: Float32Array;
 
   /** @param maxRows Maximum number of rows in a step. */
-  constructor(session: Session, { vocabSize, numCandidates }: DecoderGraph, maxRows: number) {
+  constructor(
+    session: Session,
+    { vocabSize, numCandidates }: Pick<DecoderGraph, "vocabSize" | "numCandidates">,
+    maxRows: number,
+  ) {
     const numRows = maxRows + NUM_SPARE_ROWS;
     this.spareRow = maxRows;
     this.#vocabSize = vocabSize;

@@ -19,7 +19,7 @@ export function numCandidatesOf(vocabSize: number): number {
  *
  * @param logits float32 [R, vocabSize].
  */
-export function outputCandidates({ graph }: GraphContext, logits: Value, vocabSize: number): void {
+export function outputCandidates({ graph }: Pick<GraphContext, "graph">, logits: Value, vocabSize: number): void {
   const numCandidates = numCandidatesOf(vocabSize);
   const inverseTemperature = graph.input("inverse_temperature", "float32", [logitRows, 1]);
   const { values, columns } = topK(graph, "candidate", logits, numCandidates);

@@ -24,7 +24,7 @@ export interface CandidateDrawOptions extends DrawOptions {
 }
 
 /** The largest relative error of a device's mass: it sums a vocabulary of 32-bit numbers in an unspecified order. */
-const MAX_MASS_ERROR = 1e-4;
+export const MAX_MASS_ERROR = 1e-4;
 /** The largest relative difference between sums of candidates here and in `TokenDraw`, whose exponentials are 32-bit. */
 const MAX_SUM_ERROR = 1e-6;
 

@@ -3,6 +3,7 @@ import * as fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { EngineConfig } from "../../../engine/contract/config.ts";
+import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
@@ -102,6 +103,33 @@ describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (n
     expect(numPreemptions).toBeGreaterThan(0);
     expect(numHits).toBeGreaterThan(0);
   });
+});
+
+test("tokens drawn from candidates are those that slots draw from whole rows", async () => {
+  await using cache = await createTemporaryFolder();
+  /** Nothing besides the candidates decides these draws. */
+  const shapes: readonly Partial<SamplingParams>[] = [
+    { temperature: 0 },
+    { temperature: 1.4 },
+    { temperature: 1, topK: 20 },
+    { temperature: 1.3, topP: 0.5 },
+    { temperature: 0.4, minP: 0.05 },
+    { temperature: 1.3, topK: 40, topP: 0.9, minP: 0.02 },
+  ];
+  const answers: (readonly number[])[][] = [];
+  for (const kvLayout of [{ kind: "slots" }, { kind: "paged", blockSize }] as const) {
+    const { model, cases } = await buildGoldenModel("llama", cache.path, "float32", kvLayout);
+    using engine = await SteppedEngine.create({ ...createWorkerOptions(model), maxModelLen });
+    for (let index = 0; index < 24; index++) {
+      const params = { maxTokens: 40, ignoreEos: true, ...shapes[index % shapes.length] };
+      engine.add(goldenRequest(`${index}`, cases[index % cases.length]!, model, params, 70 + index));
+    }
+    await engine.runToEnd();
+    answers.push(Array.from({ length: 24 }, (_, index) => engine.tokensOf(`${index}`)));
+    expect(model.decoder.vocabSize).toBeGreaterThan(64);
+  }
+  expect(answers[1]).toEqual(answers[0]);
+  expect(new Set(answers[0]!.flat()).size).toBeGreaterThan(30);
 });
 
 describe("recurrent states in blocks", () => {

@@ -13,6 +13,7 @@ import { ProcessorChain } from "../../../engine/sampling/processor-chain.ts";
 import { Sampler } from "../../../engine/sampling/sampler.ts";
 import type { SamplingRow } from "../../../engine/sampling/sampler.ts";
 import { StepLogits } from "../../../engine/sampling/step-logits.ts";
+import type { DeferredLogits } from "../../../engine/sampling/step-logits.ts";
 import { GrammarLogitsProcessor } from "../../../engine/structured-output/grammar-logits-processor.ts";
 
 export const engineConfig: EngineConfig = {
@@ -69,13 +70,26 @@ export function sampleDeferred(
   numCandidates: number,
   custom: readonly (() => LogitsProcessor)[] = [],
 ): { readonly samples: TestSample[]; readonly readRows: ReadonlySet<number> } {
+  const deferred: DeferredLogits = {
+    candidatesOf: (index) => candidatesOf(rows[index]!, numCandidates),
+    read: (index, row) => row.set(rows[index]!.logits),
+  };
+  return sampleFrom(rows, deferred, custom);
+}
+
+/** The same, of rows whose logits are elsewhere; those of `rows` are not used. */
+export function sampleFrom(
+  rows: readonly TestRow[],
+  deferred: DeferredLogits,
+  custom: readonly (() => LogitsProcessor)[] = [],
+): { readonly samples: TestSample[]; readonly readRows: ReadonlySet<number> } {
   const readRows = new Set<number>();
   const samples = sample(rows, custom, (logits) =>
     logits.defer(0, rows.length, {
-      candidatesOf: (index) => candidatesOf(rows[index]!, numCandidates),
+      ...deferred,
       read: (index, row) => {
         readRows.add(index);
-        row.set(rows[index]!.logits);
+        deferred.read(index, row);
       },
     }),
   );
