@@ -88,13 +88,14 @@ export async function inspectCheckpoint(
   const opened = await openModel(folder, config);
   const { checkpoint } = opened;
   const layout = resolveKvLayout(config, checkpoint);
+  const kvPrecision = resolveKvPrecision(config, layout, checkpoint);
   const { definition, model, dtype, widensPrompts, visionParts, contentHash, maxModelLen, kvLayout, decoder, costs } =
     await planCheckpoint(checkpoint, {
       ...config,
       definition: opened.definition,
       kvLayout: layout,
-      kvPrecision: resolveKvPrecision(config, layout, checkpoint),
-      widenedLayers: resolvePromptDtype(config, layout, checkpoint, machineMemoryBytes()),
+      kvPrecision,
+      widenedLayers: resolvePromptDtype(config, { layout, precision: kvPrecision }, checkpoint, machineMemoryBytes()),
       signal,
     });
   const { architecture } = definition;

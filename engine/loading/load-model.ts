@@ -72,7 +72,12 @@ export async function loadModel(
   const numThreads = config.numThreads ?? numUsableCores();
   const kvLayout = resolveKvLayout(config, checkpoint);
   const kvPrecision = resolveKvPrecision(config, kvLayout, checkpoint);
-  const widenedLayers = resolvePromptDtype(config, kvLayout, checkpoint, machineMemoryBytes());
+  const widenedLayers = resolvePromptDtype(
+    config,
+    { layout: kvLayout, precision: kvPrecision },
+    checkpoint,
+    machineMemoryBytes(),
+  );
   const loadingTokenizer = opened.loadTokenizer();
   const sampleTokens = async (): Promise<number[]> =>
     (await (await loadingTokenizer).encode(sampleText, { addSpecialTokens: true, signal })) ?? [];

@@ -117,6 +117,6 @@ function keepsImagesWhole({
   return config !== undefined && onnxFileNames === null && configOf({ config }).decoder.keepsImagesWhole === true;
 }
 
-function configOf({ config }: Pick<Checkpoint, "config">): ConfiguredModel {
+export function configOf({ config }: Pick<Checkpoint, "config">): ConfiguredModel {
   return findModelDefinition(config).configure(withoutQuantisation(config));
 }

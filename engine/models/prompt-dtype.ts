@@ -4,16 +4,34 @@ import { EngineError } from "../contract/errors.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import { isStoredInBlocks } from "../weights/stored-tensor.ts";
 import type { KvLayout } from "./built-model.ts";
+import type { KvPrecision } from "./graph-context.ts";
+import { kvWidths } from "./kv-heads.ts";
+import { configOf } from "./kv-layout.ts";
 import { keepsIntegers, type WidenedLayers } from "./precision.ts";
 
 export interface PromptSettings {
   readonly dtype: DtypeName;
   readonly device: DeviceName;
   readonly promptDtype?: PromptDtypeName;
+  /** Tokens of the longest sequence; null or left out: the checkpoint's own limit. */
+  readonly maxModelLen?: number | null;
 }
 
-/** The share of the machine's memory that 8-bit weights for prompts take at most without being asked for. */
-const SHARE_FOR_PROMPTS = 1 / 8;
+/**
+ * The share of the machine's memory that 8-bit weights for prompts take at most without being asked for. The 4-bit form
+ * takes half as much, so that half of the memory stays for the rest.
+ */
+const SHARE_FOR_PROMPTS = 1 / 3;
+
+/** The share that both forms and the longest sequence take at most. */
+const SHARE_WITH_SEQUENCE = 0.8;
+
+const BYTES_OF_BOTH_FORMS = 1.5;
+
+export interface KvForm {
+  readonly layout: KvLayout;
+  readonly precision: KvPrecision;
+}
 
 type WeightsOfCheckpoint = Pick<Checkpoint, "config" | "onnxFileNames" | "tensors">;
 
@@ -25,7 +43,7 @@ type WeightsOfCheckpoint = Pick<Checkpoint, "config" | "onnxFileNames" | "tensor
  */
 export function resolvePromptDtype(
   settings: PromptSettings,
-  layout: KvLayout,
+  { layout, precision }: KvForm,
   checkpoint: WeightsOfCheckpoint,
   machineBytes: number,
 ): WidenedLayers {
@@ -44,7 +62,22 @@ export function resolvePromptDtype(
   if (obstacle !== null || settings.dtype !== "int4") return "none";
   let numWeights = 0;
   for (const { shape } of checkpoint.tensors.values()) numWeights += shape.reduce((product, size) => product * size, 1);
-  return numWeights <= machineBytes * SHARE_FOR_PROMPTS ? "own" : "none";
+  if (numWeights > machineBytes * SHARE_FOR_PROMPTS) return "none";
+  // A start with "auto" must not fail for memory that only the second form takes.
+  const bytesWithSequence = numWeights * BYTES_OF_BOTH_FORMS + longestSequenceBytes(settings, precision, checkpoint);
+  return bytesWithSequence <= machineBytes * SHARE_WITH_SEQUENCE ? "own" : "none";
+}
+
+/** Keys and values of a sequence of full length. */
+function longestSequenceBytes(
+  { maxModelLen }: PromptSettings,
+  precision: KvPrecision,
+  checkpoint: WeightsOfCheckpoint,
+): number {
+  const { decoder, maxPositionEmbeddings } = configOf(checkpoint);
+  const numbersPerToken = 2 * kvWidths(decoder).reduce((sum, width) => sum + width, 0);
+  const bytesPerNumber = precision.kind === "int8" ? 1 : Float32Array.BYTES_PER_ELEMENT;
+  return numbersPerToken * bytesPerNumber * (maxModelLen ?? maxPositionEmbeddings);
 }
 
 /** Why there can be no 8-bit weights for prompts, as the end of a sentence about them; null if there can. */

@@ -67,9 +67,10 @@ test("forms of prompts for the CPU are refused on cuda, and not chosen by themse
   const checkpoint = { onnxFileNames: null, tensors: new Map(), config: {} };
   for (const kvLayout of cudaLayouts) {
     const settings = { dtype: "int4", device: "cuda" } as const;
-    expect(resolvePromptDtype(settings, kvLayout, checkpoint, 2 ** 40)).toBe("none");
+    const form = { layout: kvLayout, precision: { kind: "activations" } } as const;
+    expect(resolvePromptDtype(settings, form, checkpoint, 2 ** 40)).toBe("none");
     expect(resolveKvPrecision(settings, kvLayout, { onnxFileNames: null })).toEqual({ kind: "activations" });
-    expect(() => resolvePromptDtype({ ...settings, promptDtype: "int8" }, kvLayout, checkpoint, 2 ** 40)).toThrow(
+    expect(() => resolvePromptDtype({ ...settings, promptDtype: "int8" }, form, checkpoint, 2 ** 40)).toThrow(
       "are for the device cpu; the device is cuda",
     );
     expect(() => resolveKvPrecision({ ...settings, kvCacheDtype: "int8" }, kvLayout, checkpoint)).toThrow(

@@ -7,13 +7,34 @@ import { loadQuantisedCheckpoint } from "../../support/checkpoints/quantised-che
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const GIBIBYTE = 2 ** 30;
-const slots = { kind: "slots" } as const;
+const slots = { layout: { kind: "slots" }, precision: { kind: "activations" } } as const;
+const int8Slots = { ...slots, precision: { kind: "int8", steps: null } } as const;
 const cpu = { device: "cpu", promptDtype: "int8" } as const;
+
+/** A token has 2 * 4 * 2 * 64 = 1,024 numbers. */
+const tinyConfig = {
+  architectures: ["LlamaForCausalLM"],
+  model_type: "llama",
+  vocab_size: 100,
+  hidden_size: 256,
+  intermediate_size: 512,
+  num_hidden_layers: 4,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  head_dim: 64,
+  hidden_act: "silu",
+  rms_norm_eps: 1e-5,
+  max_position_embeddings: 2048,
+};
 
 type Weights = Pick<Checkpoint, "config" | "onnxFileNames" | "tensors">;
 
 const weights = (numWeights: number) =>
-  ({ config: {}, onnxFileNames: null, tensors: new Map([["w", { shape: [numWeights] }]]) }) as unknown as Weights;
+  ({
+    config: tinyConfig,
+    onnxFileNames: null,
+    tensors: new Map([["w", { shape: [numWeights] }]]),
+  }) as unknown as Weights;
 
 async function quantised(name: string): Promise<Weights> {
   await using cache = await createTemporaryFolder();
@@ -21,14 +42,26 @@ async function quantised(name: string): Promise<Weights> {
 }
 
 test.for([
-  { dtype: "int4", numWeights: GIBIBYTE, widened: "own" },
-  { dtype: "int4", numWeights: GIBIBYTE + 1, widened: "none" },
-  { dtype: "int4", numWeights: GIBIBYTE + 1, promptDtype: "int8", widened: "own" },
+  { dtype: "int4", numWeights: 2 * GIBIBYTE, widened: "own" },
+  { dtype: "int4", numWeights: 2 * GIBIBYTE + 1, widened: "none" },
+  { dtype: "int4", numWeights: 2 * GIBIBYTE + 1, promptDtype: "int8", widened: "own" },
   { dtype: "int4", numWeights: 1, promptDtype: "model", widened: "none" },
   { dtype: "int8", numWeights: 1, widened: "none" },
-] as const)("$dtype with $numWeights weights on a machine of 8 GiB and $promptDtype widens $widened", (options) => {
+] as const)("$dtype with $numWeights weights on a machine of 6 GiB and $promptDtype widens $widened", (options) => {
   const settings = { device: "cpu", ...options } as const;
-  expect(resolvePromptDtype(settings, slots, weights(options.numWeights), 8 * GIBIBYTE)).toBe(options.widened);
+  expect(resolvePromptDtype(settings, slots, weights(options.numWeights), 6 * GIBIBYTE)).toBe(options.widened);
+});
+
+test("8-bit weights for prompts are not chosen where the longest sequence would not fit beside them", () => {
+  const settings = { device: "cpu", dtype: "int4" } as const;
+  const choose = (form: typeof slots | typeof int8Slots, maxModelLen: number | null): string =>
+    resolvePromptDtype({ ...settings, maxModelLen }, form, weights(2 * GIBIBYTE), 10 * GIBIBYTE);
+  const longest = (5 * GIBIBYTE) / 1024;
+  expect(choose(int8Slots, longest)).toBe("own");
+  expect(choose(int8Slots, longest + 1)).toBe("none");
+  expect(choose(slots, longest / 4)).toBe("own");
+  expect(choose(slots, longest / 4 + 1)).toBe("none");
+  expect(choose(slots, null)).toBe("own");
 });
 
 describe.for(["awq-64", "gptq-act-order", "gptq-8bit", "ct-w4a16", "ct-w8a16", "ct-mixed"])("%s", (name) => {
@@ -58,9 +91,9 @@ test.for([
   { name: "bnb-int8", dtype: "int8", reason: "there are none of them with dtype int8" },
 ] as const)("8-bit weights for prompts are refused: $name in $dtype, $reason", async (refused) => {
   const { name, reason } = refused;
-  const layout = "layout" in refused ? ({ kind: "paged", blockSize: 16 } as const) : slots;
+  const form = "layout" in refused ? ({ ...slots, layout: { kind: "paged", blockSize: 16 } } as const) : slots;
   const checkpoint = name === null ? weights(1) : await quantised(name);
-  expect(() => resolvePromptDtype({ ...cpu, ...refused }, layout, checkpoint, GIBIBYTE)).toThrow(
+  expect(() => resolvePromptDtype({ ...cpu, ...refused }, form, checkpoint, GIBIBYTE)).toThrow(
     expect.objectContaining({ code: "invalid_configuration", message: expect.stringContaining(reason) as unknown }),
   );
 });
