@@ -1,6 +1,7 @@
 /** Maps the `promptDtype` setting to the layers that have 8-bit weights of their own for prompts and large batches. */
 import type { DeviceName, DtypeName, PromptDtypeName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
+import type { SpeculativeConfig } from "../contract/speculative-config.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import { isStoredInBlocks } from "../weights/stored-tensor.ts";
 import type { KvLayout } from "./built-model.ts";
@@ -15,6 +16,8 @@ export interface PromptSettings {
   readonly promptDtype?: PromptDtypeName;
   /** Tokens of the longest sequence; null or left out: the checkpoint's own limit. */
   readonly maxModelLen?: number | null;
+  /** Drafts need the same weights for prompts and answers. */
+  readonly speculativeConfig?: SpeculativeConfig | null;
 }
 
 /**
@@ -59,7 +62,7 @@ export function resolvePromptDtype(
       { setting: "promptDtype" },
     );
   }
-  if (obstacle !== null || settings.dtype !== "int4") return "none";
+  if (obstacle !== null || settings.dtype !== "int4" || settings.speculativeConfig != null) return "none";
   let numWeights = 0;
   for (const { shape } of checkpoint.tensors.values()) numWeights += shape.reduce((product, size) => product * size, 1);
   if (numWeights > machineBytes * SHARE_FOR_PROMPTS) return "none";

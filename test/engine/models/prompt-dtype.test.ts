@@ -64,6 +64,18 @@ test("8-bit weights for prompts are not chosen where the longest sequence would 
   expect(choose(slots, null)).toBe("own");
 });
 
+test("8-bit weights for prompts are not chosen beside drafts, which need one form of weights", () => {
+  const speculativeConfig = {
+    method: "ngram",
+    numSpeculativeTokens: 3,
+    promptLookupMin: 2,
+    promptLookupMax: 4,
+  } as const;
+  const settings = { device: "cpu", dtype: "int4", speculativeConfig } as const;
+  expect(resolvePromptDtype(settings, slots, weights(1), GIBIBYTE)).toBe("none");
+  expect(resolvePromptDtype({ ...settings, speculativeConfig: null }, slots, weights(1), GIBIBYTE)).toBe("own");
+});
+
 describe.for(["awq-64", "gptq-act-order", "gptq-8bit", "ct-w4a16", "ct-w8a16", "ct-mixed"])("%s", (name) => {
   test.for<DtypeName>(["auto", "int8", "int4"])(
     "has 8-bit weights for prompts in %s if they are asked for",
