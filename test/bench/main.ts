@@ -26,6 +26,7 @@ import {
   benchLoadOfPictures,
   benchLoadOverHttp,
 } from "./load/load.ts";
+import { loadPartNames } from "./load/parts.ts";
 import { printTable, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { benchMemory } from "./memory.ts";
@@ -116,7 +117,8 @@ const usage = `Usage: npm run bench -- [NAME ...] [--rounds N] [--minutes N] [--
 Names: ${Object.keys(benches).join(", ")} (all but large, large-1b and soak where none is given)
 --minutes N  lets soak run for N minutes, ${defaultMinutes} where not given
 --loads ...  the kinds of requests that soak sends, all where not given: ${loadNames.join(", ")}
---only ...   parts of encoders (families, such as Qwen2-VL) and of quantised (formats, such as awq), all where not given
+--only ...   parts of encoders (families, such as Qwen2-VL), of quantised (formats, such as awq) and of loads
+             (${loadPartNames.join(", ")}), all where not given
 --rounds N   measures every figure of time N times, ${defaultRounds} where not given
 --json FILE  writes the figures of every round there as well`;
 

@@ -2,23 +2,16 @@
 import { comparedFigure, median, plainFigure, ratioFigure, reportProgress } from "../measure.ts";
 import type { Figure } from "../measure.ts";
 import { requirePeer } from "../peers.ts";
-import { benchDtypes } from "../settings.ts";
 import type { BenchDtype } from "../settings.ts";
 import { writeQuantisedCheckpoint } from "../write-quantised-checkpoint.ts";
 import { measureInProcess, measureOverHttp } from "./engine-side.ts";
 import { measureLlamaCpp } from "./llama-cpp-side.ts";
 import { installOpenVino, measureOpenVino } from "./openvino-side.ts";
+import { mainLoad, selectLoadParts } from "./parts.ts";
 import { measurePictures, measureStreams } from "./pictures.ts";
 import type { Load, LoadFigures, LoadShape, Percentiles } from "./run-load.ts";
-import { installVllm, measureVllm, type VllmForm } from "./vllm-side.ts";
+import { installVllm, measureVllm } from "./vllm-side.ts";
 
-const mainLoad: LoadShape = { name: "256 in, 128 out", promptTokens: 256, outputTokens: 128 };
-const loads: readonly LoadShape[] = [
-  mainLoad,
-  { name: "16 in, 64 out", promptTokens: 16, outputTokens: 64 },
-  { name: "1,024 in, 64 out", promptTokens: 1024, outputTokens: 64 },
-];
-const clientCounts = [1, 8, 32, 64] as const;
 const pictureClientCounts = [1, 8] as const;
 const pictureOutputTokens = 64;
 const streamLoad: Load = { name: "streams", promptTokens: 64, outputTokens: 192, clients: 4, requests: 12 };
@@ -59,24 +52,35 @@ function summary({ outputTokensPerSecond, firstTokenMs, betweenTokensMs }: LoadF
   );
 }
 
-/** @param rounds How often each side is measured. A round takes about an hour. */
-export async function benchLoad(rounds: number): Promise<Figure[]> {
+/**
+ * @param rounds How often each side is measured. A round takes about an hour.
+ * @param only See `selectLoadParts`.
+ */
+export async function benchLoad(rounds: number, only: readonly string[]): Promise<Figure[]> {
+  const { dtypes, clientCounts, shapes, open } = selectLoadParts(only);
   const programs = await installOpenVino();
   const figures: Figure[] = [];
-  for (const dtype of benchDtypes) {
+  for (const dtype of dtypes) {
     const sidesOf = (load: Load) => ({
       theirs: () => measureOpenVino(programs, dtype, load),
       ours: () => measureInProcess(dtype, load),
     });
-    let capacity = Infinity;
-    for (const shape of loads) {
+    const measureClosed = async (shape: LoadShape, clients: number): Promise<Sides> => {
+      const name = `${dtype}, ${shape.name}, ${clients} clients`;
+      const sides = await inTurn(rounds, name, sidesOf(closedLoad(shape, clients)));
+      figures.push(...against(name, targets[dtype], sides));
+      return sides;
+    };
+    let mostClients: Sides | undefined;
+    for (const shape of shapes) {
       for (const clients of clientCounts) {
-        const name = `${dtype}, ${shape.name}, ${clients} clients`;
-        const sides = await inTurn(rounds, name, sidesOf(closedLoad(shape, clients)));
-        figures.push(...against(name, targets[dtype], sides));
-        if (shape === mainLoad) capacity = requestsPerSecond(sides, shape);
+        const sides = await measureClosed(shape, clients);
+        if (shape === mainLoad) mostClients = sides;
       }
     }
+    if (!open) continue;
+    mostClients ??= await measureClosed(mainLoad, clientCounts.at(-1)!);
+    const capacity = requestsPerSecond(mostClients, mainLoad);
     for (const share of sharesOfCapacity) {
       const name = `${dtype}, ${mainLoad.name}, open loop at ${share * 100} %`;
       const load = { ...mainLoad, requestsPerSecond: share * capacity, requests: openLoopRequests };
@@ -110,10 +114,11 @@ function latencies(name: string, ours: readonly LoadFigures[], theirs: readonly 
 }
 
 /** With activations of float32 on both sides. */
-export async function benchLoadInFloat32(rounds: number): Promise<Figure[]> {
+export async function benchLoadInFloat32(rounds: number, only: readonly string[]): Promise<Figure[]> {
+  const { dtypes, clientCounts } = selectLoadParts(only);
   const programs = await installOpenVino();
   const figures: Figure[] = [];
-  for (const dtype of benchDtypes) {
+  for (const dtype of dtypes) {
     for (const clients of clientCounts) {
       const load = closedLoad(mainLoad, clients);
       const name = `${dtype}, OpenVINO in float32, ${load.name}, ${clients} clients`;
@@ -128,10 +133,11 @@ export async function benchLoadInFloat32(rounds: number): Promise<Figure[]> {
 }
 
 /** llama.cpp runs in a process of its own, called from TypeScript as ours. */
-export async function benchLoadAgainstLlamaCpp(rounds: number): Promise<Figure[]> {
+export async function benchLoadAgainstLlamaCpp(rounds: number, only: readonly string[]): Promise<Figure[]> {
+  const { dtypes, clientCounts } = selectLoadParts(only);
   requirePeer("node-llama-cpp");
   const figures: Figure[] = [];
-  for (const dtype of benchDtypes) {
+  for (const dtype of dtypes) {
     for (const clients of clientCounts) {
       const load = closedLoad(mainLoad, clients);
       const name = `${dtype} against llama.cpp, ${load.name}, ${clients} clients`;
@@ -145,11 +151,11 @@ export async function benchLoadAgainstLlamaCpp(rounds: number): Promise<Figure[]
   return figures;
 }
 
-const vllmForms: readonly VllmForm[] = ["bfloat16", "w8a8"];
 const vllmTarget = 2;
 
 /** Both sides over HTTP. vLLM computes in bfloat16 or 8 bits, ours in 8 bits: of the same weights, or of the same file. */
-export async function benchLoadAgainstVllm(rounds: number): Promise<Figure[]> {
+export async function benchLoadAgainstVllm(rounds: number, only: readonly string[]): Promise<Figure[]> {
+  const { vllmForms, clientCounts } = selectLoadParts(only);
   const programs = await installVllm();
   const figures: Figure[] = [];
   for (const form of vllmForms) {
@@ -209,7 +215,8 @@ async function benchStreams(rounds: number): Promise<Figure[]> {
 }
 
 /** The service over HTTP against the engine in process, both on the same cores. */
-export async function benchLoadOverHttp(rounds: number): Promise<Figure[]> {
+export async function benchLoadOverHttp(rounds: number, only: readonly string[]): Promise<Figure[]> {
+  const { clientCounts } = selectLoadParts(only);
   const figures: Figure[] = [];
   for (const clients of clientCounts) {
     const load = closedLoad(mainLoad, clients);
