@@ -119,37 +119,39 @@ export function tokenPlaces(
 export type RowRotation = (name: string, flat: Value, rotary: Rotary, numHeads: number) => Value;
 
 /**
- * The operators need a batch of one sequence. Its positions, or its rows of the tables, are computed once for all layers.
+ * The operators need a batch of sequences. Tokens that take rows of the tables by position are one sequence each, because
+ * a sequence may not have more tokens than a table has rows; others are one sequence, as their rows are. Positions and
+ * rows are computed once for all layers.
  *
  * @param positions int64 [N]; called if the tables have rows by position.
  */
 export function createRowRotation({ graph }: GraphContext, positions: () => Value): RowRotation {
   const known = new Map<string, Value>();
-  const asOneSequence = (name: string, flat: Value): Value => {
+  const grouped = (name: string, flat: Value, batch: "one" | "each"): Value => {
     const made = known.get(name);
     if (made !== undefined) return made;
-    const shape = [1, ...flat.shape];
-    const sizes = [1, -1, ...flat.shape.slice(1).map(Number)];
-    const target = graph.constant(`one_sequence.${sizes.join(".")}`, "int64", [sizes.length], sizes);
+    const [numTokens, ...rest] = flat.shape;
+    const shape = batch === "one" ? [1, numTokens!, ...rest] : [numTokens!, 1, ...rest];
+    const sizes = [...(batch === "one" ? [1, -1] : [-1, 1]), ...rest.map(Number)];
+    const target = graph.constant(`sequences.${batch}.${sizes.join(".")}`, "int64", [sizes.length], sizes);
     const value = reshape(graph, name, flat, target, shape);
     known.set(name, value);
     return value;
   };
   return (name, flat, rotary, numHeads) => {
-    const input = asOneSequence(`${name}.grouped`, flat);
     const { cosCache, sinCache } = rotary.tables;
     const rotated =
       rotary.rowOf === "token"
         ? rotateByRows(graph, `${name}.rotated`, {
-            input,
+            input: grouped(`${name}.grouped`, flat, "one"),
             numHeads,
-            cosCache: asOneSequence(`${cosCache.name}.grouped`, cosCache),
-            sinCache: asOneSequence(`${sinCache.name}.grouped`, sinCache),
+            cosCache: grouped(`${cosCache.name}.grouped`, cosCache, "one"),
+            sinCache: grouped(`${sinCache.name}.grouped`, sinCache, "one"),
           })
         : rotaryEmbedding(graph, `${name}.rotated`, {
-            input,
+            input: grouped(`${name}.grouped`, flat, "each"),
             numHeads,
-            positions: asOneSequence("tokens.position.grouped", positions()),
+            positions: grouped("tokens.position.grouped", positions(), "each"),
             cosCache,
             sinCache,
           });

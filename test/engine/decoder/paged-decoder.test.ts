@@ -38,6 +38,32 @@ test.for([true, false])("eager steps (%s) give the reference's tokens, alone and
   }
 });
 
+test.for(["llama", "qwen3"] as const)("%s: a step may have more tokens than a sequence", async (name) => {
+  await using cache = await createTemporaryFolder();
+  const { model, cases } = await buildGoldenModel(name, cache.path, "float32", { kind: "paged", blockSize: 16 });
+  const options = createWorkerOptions(model, { maxNumBatchedTokens: 600, enablePrefixCaching: false });
+  const { decoder, kvManager } = loadDecoder(options);
+  using owned = decoder;
+  const promptTokenIds = Array.from({ length: 200 }, (_, index) => 3 + ((index * 7) % 90));
+  const spans = [0, 1, 2].map((index): TokenSpan => {
+    const request = { ...goldenRequest(`${index}`, cases[0]!, model), promptTokenIds, images: [] };
+    const sequence = new Sequence(request);
+    kvManager.tryPlace(sequence)!.take();
+    kvManager.reserve(sequence, 200);
+    return { sequence, firstToken: 0, endToken: 200, numLogits: 1, embeddings: noEmbeddings };
+  });
+  const compute = (...computed: readonly TokenSpan[]): Float32Array => {
+    const rows = new Float32Array(computed.length * model.decoder.vocabSize);
+    owned.compute(computed, { rows, step: null });
+    return rows;
+  };
+  const [alone] = spans.map((span) => compute(span));
+  expect(options.maxModelLen).toBeLessThan(600);
+  const together = compute(...spans);
+  const differences = together.map((logit, index) => Math.abs(logit - alone![index % alone!.length]!));
+  expect(Math.max(...differences)).toBeLessThan(1e-4);
+});
+
 test("a run that fails in the middle leaves recurrent states as they were, so that it can be repeated", async () => {
   await using cache = await createTemporaryFolder();
   const { model, cases } = await buildGoldenModel("qwen3.5", cache.path, "float32", { kind: "paged", blockSize: 16 });
