@@ -231,11 +231,9 @@ export class Scheduler {
       case undefined:
         return;
       case "failed":
-      case "out_of_memory": {
-        const { error } = result;
-        outputs.push(this.#fail(sequence, error.code === "out_of_memory" ? aloneError(sequence, error) : error));
+      case "out_of_memory":
+        outputs.push(this.#fail(sequence, result.error));
         return;
-      }
       case "sampled": {
         sequence.outputTokenIds.push(result.tokenId);
         this.#numGenerationTokens++;
@@ -421,8 +419,9 @@ export class Scheduler {
     return null;
   }
 
-  #fail(sequence: Sequence, { code, message }: EngineError): EngineCoreOutput {
+  #fail(sequence: Sequence, error: EngineError): EngineCoreOutput {
     this.#finish(sequence, "error");
+    const { code, message } = error.code === "out_of_memory" ? aloneError(sequence, error) : error;
     return { ...createOutput(sequence), error: { code, message } };
   }
 

@@ -5,10 +5,10 @@ import type { EngineConfig } from "../../../engine/contract/config.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
-import { buildGoldenModel, createWorkerOptions, SteppedEngine } from "./golden-engine.ts";
+import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "./golden-engine.ts";
 import type { GoldenModel } from "./golden-engine.ts";
 import { expectSameAnswers, mixedRequest } from "./mixed-requests.ts";
-import { withRoomFor } from "./scarce-memory.ts";
+import { withRoomFor, withRoomForImage } from "./scarce-memory.ts";
 
 const maxModelLen = 256;
 const numRequests = 8;
@@ -98,4 +98,30 @@ describe.for([
     await expect.poll(() => warnings.join(" ")).toMatch(/for request \d+ alone\. .*CUDA failure 2: out of memory/);
     expect(scarce.stats).toMatchObject({ numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 });
   });
+});
+
+test.for([
+  { layout: { kind: "slots" }, encodesInBackground: false },
+  { layout: { kind: "paged", blockSize: 8 }, encodesInBackground: false },
+  { layout: { kind: "paged", blockSize: 8 }, encodesInBackground: true },
+] as const)("a picture for which there is no memory ends its request, and no other one: %o", async (options) => {
+  await using cache = await createTemporaryFolder();
+  const golden = await buildGoldenModel("llava-default", cache.path, "float32", options.layout);
+  const { model, cases } = await withRoomForImage(golden, 8, cache.path);
+  const { encodesInBackground } = options;
+  using engine = await SteppedEngine.create({ ...createWorkerOptions(model), encodesInBackground });
+  const withPicture = cases.find(({ pictures }) => pictures.length > 0)!;
+  const withoutPicture = cases.find(({ pictures }) => pictures.length === 0)!;
+  engine.add(goldenRequest("text", withoutPicture, model));
+  engine.add(goldenRequest("picture", withPicture, model));
+  await engine.runToEnd();
+  expect(engine.errorOf("picture")).toEqual({
+    code: "out_of_memory",
+    message: expect.stringMatching(/^The device has too little memory for this request, .* or smaller images\.$/),
+  });
+  engine.add(goldenRequest("later", withoutPicture, model));
+  await engine.runToEnd();
+  for (const requestId of ["text", "later"]) expect(engine.tokensOf(requestId)).toEqual(withoutPicture.greedyTokenIds);
+  expect(engine.stats).toMatchObject({ numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 });
+  await expect.poll(() => warnings.join(" ")).toMatch(/for request picture alone\. .*CUDA failure 2: out of memory/);
 });

@@ -1,4 +1,4 @@
-/** Decoder graphs that fail as a device without memory does, depending on the size of a run. */
+/** Graphs that fail as a device without memory does, depending on the size of a run. */
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
@@ -12,6 +12,8 @@ export interface DeviceRoom {
   readonly numSequences?: number;
   /** Tokens of a sequence before the run. */
   readonly numPastTokens?: number;
+  /** Rows of logits. */
+  readonly numRows?: number;
 }
 
 const failureText = "CUDA failure 2: out of memory";
@@ -45,6 +47,7 @@ export async function withRoomFor(golden: GoldenModel, room: DeviceRoom, folder:
   const scalar = "room.scalar";
   tables.push({ name: scalar, dims: [0], dataType: onnxDataTypes.int64, rawData: new Uint8Array(0) });
   require("tokens", add("Size", ["input_ids"], "room.numTokens"), room.numTokens);
+  require("rows", add("Size", ["logit_rows"], "room.numRows"), room.numRows);
   require("sequences", add("Size", [lengths], "room.numSequences"), room.numSequences);
   const longest = add("Reshape", [add("ReduceMax", [lengths], "room.longest.kept"), scalar], "room.longest");
   require("past", longest, room.numPastTokens);
@@ -57,7 +60,38 @@ export async function withRoomFor(golden: GoldenModel, room: DeviceRoom, folder:
     node: [...nodes, ...node],
     initializer: [...model.graph.initializer, ...tables],
   };
-  const path = join(folder, `room-${Object.values(room).join("-")}.onnx`);
+  const path = join(folder, `room-${Object.entries(room).flat().join("-")}.onnx`);
   await writeFile(path, encodeModel({ ...model, graph }));
   return { ...golden, model: { ...golden.model, decoder: { ...decoder, path } } };
+}
+
+/** The same for the vision encoder, whose first input may have only so many numbers. */
+export async function withRoomForImage(golden: GoldenModel, numNumbers: number, folder: string): Promise<GoldenModel> {
+  const visionEncoder = golden.model.visionEncoder!;
+  const model = decodeModel(await readFile(visionEncoder.path));
+  const { name } = model.graph.input[0]!;
+  const [table, scarce] = ["room.table", `${name}.scarce`];
+  const rawData = new Uint8Array(4 * (numNumbers + 1));
+  const initializer = { name: table, dims: [numNumbers + 1], dataType: onnxDataTypes.float32, rawData };
+  const create = (opType: string, input: readonly string[], output: string, nodeName = output): NodeProto => ({
+    name: nodeName,
+    opType,
+    domain: "",
+    input,
+    output: [output],
+    attribute: [],
+  });
+  const node = [
+    create("Size", [name], "room.size"),
+    create("Gather", [table, "room.size"], "room.zero", `${failureText} (image)`),
+    create("Add", [name, "room.zero"], scarce),
+    ...model.graph.node.map((each) => ({
+      ...each,
+      input: each.input.map((input) => (input === name ? scarce : input)),
+    })),
+  ];
+  const graph = { ...model.graph, node, initializer: [...model.graph.initializer, initializer] };
+  const path = join(folder, `image-room-${numNumbers}.onnx`);
+  await writeFile(path, encodeModel({ ...model, graph }));
+  return { ...golden, model: { ...golden.model, visionEncoder: { ...visionEncoder, path } } };
 }
