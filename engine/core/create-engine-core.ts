@@ -18,7 +18,7 @@ import { StepProgress } from "../thread/step-progress.ts";
 import { BackgroundEncoder } from "../vision/background-encoder.ts";
 import { EncoderCache } from "../vision/encoder-cache.ts";
 import { EngineCore } from "./engine-core.ts";
-import { loadDecoder, loadVisionEncoder } from "./load-graphs.ts";
+import { loadGraphs } from "./load-graphs.ts";
 import { ModelRunner } from "./model-runner.ts";
 import { encodesOnHost } from "./session-options.ts";
 import { warmUp } from "./warm-up.ts";
@@ -49,14 +49,14 @@ export async function createEngineCore(
   const { decoder: graph } = options.model;
   const processors = await createProcessors(options, progress);
   using loaded = new DisposableStack();
-  const { decoder, kvManager } = loadDecoder(options);
+  const { decoder, kvManager, visionEncoder } = loadGraphs(options);
   loaded.use(decoder);
+  loaded.use(visionEncoder);
   requireDrafts(config, decoder);
   const { maxNumEmbeddings } = planEncoderCache(graph.imageWidth, options.maxEmbeddingsPerImage);
   const encoderCache = new EncoderCache(maxNumEmbeddings, (embeddings) => {
     if ("firstRow" in embeddings) decoder.featurePool?.release(embeddings);
   });
-  const visionEncoder = loaded.use(loadVisionEncoder(config, options.model));
   const backgroundEncoder =
     visionEncoder !== null && (options.encodesInBackground ?? encodesOnHost(config, options.model))
       ? new BackgroundEncoder(visionEncoder, progress)

@@ -1,7 +1,6 @@
 /** Loads a model's graphs, whichever form they have, and the KV cache that the decoder writes. */
 import type { EngineConfig } from "../contract/config.ts";
 import { defaultEngineLimits } from "../contract/default-limits.ts";
-import { invariant } from "../contract/errors.ts";
 import type { Decoder } from "../decoder/decoder.ts";
 import { ExportedDecoder } from "../decoder/exported-decoder.ts";
 import { InPlaceDecoder } from "../decoder/in-place-decoder.ts";
@@ -11,7 +10,7 @@ import { BlockKvManager } from "../kv/block-kv-manager.ts";
 import { BlockSnapshots } from "../kv/block-snapshots.ts";
 import type { KvManager } from "../kv/kv-manager.ts";
 import { KvSlots } from "../kv/kv-slots.ts";
-import { kvRoomBytes, planEncoderCache, requireRoomForWeights } from "../kv/memory-plan.ts";
+import { gpuKvRoomBytes, kvRoomBytes, planEncoderCache, requireRoomForWeights } from "../kv/memory-plan.ts";
 import { planBlocks } from "../kv/plan-blocks.ts";
 import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
 import { SlotBlocks } from "../kv/slot-blocks.ts";
@@ -19,7 +18,6 @@ import { SlotKvManager } from "../kv/slot-kv-manager.ts";
 import { firstSnapshotRow, SNAPSHOTS_PER_SEQUENCE } from "../kv/state-rows.ts";
 import { StateSnapshots } from "../kv/state-snapshots.ts";
 import type { BuiltModel, DecoderGraph } from "../models/built-model.ts";
-import { cudaMemoryBytes } from "../runtime/cuda-memory.ts";
 import { requireCudnn } from "../runtime/execution-provider.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { Session } from "../runtime/session.ts";
@@ -28,9 +26,17 @@ import { BuiltVisionEncoder } from "../vision/built-vision-encoder.ts";
 import { ExportedVisionEncoder } from "../vision/exported-vision-encoder.ts";
 import { GraphPool } from "../vision/graph-pool.ts";
 import type { VisionEncoder } from "../vision/vision-encoder.ts";
-import { decoderSessionOptions, pagedSessionOptions, visionEncoderSessionOptions } from "./session-options.ts";
+import { freeBytesOf, measuredDeviceOf, weightsOn } from "./measured-device.ts";
+import type { MeasuredDevice } from "./measured-device.ts";
+import { encodeLargestImage, runLargestStep } from "./profile-run.ts";
+import {
+  decoderSessionOptions,
+  pagedSessionOptions,
+  visionDeviceOf,
+  visionEncoderSessionOptions,
+} from "./session-options.ts";
 
-type DecoderOptions = Pick<WorkerOptions, "config" | "model" | "maxModelLen" | "maxEmbeddingsPerImage">;
+type GraphOptions = Pick<WorkerOptions, "config" | "model" | "maxModelLen" | "maxEmbeddingsPerImage" | "largestImage">;
 
 export interface LoadedDecoder {
   /** The caller disposes of it. */
@@ -38,15 +44,47 @@ export interface LoadedDecoder {
   readonly kvManager: KvManager;
 }
 
+export interface LoadedGraphs extends LoadedDecoder {
+  /** Null for a text model. The caller disposes of it. */
+  readonly visionEncoder: VisionEncoder | null;
+}
+
 /**
- * Throws EngineError `runtime_failed` if a graph does not load, `invalid_configuration` if the KV cache does not fit or
- * the device computes wrong numbers with these limits.
+ * The vision encoder is loaded first: on a GPU, the KV cache takes what both parts leave.
+ *
+ * @param device Default: the GPU that the settings want; null without one.
+ * @throws EngineError `runtime_failed` if a graph does not load, `out_of_memory` if a device has no memory for the largest
+ * image or step, `invalid_configuration` if weights or KV cache do not fit, the device lacks what images need, or it
+ * computes wrong numbers with these limits.
  */
-export function loadDecoder(options: DecoderOptions): LoadedDecoder {
+export function loadGraphs(
+  options: GraphOptions,
+  device: MeasuredDevice | null = measuredDeviceOf(options),
+): LoadedGraphs {
+  const { config, model } = options;
+  if (model.visionEncoder !== null && visionDeviceOf(config, model) === "cuda") requireCudnn();
+  if (device !== null) requireRoomForWeights(weightsOn(device, options), freeBytesOf(device));
+  using loaded = new DisposableStack();
+  const visionEncoder = loaded.use(loadVisionEncoder(config, model));
+  const { decoder, kvManager } = loadDecoder(options, device, visionEncoder);
+  loaded.move();
+  return { decoder, kvManager, visionEncoder };
+}
+
+/**
+ * @param device That whose memory the KV cache takes; null for the host's.
+ * @param visionEncoder Loaded on the same device; null without one.
+ * @throws EngineError As `loadGraphs` does.
+ */
+export function loadDecoder(
+  options: GraphOptions,
+  device: MeasuredDevice | null = null,
+  visionEncoder: VisionEncoder | null = null,
+): LoadedDecoder {
   const { config, model, maxModelLen } = options;
   const { decoder: graph } = model;
   if (graph.form === "in-place" && graph.kvLayout.kind === "paged") {
-    return loadPagedDecoder(options, graph, graph.kvLayout.blockSize);
+    return loadPagedDecoder(options, { graph, blockSize: graph.kvLayout.blockSize, device, visionEncoder });
   }
   if (graph.form === "in-place" && config.device === "webgpu") {
     requireSoundPrompts(config, Math.min(config.maxNumBatchedTokens, maxModelLen));
@@ -70,26 +108,29 @@ export function loadDecoder(options: DecoderOptions): LoadedDecoder {
   return { decoder, kvManager: new SlotKvManager(kvSlots, { ...config, canTransfer, snapshots }, blocks) };
 }
 
-/**
- * Null for a text model.
- *
- * @throws EngineError `runtime_failed` if the graph does not load, `invalid_configuration` if the device lacks what
- * images need.
- */
-export function loadVisionEncoder(config: EngineConfig, model: BuiltModel): VisionEncoder | null {
+/** Null for a text model. */
+function loadVisionEncoder(config: EngineConfig, model: BuiltModel): VisionEncoder | null {
   const { visionEncoder, decoder } = model;
   if (visionEncoder === null) return null;
   const options = visionEncoderSessionOptions(config, model);
-  if (options.device === "cuda") requireCudnn();
   return visionEncoder.form === "export"
     ? new ExportedVisionEncoder(visionEncoder, decoder.imageWidth, options)
     : new BuiltVisionEncoder(visionEncoder, decoder.imageWidth, options);
 }
 
-function loadPagedDecoder(options: DecoderOptions, graph: DecoderGraph, blockSize: number): LoadedDecoder {
-  const { config, model, maxModelLen } = options;
+interface PagedParts {
+  readonly graph: DecoderGraph;
+  readonly blockSize: number;
+  readonly device: MeasuredDevice | null;
+  readonly visionEncoder: VisionEncoder | null;
+}
+
+function loadPagedDecoder(
+  options: GraphOptions,
+  { graph, blockSize, device, visionEncoder }: PagedParts,
+): LoadedDecoder {
+  const { config, model, maxModelLen, largestImage = null } = options;
   const { maxNumSequences, maxNumBatchedTokens } = config;
-  if (config.device === "cuda") requireRoomForWeights(graph, freeCudaBytes(config.deviceId));
   using loaded = new DisposableStack();
   const session = loaded.use(Session.load(graph.path, pagedSessionOptions(config, model)));
   const limits = {
@@ -100,13 +141,17 @@ function loadPagedDecoder(options: DecoderOptions, graph: DecoderGraph, blockSiz
   };
   // Before the blocks, which take what is left.
   const featurePool = loaded.use(createFeaturePool(graph, session, limits, options.maxEmbeddingsPerImage));
-  const runLargest = (): void => runOnScratchBlock(graph, session, blockSize, limits, featurePool);
+  const takesAllRoom = device?.name === config.device;
+  if (takesAllRoom) {
+    if (visionEncoder !== null && largestImage !== null) encodeLargestImage(visionEncoder, largestImage, featurePool);
+    runLargestStep(config, () => runOnScratchBlock(graph, session, blockSize, limits, featurePool));
+  }
   const capacity = planBlocks(graph, {
     blockSize,
     maxNumSequences,
     maxLen: maxModelLen,
-    roomBytes: roomForBlocks(session, graph, config, runLargest),
-    takesAllRoom: session.deviceMemory !== null,
+    roomBytes: takesAllRoom ? roomOnDevice(device, config) : roomOnHost(graph, config),
+    takesAllRoom,
     numBlocks: config.numBlocks,
   });
   const decoder = new PagedDecoder(graph, session, capacity, limits, featurePool);
@@ -122,7 +167,7 @@ function loadPagedDecoder(options: DecoderOptions, graph: DecoderGraph, blockSiz
 }
 
 /** Null where the host has the features: for a text model, and on devices of which the decoder's slots take rows of it. */
-function createGraphPool({ config, maxModelLen, maxEmbeddingsPerImage }: DecoderOptions, graph: DecoderGraph) {
+function createGraphPool({ config, maxModelLen, maxEmbeddingsPerImage }: GraphOptions, graph: DecoderGraph) {
   const { acceptsImages, imageWidth: width } = graph;
   if (config.device !== "webgpu" || !acceptsImages) return null;
   const { maxNumEmbeddings: numRows } = planEncoderCache(width, maxEmbeddingsPerImage);
@@ -130,27 +175,11 @@ function createGraphPool({ config, maxModelLen, maxEmbeddingsPerImage }: Decoder
   return new GraphPool(config.device, { deviceId: config.deviceId }, { width, numRows, maxRunRows });
 }
 
-/** Infinity if the device cannot be asked. Loading the session then says why. */
-function freeCudaBytes(deviceId: number): number {
-  try {
-    return cudaMemoryBytes(deviceId).freeBytes;
-  } catch {
-    return Infinity;
-  }
+function roomOnDevice(device: MeasuredDevice, config: EngineConfig): number {
+  const { gpuMemoryUtilization: utilization = defaultEngineLimits.gpuMemoryUtilization } = config;
+  return gpuKvRoomBytes(device.memoryBytes(), { utilization, maxKvBytes: config.kvCacheMemoryBytes });
 }
 
-/**
- * On a GPU, the share of its memory that the settings allow, less everything that is in use after the largest run. The
- * run makes ONNX Runtime take the memory that later runs reuse.
- */
-function roomForBlocks(session: Session, graph: DecoderGraph, config: EngineConfig, runLargest: () => void): number {
-  const { kvCacheMemoryBytes: maxKvBytes } = config;
-  if (session.device === "cpu") {
-    return kvRoomBytes({ weightBytes: graph.weightBytes, machineBytes: machineMemoryBytes(), maxKvBytes });
-  }
-  invariant(session.device === "cuda", `no paged KV cache on ${session.device}`);
-  runLargest();
-  const { totalBytes, freeBytes } = cudaMemoryBytes(config.deviceId);
-  const share = config.gpuMemoryUtilization ?? defaultEngineLimits.gpuMemoryUtilization;
-  return Math.min(totalBytes * share - (totalBytes - freeBytes), maxKvBytes ?? Infinity);
+function roomOnHost({ weightBytes }: DecoderGraph, { kvCacheMemoryBytes: maxKvBytes }: EngineConfig): number {
+  return kvRoomBytes({ weightBytes, machineBytes: machineMemoryBytes(), maxKvBytes });
 }

@@ -1,5 +1,5 @@
 /** Options with which the engine thread loads its sessions. */
-import type { EngineConfig } from "../contract/config.ts";
+import type { DeviceName, EngineConfig } from "../contract/config.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { SessionOptions } from "../runtime/session.ts";
 
@@ -26,12 +26,16 @@ export function pagedSessionOptions(config: EngineConfig, model: BuiltModel): Se
  * steps, and the run uses memory of the host only. A GPU computes one run after the other anyway.
  */
 export function encodesOnHost(config: EngineConfig, model: BuiltModel): boolean {
-  return visionEncoderSessionOptions(config, model).device === "cpu";
+  return visionDeviceOf(config, model) === "cpu";
+}
+
+/** Of a model with images. */
+export function visionDeviceOf({ device }: EngineConfig, { visionEncoder }: BuiltModel): DeviceName {
+  return (visionEncoder?.form === "in-place" ? visionEncoder.device : undefined) ?? device;
 }
 
 /** The threads of this session do not spin after a run: they would take the cores from the decoder. */
 export function visionEncoderSessionOptions(config: EngineConfig, model: BuiltModel): SessionOptions {
-  const { visionEncoder } = model;
-  const device = (visionEncoder?.form === "in-place" ? visionEncoder.device : undefined) ?? config.device;
+  const device = visionDeviceOf(config, model);
   return { ...decoderSessionOptions(config, model), device, configEntries: { "session.intra_op.allow_spinning": "0" } };
 }

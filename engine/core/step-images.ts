@@ -57,7 +57,7 @@ export class StepImages {
         continue;
       }
       invariant(visionEncoder !== null, "an image reached a step without a vision encoder");
-      const embeddings = this.#encodeOne(image, visionEncoder);
+      const embeddings = encodeInto(this.#parts.pool, image, visionEncoder);
       encoderCache.store(image.mmHash, embeddings);
       this.#encoded.push({ mmHash: image.mmHash, embeddings });
     }
@@ -81,20 +81,6 @@ export class StepImages {
     if (pool === null || rows === null) return null;
     try {
       pool.write(rows, (target) => target.copyFrom(embeddings));
-      return rows;
-    } catch (error) {
-      pool.release(rows);
-      throw error;
-    }
-  }
-
-  /** Into the decoder's pool if it has one, and a gap that is large enough. */
-  #encodeOne(image: ImageFeature, visionEncoder: VisionEncoder): StoredEmbeddings {
-    const { pool } = this.#parts;
-    const rows = visionEncoder.encodeInto === undefined ? null : (pool?.take(numEmbeddingsOf(image)) ?? null);
-    if (pool === null || rows === null) return visionEncoder.encode(image);
-    try {
-      pool.write(rows, (target) => visionEncoder.encodeInto?.(image, target, pool.device));
       return rows;
     } catch (error) {
       pool.release(rows);
@@ -127,5 +113,22 @@ export class StepImages {
       positions: BigInt64Array.from(positions),
       poolRows: BigInt64Array.from(poolRows),
     };
+  }
+}
+
+/** Encodes an image into the decoder's pool, if it has one and a gap that is large enough; else to the host. */
+export function encodeInto(
+  pool: FeaturePool | null,
+  image: ImageFeature,
+  visionEncoder: VisionEncoder,
+): StoredEmbeddings {
+  const rows = visionEncoder.encodeInto === undefined ? null : (pool?.take(numEmbeddingsOf(image)) ?? null);
+  if (pool === null || rows === null) return visionEncoder.encode(image);
+  try {
+    pool.write(rows, (target) => visionEncoder.encodeInto?.(image, target, pool.device));
+    return rows;
+  } catch (error) {
+    pool.release(rows);
+    throw error;
   }
 }

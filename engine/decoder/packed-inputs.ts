@@ -106,13 +106,26 @@ export function fillStateRows(
   }
 }
 
-/** Tokens of one sequence, all in the scratch block, for a run whose result is not used. */
-export function fillScratchInputs({ arrays }: StepRegion<PackedLayouts>, { numTokens }: PackedShape): void {
+/**
+ * Sequences that lie in the scratch block alone, for a run whose result is not used.
+ *
+ * @param lengths New tokens of each sequence.
+ * @param firstPast Tokens of the first sequence before the run; the others have none.
+ */
+export function fillScratchInputs(
+  { arrays }: StepRegion<PackedLayouts>,
+  lengths: readonly number[],
+  firstPast: number,
+): void {
   arrays.input_ids.fill(0n);
-  arrays.cumulative_lengths.set([0, numTokens]);
+  arrays.cumulative_lengths[0] = 0;
+  lengths.forEach((length, index) => {
+    arrays.cumulative_lengths[index + 1] = arrays.cumulative_lengths[index]! + length;
+  });
   arrays.past_lengths.fill(0);
+  arrays.past_lengths[0] = firstPast;
   arrays.block_table.fill(SCRATCH_BLOCK_ID);
-  arrays.logit_rows.fill(BigInt(numTokens - 1));
+  arrays.logit_rows.fill(0n);
   arrays.inverse_temperature.fill(1);
   arrays.positions.fill(0n);
   arrays.image_rows.fill(TEXT_ROW);

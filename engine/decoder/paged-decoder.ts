@@ -34,7 +34,7 @@ import {
 import type { PackedShape } from "./packed-inputs.ts";
 import { PackedRun } from "./packed-run.ts";
 import type { PackedRunParts } from "./packed-run.ts";
-import { RunLogits } from "./run-logits.ts";
+import { NUM_SPARE_ROWS, RunLogits } from "./run-logits.ts";
 import { regionBytes, StepMemory } from "./step-memory.ts";
 
 export interface PagedDecoderLimits {
@@ -231,8 +231,9 @@ class DecodeRun implements Disposable {
 }
 
 /**
- * Runs as many tokens as a step may have, all in the scratch block. Afterwards the device has allocated the memory of
- * its largest run.
+ * Runs the largest step, all in the scratch block: as many tokens, sequences and rows of logits as a step may have. One
+ * sequence has its full length, which always fits, and as many of the tokens as possible; the others begin. Afterwards
+ * the device has allocated the memory of its largest run.
  */
 export function runOnScratchBlock(
   graph: DecoderGraph,
@@ -242,14 +243,34 @@ export function runOnScratchBlock(
   featurePool: ViewedPool | null,
 ): void {
   using owned = new DisposableStack();
-  const numTokens = Math.min(limits.maxNumTokens, limits.maxLen);
+  const { maxLen } = limits;
+  const lengths = largestStep(limits);
   const kvView = owned.use(allocateBlocks(session, graph, { blockSize, numBlocks: 1 }));
   const parts = createParts(graph, session, { kvView, stateView: null }, blockSize, limits, featurePool, owned);
-  const shape = { numTokens, numSequences: 1, numColumns: Math.ceil(numTokens / blockSize), numRows: 1 };
+  const numTokens = lengths.reduce((sum, length) => sum + length, 0);
+  const shape = {
+    numTokens,
+    numSequences: lengths.length,
+    numColumns: Math.ceil(maxLen / blockSize),
+    // Padded steps, and prompt logprobs, whose rows are those of one sequence.
+    numRows: Math.max(paddedSequences(limits.maxNumSequences), Math.min(numTokens, NUM_SPARE_ROWS)),
+  };
   const run = owned.use(new PackedRun(parts, shape, 0));
-  fillScratchInputs(run.inputs, shape);
-  run.setBounds({ maxNewTokens: numTokens, maxLength: numTokens, minLongestLength: numTokens });
+  fillScratchInputs(run.inputs, lengths, maxLen - lengths[0]!);
+  run.setBounds({ maxNewTokens: lengths[0]!, maxLength: maxLen, minLongestLength: maxLen });
   run.run(null);
+}
+
+/** New tokens of each sequence. */
+function largestStep({ maxNumTokens, maxNumSequences, maxLen }: PagedDecoderLimits): number[] {
+  const lengths = Array.from({ length: Math.min(maxNumSequences, maxNumTokens) }, () => 1);
+  let numLeft = maxNumTokens - lengths.length;
+  for (let index = 0; index < lengths.length; index++) {
+    const numMore = Math.min(numLeft, maxLen - 1);
+    lengths[index] = 1 + numMore;
+    numLeft -= numMore;
+  }
+  return lengths;
 }
 
 /** Everything is disposed of with `owned`. */

@@ -7,7 +7,7 @@ import { regionBytes, StepMemory } from "./step-memory.ts";
 import type { StepRegion } from "./step-memory.ts";
 
 /** Rows for runs whose logits are not sampled. Prompt logprobs take 32 at a time. */
-const NUM_SPARE_ROWS = 32;
+export const NUM_SPARE_ROWS = 32;
 
 type CandidateLayouts = ReturnType<typeof candidateLayouts>;
 

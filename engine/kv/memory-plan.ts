@@ -269,14 +269,36 @@ export function requireRoomForKv(
   );
 }
 
+/** Bytes of the weights on a device; 0 for a part that another device has. */
+export interface DeviceWeights {
+  readonly decoder: number;
+  readonly visionEncoder: number;
+}
+
 /** @throws EngineError `invalid_configuration` if a device has too little free memory for the weights alone. */
-export function requireRoomForWeights({ weightBytes }: { readonly weightBytes: number }, freeBytes: number): void {
-  if (weightBytes <= freeBytes) return;
+export function requireRoomForWeights({ decoder, visionEncoder }: DeviceWeights, freeBytes: number): void {
+  if (decoder + visionEncoder <= freeBytes) return;
+  const parts = [
+    ...(decoder > 0 ? [`the decoder's take ${formatGibibytes(decoder)}`] : []),
+    ...(visionEncoder > 0 ? [`the vision encoder's take ${formatGibibytes(visionEncoder)}`] : []),
+  ];
   throw new EngineError(
     "invalid_configuration",
-    `The decoder's weights do not fit into the GPU's memory: they take ${formatGibibytes(weightBytes)}, and ` +
-      `${formatGibibytes(freeBytes)} are free. Choose a smaller dtype, a larger GPU, or end other programs on it.`,
+    `The weights do not fit into the GPU's memory: ${parts.join(", ")}, and ${formatGibibytes(freeBytes)} are free. ` +
+      "Choose a smaller dtype, a larger GPU, or end other programs on it" +
+      `${decoder > 0 && visionEncoder > 0 ? ", or encode images on the CPU with VISION_DEVICE=cpu" : ""}.`,
   );
+}
+
+/**
+ * Memory left for keys and values on a GPU, in bytes: the share that the settings allow, less everything in use. Measure
+ * it after the weights are loaded and the largest runs have allocated their memory.
+ */
+export function gpuKvRoomBytes(
+  { totalBytes, freeBytes }: { readonly totalBytes: number; readonly freeBytes: number },
+  { utilization, maxKvBytes }: { readonly utilization: number; readonly maxKvBytes?: number | null | undefined },
+): number {
+  return Math.min(totalBytes * utilization - (totalBytes - freeBytes), maxKvBytes ?? Infinity);
 }
 
 function formatGibibytes(bytes: number): string {

@@ -5,11 +5,12 @@ import type { EngineDependencies, ModelInfo } from "../contract/engine.ts";
 import { EngineError } from "../contract/errors.ts";
 import { timePhase } from "../contract/start-phase.ts";
 import type { OnStartPhase } from "../contract/start-phase.ts";
+import { visionDeviceOf } from "../core/session-options.ts";
+import { createLargestImage, createWarmUpImage } from "../input/dummy-images.ts";
 import { readGenerationDefaults } from "../input/generation-defaults.ts";
 import { InputProcessor } from "../input/input-processor.ts";
 import { loadImageInputs } from "../input/multimodal-inputs.ts";
 import { OutputConstraints } from "../input/output-constraints.ts";
-import { createWarmUpImage } from "../input/warm-up-image.ts";
 import { kvMemoryOf, requireRoomForSequences } from "../kv/memory-plan.ts";
 import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
 import { buildModel } from "../models/build-model.ts";
@@ -134,9 +135,13 @@ export async function loadModel(
       signal,
     ),
   );
+  const { maxImagesPerPrompt, largestExpectedImage: expected } = config.imageLimits;
+  const servedImages = maxImagesPerPrompt > 0 ? imageInputs : null;
   const warmUpImage =
-    config.warmUp === true && imageInputs !== null && config.imageLimits.maxImagesPerPrompt > 0
-      ? await createWarmUpImage(imageInputs, tokenizer, signal)
+    config.warmUp === true && servedImages !== null ? await createWarmUpImage(servedImages, tokenizer, signal) : null;
+  const largestImage =
+    servedImages !== null && visionDeviceOf(config, model) === "cuda"
+      ? await createLargestImage(servedImages, { expected, tokenizer }, signal)
       : null;
   onPhase("build", (performance.now() - start) / 1000 - reportedSeconds);
   if (model.decoder.keepsImagesWhole === true && imageInputs !== null) {
@@ -185,6 +190,7 @@ export async function loadModel(
       // On a GPU, encoding a picture again costs less than copying its embeddings to the host every time.
       wantsEmbeddings: config.device === "cpu" ? caches.encoder.tiers.length > 0 : caches.report.store !== null,
       warmUpImage,
+      largestImage,
     },
     [Symbol.asyncDispose]: disposeOf(parts.move()),
   };

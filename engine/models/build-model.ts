@@ -101,6 +101,7 @@ export async function buildModel(checkpoint: Checkpoint, asked: BuildModelOption
         : {
             form: "in-place",
             path: await writeGraph(folder, visionGraph.graph),
+            weightBytes: visionGraph.graph.externalBytes,
             ...(visionParts !== null && { device: visionParts.vision.device }),
             inputs: model.visionEncoder.inputs,
             imageSize: model.visionEncoder.imageSize,

@@ -222,6 +222,7 @@ export interface VisionEncoderGraph extends VisionEncoderShape {
   /** Device that runs the graph. Default: the decoder's. */
   readonly device?: DeviceName;
   readonly path: string;
+  readonly weightBytes: number;
 }
 
 /** An input of an exported vision encoder, for one image per run. */
@@ -240,6 +241,7 @@ export interface ExportedVisionInput {
 export interface VisionEncoderExport extends VisionEncoderShape {
   readonly form: "export";
   readonly path: string;
+  readonly weightBytes: number;
   readonly exportedInputs: readonly ExportedVisionInput[];
 }
 

@@ -6,6 +6,7 @@ import type { EngineErrorCode } from "../contract/errors.ts";
 import type { FinishReason, SampledLogprobs, TokenStopReason } from "../contract/request-output.ts";
 import type { StartPhase } from "../contract/start-phase.ts";
 import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
+import type { ImageOutline } from "../core/image-outline.ts";
 import type { KvCapacity } from "../kv/kv-manager.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
@@ -37,6 +38,11 @@ export interface WorkerOptions {
   readonly encodesInBackground?: boolean;
   /** Encoded before the first request; null without a warm-up, and for a model without images. */
   readonly warmUpImage: ImageFeature | null;
+  /**
+   * The largest image that the model and the settings expect, by which a GPU's memory is planned. Null or left out
+   * without images there.
+   */
+  readonly largestImage?: ImageOutline | null;
 }
 
 export type ToEngineThread =

@@ -39,7 +39,7 @@ export function readVisionInterface(
   }
   const imageOptions = { ...definition.imageOptions, ...definition.exportImageOptions };
   const shape = { inputs, imageSize, numImageTokens, imageOptions };
-  return { form: "export", path: file.path, ...shape, exportedInputs };
+  return { form: "export", path: file.path, weightBytes: file.byteLength, ...shape, exportedInputs };
 }
 
 function readInput(file: OnnxFile, { name, elementType, shape }: VisionEncoderInput): ExportedVisionInput {

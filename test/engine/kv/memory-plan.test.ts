@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 
 import {
+  gpuKvRoomBytes,
   numSequencesThatFit,
   planEncoderCache,
   planKvCache,
@@ -155,8 +156,22 @@ test("if not even one sequence fits, the error gives a length that would", () =>
 });
 
 test("weights that do not fit into a device's free memory are rejected with both sizes", () => {
-  expect(() => requireRoomForWeights({ weightBytes: 16 * gibibyte }, 8 * gibibyte)).toThrow(
-    "The decoder's weights do not fit into the GPU's memory: they take 16.0 GiB, and 8.0 GiB are free.",
+  const both = { decoder: 7 * gibibyte, visionEncoder: 1.5 * gibibyte };
+  expect(() => requireRoomForWeights(both, 8 * gibibyte)).toThrow(
+    "The weights do not fit into the GPU's memory: the decoder's take 7.0 GiB, the vision encoder's take 1.5 GiB, and " +
+      "8.0 GiB are free. Choose a smaller dtype, a larger GPU, or end other programs on it, or encode images on the CPU " +
+      "with VISION_DEVICE=cpu.",
   );
-  expect(() => requireRoomForWeights({ weightBytes: 8 * gibibyte }, 8 * gibibyte)).not.toThrow();
+  expect(() => requireRoomForWeights(both, 8.5 * gibibyte)).not.toThrow();
+  const textModel = { decoder: 16 * gibibyte, visionEncoder: 0 };
+  expect(() => requireRoomForWeights(textModel, 8 * gibibyte)).toThrow(
+    /: the decoder's take 16\.0 GiB, and 8\.0 GiB are free\. Choose a smaller dtype, .* programs on it\.$/,
+  );
+});
+
+test("keys and values on a GPU get the share of the settings, less everything in use", () => {
+  const memory = { totalBytes: 80 * gibibyte, freeBytes: 60 * gibibyte };
+  expect(gpuKvRoomBytes(memory, { utilization: 0.9 })).toBe(52 * gibibyte);
+  expect(gpuKvRoomBytes(memory, { utilization: 0.9, maxKvBytes: 10 * gibibyte })).toBe(10 * gibibyte);
+  expect(gpuKvRoomBytes(memory, { utilization: 0.2 })).toBeLessThan(0);
 });

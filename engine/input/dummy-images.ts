@@ -1,0 +1,70 @@
+/** Pictures without meaning as the vision encoder receives them, which it encodes before the first request. */
+import { EngineError } from "../contract/errors.ts";
+import type { ImageFeature } from "../core/engine-request.ts";
+import { outlineOf } from "../core/image-outline.ts";
+import type { ImageOutline } from "../core/image-outline.ts";
+import { dummyPicture } from "../multimodal/dummy-inputs.ts";
+import { processImages } from "../multimodal/process-items.ts";
+import type { ImageSize, LargestSize } from "../multimodal/processing-info.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
+import { createPromptText } from "./input-processor.ts";
+import type { LoadedImageInputs } from "./multimodal-inputs.ts";
+
+/** In pixels; models that need more enlarge the picture. */
+const WARM_UP_EDGE = 32;
+
+/**
+ * A small picture, so that the first picture of a request is not the first at all. No cache sees it.
+ *
+ * Throws the processor's EngineError.
+ */
+export async function createWarmUpImage(
+  inputs: LoadedImageInputs,
+  tokenizer: Tokenizer,
+  signal: AbortSignal,
+): Promise<ImageFeature> {
+  const [size] = inputs.dummyInputs.build(1, { width: WARM_UP_EDGE, height: WARM_UP_EDGE }).imageSizes;
+  return processDummy(inputs, size!, tokenizer, signal);
+}
+
+/** Shortens the edges of a picture that the limits of pictures reject. */
+const SHRINK_FACTOR = 0.9;
+
+/**
+ * The largest picture that the model has features for, and that the settings expect and accept.
+ *
+ * Throws the processor's EngineError.
+ */
+export async function createLargestImage(
+  inputs: LoadedImageInputs,
+  { expected, tokenizer }: { readonly expected: LargestSize | undefined; readonly tokenizer: Tokenizer },
+  signal: AbortSignal,
+): Promise<ImageOutline> {
+  let size = inputs.dummyInputs.build(1, expected).imageSizes[0]!;
+  for (;;) {
+    try {
+      return outlineOf(await processDummy(inputs, size, tokenizer, signal));
+    } catch (error) {
+      const isSmallest = size.width === 1 && size.height === 1;
+      if (!(error instanceof EngineError) || error.code !== "image_too_large" || isSmallest) throw error;
+      size = { width: shrink(size.width), height: shrink(size.height) };
+    }
+  }
+}
+
+function shrink(edge: number): number {
+  return Math.max(1, Math.floor(edge * SHRINK_FACTOR));
+}
+
+async function processDummy(
+  { processor }: LoadedImageInputs,
+  size: ImageSize,
+  tokenizer: Tokenizer,
+  signal: AbortSignal,
+): Promise<ImageFeature> {
+  const picture = { bytes: dummyPicture(size), parameter: "warm-up" };
+  const settings = { options: processor.options, promptText: createPromptText(tokenizer), signal };
+  const [item] = await processImages(processor, [picture], settings);
+  const { full, isEmbed } = item!.promptUpdates[0]!.content;
+  return { tensors: item!.tensors, mmHash: "warm-up", placeholder: { offset: 0, length: full.length, isEmbed } };
+}

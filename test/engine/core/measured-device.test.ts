@@ -1,0 +1,108 @@
+/** The memory plan of a GPU, over a device of the host that reports its memory as a card does. */
+import { join } from "node:path";
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { outlineOf } from "../../../engine/core/image-outline.ts";
+import { loadGraphs } from "../../../engine/core/load-graphs.ts";
+import type { MeasuredDevice } from "../../../engine/core/measured-device.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
+import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+import { buildGoldenModel, createWorkerOptions, goldenRequest } from "./golden-engine.ts";
+import type { GoldenModel } from "./golden-engine.ts";
+import { withRoomFor, withRoomForImage } from "./scarce-memory.ts";
+import type { DeviceRoom } from "./scarce-memory.ts";
+
+const mebibyte = 2 ** 20;
+const blockSize = 16;
+const maxNumSequences = 8;
+const maxNumBatchedTokens = 600;
+
+let cache: TemporaryFolder;
+let golden: GoldenModel;
+
+beforeAll(async () => {
+  cache = await createTemporaryFolder();
+  golden = await buildGoldenModel("llava-default", cache.path, "float32", { kind: "paged", blockSize });
+});
+
+afterAll(() => cache[Symbol.asyncDispose]());
+
+/** Counts how often it is asked: once before anything is loaded, and once for the KV cache. */
+class ReportingDevice implements MeasuredDevice {
+  readonly name = "cpu";
+  numReports = 0;
+  readonly #totalBytes: number;
+  readonly #freeBytes: number;
+
+  constructor(totalBytes: number, freeBytes: number) {
+    this.#totalBytes = totalBytes;
+    this.#freeBytes = freeBytes;
+  }
+
+  readonly memoryBytes = () => {
+    this.numReports++;
+    return { totalBytes: this.#totalBytes, freeBytes: this.#freeBytes };
+  };
+}
+
+function load({ model, cases }: GoldenModel, device: MeasuredDevice | null): number {
+  const image = goldenRequest(
+    "",
+    cases.find(({ pictures }) => pictures.length > 0)!,
+    model,
+  ).images[0]!;
+  const options = createWorkerOptions(model, { maxNumSequences, maxNumBatchedTokens, gpuMemoryUtilization: 0.75 });
+  const { decoder, kvManager, visionEncoder } = loadGraphs({ ...options, largestImage: outlineOf(image) }, device);
+  decoder[Symbol.dispose]();
+  visionEncoder![Symbol.dispose]();
+  return kvManager.capacity.numBlocks;
+}
+
+test("blocks take the share of the device's memory that is not in use, and no more than all need on the host", () => {
+  const { numLayers, numKvHeads, headDim } = golden.model.decoder;
+  const blockBytes = 2 * numLayers * numKvHeads * headDim * 4 * blockSize;
+  const device = new ReportingDevice(64 * mebibyte, 40 * mebibyte);
+  expect(load(golden, device)).toBe(Math.floor(((64 * 0.75 - 24) * mebibyte) / blockBytes));
+  expect(device.numReports).toBe(2);
+  expect(load(golden, null)).toBe((maxNumSequences * 512) / blockSize + 1);
+});
+
+test("weights of both parts are compared with free memory before anything is loaded", () => {
+  const { decoder, visionEncoder } = golden.model;
+  const path = join(cache.path, "missing.onnx");
+  const model = { ...golden.model, decoder: { ...decoder, path }, visionEncoder: { ...visionEncoder!, path } };
+  const numBytes = decoder.weightBytes + visionEncoder!.weightBytes;
+  expect(visionEncoder!.weightBytes).toBeGreaterThan(0);
+  const scarce = new ReportingDevice(64 * mebibyte, numBytes - 1);
+  expect(() => load({ ...golden, model }, scarce)).toThrow(/^The weights do not fit .* the vision encoder's take /);
+  expect(() => load({ ...golden, model }, new ReportingDevice(64 * mebibyte, numBytes))).toThrow("missing.onnx");
+});
+
+test("the largest image is encoded before blocks are planned", async () => {
+  const { imageSize } = golden.model.visionEncoder!;
+  const numNumbers = 3 * imageSize ** 2;
+  const device = new ReportingDevice(64 * mebibyte, 40 * mebibyte);
+  const scarce = await withRoomForImage(golden, numNumbers - 1, cache.path);
+  expect(() => load(scarce, device)).toThrow(
+    /^Beside the weights, the device has no memory for an image of \d+ embeddings, .* VISION_DEVICE=cpu\. .*CUDA failure 2/,
+  );
+  expect(device.numReports).toBe(1);
+  expect(() => load(scarce, null)).not.toThrow();
+  const ample = await withRoomForImage(golden, numNumbers, cache.path);
+  expect(load(ample, device)).toBeGreaterThan(1);
+});
+
+// A sequence of full length, 512 tokens, another of 82, and one token of each of the other six.
+test.for<[keyof DeviceRoom, number]>([
+  ["numTokens", maxNumBatchedTokens],
+  ["numSequences", maxNumSequences],
+  ["numRows", 32],
+])("the largest step, with its %s of %i, is computed before blocks are planned", async ([what, size]) => {
+  const device = new ReportingDevice(64 * mebibyte, 40 * mebibyte);
+  const scarce = await withRoomFor(golden, { [what]: size - 1 }, cache.path);
+  expect(() => load(scarce, device)).toThrow(
+    /^Beside the weights, the device has no memory for a step of 600 tokens and 8 sequences\. .*CUDA failure 2/,
+  );
+  expect(device.numReports).toBe(1);
+  expect(load(await withRoomFor(golden, { [what]: size }, cache.path), device)).toBeGreaterThan(1);
+});
