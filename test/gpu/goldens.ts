@@ -1,52 +1,126 @@
 /** Recorded conversations on a device, in either layout of the KV cache. */
+import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
 
 import type { DtypeName, EngineConfig } from "../../engine/contract/config.ts";
 import { buildModel } from "../../engine/models/build-model.ts";
-import type { KvLayout } from "../../engine/models/built-model.ts";
+import type { BuiltModel, KvLayout } from "../../engine/models/built-model.ts";
 import { openCheckpoint } from "../../engine/weights/checkpoint.ts";
-import { createWorkerOptions, goldenRequest, SteppedEngine } from "../engine/core/golden-engine.ts";
-import { loadGoldens } from "../support/checkpoints/goldens.ts";
-import type { goldenCheckpoints } from "../support/checkpoints/goldens.ts";
-import type { ExperimentContext } from "./experiment.ts";
-import { compareTokens } from "./near-ties.ts";
+import { createWorkerOptions, SteppedEngine } from "../engine/core/golden-engine.ts";
+import type { ExperimentContext, ExperimentDevice } from "./experiment.ts";
+import { loadRecordedModel, toleranceOf, type RecordedModel } from "./recorded-models.ts";
 
-export type GoldenName = (typeof goldenCheckpoints)[number];
+type GoldenContext = Pick<ExperimentContext, "device" | "folder" | "report">;
 
-const maxModelLen = 512;
+interface LoadedModel extends RecordedModel {
+  readonly model: BuiltModel;
+  readonly label: string;
+  readonly tolerance: number;
+}
 
-/** Two logits this close, as a share of a row's range, may change places where numbers are rounded to 16 bits. */
-const nearTie: Readonly<Partial<Record<DtypeName, number>>> = { float32: 1e-5, float16: 0.02, bfloat16: 0.1 };
+/** Longer than every recorded conversation: the longest prompt has 201 tokens, and its answer 32. */
+const maxModelLen = 256;
+/** Tokens of a step: prompts as a whole, and in chunks of these sizes. */
+const budgets = [512, 16, 1];
+/** A session takes about a second to start on a card, so other models and slots have one size. */
+const oneBudget = [16];
+/** Smaller than the recorded conversations on every device. */
+const SCARCE_BLOCK_SIZE = 16;
+/** One sequence of full length, and the scratch block. */
+const fewestBlocks = maxModelLen / SCARCE_BLOCK_SIZE + 1;
 
-/** Checks every recorded answer, alone and together with the others. */
+/** Blocks of the paged layout that the fused kernels of the device take for heads of every size. */
+function goldenLayout(kind: KvLayout["kind"], device: ExperimentDevice): KvLayout {
+  return kind === "slots" ? { kind } : { kind, blockSize: device === "cpu" ? 8 : 256 };
+}
+
+/** Checks every recorded answer, with prompts in chunks of each size: alone, and together with the others. */
 export async function checkGoldens(
-  { device, folder, report }: Pick<ExperimentContext, "device" | "folder" | "report">,
-  name: GoldenName,
+  context: GoldenContext,
+  name: string,
+  dtype: DtypeName,
+  kind: KvLayout["kind"],
+): Promise<void> {
+  const loaded = await load(context, name, dtype, goldenLayout(kind, context.device));
+  const { cases, hasLogits } = loaded;
+  for (const maxNumBatchedTokens of kind === "paged" && hasLogits ? budgets : oneBudget) {
+    // Each time, all of the prompt is computed.
+    using engine = await createEngine(context, loaded, { maxNumBatchedTokens, enablePrefixCaching: false });
+    for (const isTogether of [false, true]) {
+      for (const [index, recorded] of cases.entries()) {
+        engine.add(recorded.request(`${index}`, loaded.model));
+        if (!isTogether) await engine.runToEnd();
+      }
+      await engine.runToEnd();
+      const company = `${isTogether ? "with the others" : "alone"}, ${maxNumBatchedTokens} tokens a step`;
+      for (const index of cases.keys()) checkAnswer(context, loaded, engine, index, company);
+    }
+  }
+}
+
+/** Checks every recorded answer where blocks are scarce: requests are preempted, and later ones reuse what is left. */
+export async function checkScarceGoldens(context: GoldenContext, name: string, dtype: DtypeName): Promise<void> {
+  const loaded = await load(context, name, dtype, { kind: "paged", blockSize: SCARCE_BLOCK_SIZE });
+  const { cases, label } = loaded;
+  using engine = await createEngine(context, loaded, { numBlocks: fewestBlocks, maxNumBatchedTokens: 48 });
+  // Enough to need twice the blocks, at eight sequences in a step.
+  const numRequests = Math.max(12, 3 * cases.length);
+  for (let index = 0; index < numRequests; index++) {
+    engine.add(cases[index % cases.length]!.request(`${index}`, loaded.model));
+  }
+  await engine.runToEnd();
+  for (let index = 0; index < numRequests; index++) {
+    checkAnswer(context, loaded, engine, index, `request ${index} of a scarce pool`);
+  }
+  const { numPreemptions, numPrefixCacheHits, kvCacheUsage } = engine.stats;
+  context.report.check(`${label}: sequences are preempted`, numPreemptions > 0, `${numPreemptions}`);
+  context.report.check(`${label}: prefixes are reused`, numPrefixCacheHits > 0, `${numPrefixCacheHits} tokens`);
+  context.report.check(`${label}: no block is lost`, kvCacheUsage === 0, `usage ${kvCacheUsage}`);
+}
+
+async function load(
+  { device, folder }: GoldenContext,
+  name: string,
   dtype: DtypeName,
   kvLayout: KvLayout,
-  overrides: Partial<EngineConfig> = {},
-): Promise<void> {
+): Promise<LoadedModel> {
+  const recorded = await loadRecordedModel(name, mkdtempSync(join(folder, "recorded-")));
   const cacheFolder = join(folder, "cache");
-  const { checkpointFolder, cases } = await loadGoldens(name);
-  const checkpoint = await openCheckpoint(checkpointFolder, { cacheFolder });
-  const model = await buildModel(checkpoint, { dtype, device, kvLayout, maxModelLen, cacheFolder, numThreads: 2 });
-  const { vocabSize } = model.decoder;
-  for (const isTogether of [false, true]) {
-    using engine = await SteppedEngine.create(createWorkerOptions(model, { device, ...overrides }));
-    for (const [index, golden] of cases.entries()) {
-      engine.add(goldenRequest(`${index}`, golden, model));
-      if (!isTogether) await engine.runToEnd();
-    }
-    await engine.runToEnd();
-    cases.forEach((golden, index) => {
-      const error = engine.errorOf(`${index}`);
-      const comparison = compareTokens(engine.tokensOf(`${index}`), golden, vocabSize);
-      const { isEqual, numEqual, gap } = comparison;
-      const detail = isEqual
-        ? "equal"
-        : `${numEqual} of ${golden.greedyTokenIds.length} equal, then a gap of ${gap.toPrecision(2)} of the range`;
-      const label = `${name} ${dtype} ${kvLayout.kind}: ${golden.name} ${isTogether ? "with the others" : "alone"}`;
-      report.check(label, error == null && gap <= (nearTie[dtype] ?? 0), error?.message ?? detail);
-    });
-  }
+  const checkpoint = await openCheckpoint(recorded.checkpointFolder, { cacheFolder });
+  const options = { dtype, device, kvLayout, maxModelLen, cacheFolder, numThreads: 2 };
+  const model = await buildModel(checkpoint, options);
+  return {
+    ...recorded,
+    model,
+    label: `${name} ${dtype} ${kvLayout.kind}`,
+    tolerance: toleranceOf(name, dtype),
+  };
+}
+
+function createEngine(
+  { device }: GoldenContext,
+  { model, encodesPictures }: LoadedModel,
+  overrides: Partial<EngineConfig>,
+): Promise<SteppedEngine> {
+  const options = createWorkerOptions(model, { device, ...overrides });
+  // Recorded features need no encoder, whose kernels need cuDNN. The caches have room for them all the same.
+  const loaded = encodesPictures ? model : { ...model, visionEncoder: null };
+  return SteppedEngine.create({ ...options, model: loaded, maxModelLen });
+}
+
+function checkAnswer(
+  { report }: GoldenContext,
+  { cases, model, label, tolerance }: LoadedModel,
+  engine: SteppedEngine,
+  index: number,
+  company: string,
+): void {
+  const recorded = cases[index % cases.length]!;
+  const { tokenIds, outputs } = engine.generations.get(`${index}`)!;
+  const error = engine.errorOf(`${index}`);
+  const logprobs = outputs.flatMap((output) => output.logprobs ?? []);
+  const { isEqual, numEqual, gap } = recorded.compare(tokenIds, logprobs, model);
+  const tokens = isEqual ? "equal tokens" : `${numEqual} equal tokens`;
+  const detail = `${tokens}, gap ${gap.toPrecision(2)} of ${tolerance}`;
+  report.check(`${label}: ${recorded.name} ${company}`, error == null && gap <= tolerance, error?.message ?? detail);
 }

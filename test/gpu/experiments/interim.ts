@@ -1,12 +1,11 @@
 /** 4: slots as views of one allocation, decoded as a ragged batch: what there is should paged attention disappoint. */
 import type { Experiment, ExperimentContext } from "../experiment.ts";
 import { checkGoldens } from "../goldens.ts";
-import type { GoldenName } from "../goldens.ts";
 import { buildRandomModel, smallShape, tinyShape } from "../models.ts";
 import { createSteppedEngine, timeDecoding } from "../stepped-load.ts";
 import { goldenDtypes } from "./whole-decoder.ts";
 
-const names: readonly GoldenName[] = ["llama", "mistral", "qwen2", "llava-default"];
+const names = ["llama", "mistral", "qwen2", "llava-default", "qwen2-vl", "fuyu"];
 
 export const interim: Experiment = {
   id: "4",
@@ -15,7 +14,7 @@ export const interim: Experiment = {
     const { report } = context;
     for (const dtype of goldenDtypes(context)) {
       for (const name of context.device === "cpu" ? names.slice(0, 1) : names) {
-        await report.attempt(`${name} ${dtype}`, () => checkGoldens(context, name, dtype, { kind: "slots" }));
+        await report.attempt(`${name} ${dtype}`, () => checkGoldens(context, name, dtype, "slots"));
       }
     }
     await report.attempt("tokens per second", () => speeds(context));
