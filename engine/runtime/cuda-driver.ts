@@ -44,14 +44,18 @@ const COMPUTE_CAPABILITY_MAJOR = 75;
 const COMPUTE_CAPABILITY_MINOR = 76;
 
 /**
- * The oldest generation that the provider has code for: Turing.
+ * Of the provider's machine code, by major version: the oldest minor version it runs on. It has no PTX that a driver could
+ * compile for others. Machine code runs on later minor versions too, but not that for 9.0 and 12.0: it is specific to its
+ * architecture (`sm_90a`, `sm_120a`).
  *
  * @see docs/gpu.md
  */
-const OLDEST_COMPUTE_CAPABILITY = 7.5;
-
-/** Machine code runs on later devices of the same major version only, and the provider has no PTX to compile. */
-const majorVersions = new Set([7, 8, 9, 12]);
+const machineCode = new Map([
+  [7, { oldestMinor: 5, isSpecific: false }],
+  [8, { oldestMinor: 0, isSpecific: false }],
+  [9, { oldestMinor: 0, isSpecific: true }],
+  [12, { oldestMinor: 0, isSpecific: true }],
+]);
 
 /**
  * @param open Default: loads the driver's library.
@@ -87,11 +91,12 @@ export function inspectCudaDriver(deviceId: number, open: () => CudaDriver = ope
   const major = valueOf(driver.attribute(COMPUTE_CAPABILITY_MAJOR, device));
   const minor = valueOf(driver.attribute(COMPUTE_CAPABILITY_MINOR, device));
   const computeCapability = `${major}.${minor}`;
-  if (Number(computeCapability) < OLDEST_COMPUTE_CAPABILITY || !majorVersions.has(major)) {
+  const code = machineCode.get(major);
+  if (code === undefined || (code.isSpecific ? minor !== code.oldestMinor : minor < code.oldestMinor)) {
     throw new EngineError(
       "invalid_configuration",
       `The GPU ${name} has compute capability ${computeCapability}; the provider has code for ` +
-        `${OLDEST_COMPUTE_CAPABILITY}, 8.x, 9.0 and 12.x. Choose another GPU with DEVICE_ID, or set DEVICE=cpu.`,
+        `7.5, 8.x, 9.0 and 12.0. Choose another GPU with DEVICE_ID, or set DEVICE=cpu.`,
     );
   }
   const memoryBytes = valueOf(driver.totalBytes(device));

@@ -42,6 +42,17 @@ test("a device is described by its name, memory, generation and driver", () => {
   });
 });
 
+test.for([
+  [7, 5],
+  [8, 0],
+  [8, 6],
+  [8, 9],
+  [12, 0],
+] as const)("a device of compute capability %i.%i is taken", ([major, minor]) => {
+  const driver = driverWith({ attribute: (attribute) => ok(attribute === MAJOR ? major : minor) });
+  expect(inspectCudaDriver(0, () => driver).computeCapability).toBe(`${major}.${minor}`);
+});
+
 test.for<[string, Partial<CudaDriver>, RegExp]>([
   [
     "a driver of CUDA 12",
@@ -54,12 +65,17 @@ test.for<[string, Partial<CudaDriver>, RegExp]>([
   [
     "a device that is too old",
     { attribute: (attribute) => ok(attribute === MAJOR ? 7 : 0) },
-    /7\.0; .* 7\.5, 8\.x, 9\.0 and 12\.x/,
+    /7\.0; .* 7\.5, 8\.x, 9\.0 and 12\.0/,
   ],
   [
     "a device that the provider has no code for",
     { attribute: (attribute) => ok(attribute === MAJOR ? 10 : 0) },
     /capability 10\.0; the provider has code for/,
+  ],
+  [
+    "a device of another architecture than the one that its generation's code is specific to",
+    { attribute: (attribute) => ok(attribute === MAJOR ? 12 : 1) },
+    /capability 12\.1; the provider has code for/,
   ],
 ])("%s is refused in one line that says what to do", ([, changes, message]) => {
   expect(() => inspectCudaDriver(0, () => driverWith(changes))).toThrow(
