@@ -13,7 +13,8 @@ import type { GoldenModel } from "./golden-engine.ts";
 import { expectSameAnswers, mixedRequest } from "./mixed-requests.ts";
 
 const blockSize = 8;
-const maxModelLen = 128;
+/** More than the longest recorded prompt has. */
+const maxModelLen = 192;
 /** The fewest: one sequence of full length, and the scratch block. */
 const fewestBlocks = maxModelLen / blockSize + 1;
 
@@ -66,7 +67,7 @@ describe.for(["llama", "mistral", "qwen3.5", "llava-default"] as const)("%s", (n
   test("random conversations get the tokens of an engine without reuse", async () => {
     const turn = fc.record({
       base: fc.nat(12),
-      numKept: fc.integer({ min: 1, max: 80 }),
+      numKept: fc.integer({ min: 1, max: 130 }),
       added: fc.array(fc.integer({ min: 3, max: 40 }), { minLength: 1, maxLength: 12 }),
       maxTokens: fc.integer({ min: 1, max: 40 }),
       salt: fc.constantFrom(null, null, null, "salt"),
@@ -125,6 +126,7 @@ test("tokens drawn from candidates are those that slots draw from whole rows", a
       engine.add(goldenRequest(`${index}`, cases[index % cases.length]!, model, params, 70 + index));
     }
     await engine.runToEnd();
+    expect(engine.stats.numGenerationTokens).toBe(24 * 40);
     answers.push(Array.from({ length: 24 }, (_, index) => engine.tokensOf(`${index}`)));
     expect(model.decoder.vocabSize).toBeGreaterThan(64);
   }
@@ -158,7 +160,7 @@ describe("recurrent states in blocks", () => {
     expect(await generate("second", [...shared, ...filler(2, 40)])).toBe(0);
     expect(await generate("third", [...shared, ...filler(3, 40)])).toBe(48);
     // Takes all blocks.
-    expect(await generate("long", filler(4, 121))).toBe(0);
+    expect(await generate("long", filler(4, maxModelLen - 7))).toBe(0);
     expect(await generate("evicted", [...shared, ...filler(3, 40)])).toBe(0);
     expect(engine.stats.numPrefixCacheHits).toBe(48);
   });
@@ -169,6 +171,6 @@ test("a pool that one sequence does not fit into is rejected with the length tha
   const { model } = await buildGoldenModel("llama", cache.path, "float32", { kind: "paged", blockSize });
   const options = createWorkerOptions(model, { numBlocks: 9 });
   await expect(SteppedEngine.create({ ...options, maxModelLen })).rejects.toThrow(
-    "The KV cache of 9 blocks of 8 tokens has no room for one sequence of 128 tokens. A sequence of 64 tokens would fit.",
+    "The KV cache of 9 blocks of 8 tokens has no room for one sequence of 192 tokens. A sequence of 64 tokens would fit.",
   );
 });
