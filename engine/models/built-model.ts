@@ -115,7 +115,7 @@ export interface DecoderShape {
  *
  * Its outputs are the same, with three more for rows that are drawn without reading all their logits:
  * - `candidate_logits` float32 [R, numCandidates]: the largest logits of each row, largest first
- * - `candidate_ids` int32 [R, numCandidates]: their tokens; among equal logits, the lower ids
+ * - `candidate_ids` int32 [R, numCandidates]: their tokens; those of equal logits in any order
  * - `mass` float32 [R]: sum over the row of exp((logit - largest logit) * inverse_temperature)
  */
 export interface DecoderGraph extends DecoderShape {

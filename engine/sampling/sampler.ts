@@ -5,7 +5,7 @@ import { isGreedy } from "../contract/sampling-params.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
 import { dropUnlikely } from "./built-in/min-p.ts";
 import type { ProcessedRow } from "./custom/replay-rows.ts";
-import { CandidateDraw, UNDECIDED } from "./draw/candidate-draw.ts";
+import { CandidateDraw, mostLikely, UNDECIDED } from "./draw/candidate-draw.ts";
 import { uniformAt } from "./draw/random.ts";
 import { NO_TOKEN, TokenDraw } from "./draw/token-draw.ts";
 import { GuardedLogits } from "./guarded-logits.ts";
@@ -131,7 +131,8 @@ export class Sampler {
   /** The most likely token of the row, the lowest id among equals; `noToken` if there is none. */
   #mostLikely(rowIndex: number): number {
     const candidates = this.#logits.candidatesOf(rowIndex);
-    if (candidates !== null && Number.isFinite(candidates.mass)) return candidates.tokenIds[0]!;
+    const tokenId = candidates === null ? UNDECIDED : mostLikely(candidates);
+    if (tokenId !== UNDECIDED) return tokenId;
     return this.#logits.kernel.argmax(this.#logits.row(rowIndex));
   }
 

@@ -6,11 +6,14 @@ import type { DrawOptions } from "./token-draw.ts";
 /** Returned instead of a token id: the whole row must be read. */
 export const UNDECIDED = -2;
 
-/** The most likely tokens of a row of logits, and the mass of all of them. */
+/**
+ * The most likely tokens of a row of logits, and the mass of all of them. Devices order equal values differently, and 16
+ * bits leave many: among the tokens that are equal to the last candidate, any may be missing.
+ */
 export interface Candidates {
   /** Logits, largest first. */
   readonly values: Float32Array;
-  /** The values' token ids. Among equal values the lower id comes first, and is a candidate rather than the higher. */
+  /** The values' token ids; those of equal values in any order. */
   readonly tokenIds: Int32Array;
   /** Sum over the whole row of exp((logit - largest logit) * scale), as a device computes it. */
   readonly mass: number;
@@ -28,6 +31,16 @@ export const MAX_MASS_ERROR = 1e-4;
 /** The largest relative difference between sums of candidates here and in `TokenDraw`, whose exponentials are 32-bit. */
 const MAX_SUM_ERROR = 1e-6;
 
+/** The most likely token, the lowest id among equals; `UNDECIDED` if that one may be missing. */
+export function mostLikely({ values, tokenIds, mass, isWholeRow }: Candidates): number {
+  if (!Number.isFinite(mass)) return UNDECIDED;
+  const largest = values[0];
+  if (!isWholeRow && values[values.length - 1] === largest) return UNDECIDED;
+  let lowestId = tokenIds[0]!;
+  for (let index = 1; values[index] === largest; index++) lowestId = Math.min(lowestId, tokenIds[index]!);
+  return lowestId;
+}
+
 /** A mass that is known up to its error. */
 interface MassRange {
   readonly low: number;
@@ -42,20 +55,24 @@ interface MassRange {
  * places for the draw, and the token is decided only if both ends of the range fall on it.
  */
 export class CandidateDraw {
-  /** [candidates]: logits times the scale, as float32. */
+  /** [candidates]: logits times the scale, as float32; largest first. */
   #scaled = new Float32Array(0);
+  /** [candidates]: ascending among equal scaled logits. */
+  #tokenIds = new Int32Array(0);
   /** [candidates]: see `TokenDraw`; ascending. */
   #buckets = new Int32Array(0);
   /** [candidates]: probability relative to the most likely token's. */
   #masses = new Float64Array(0);
   /** The candidates from 0 up to, but not including, this one may be drawn. */
   #end = 0;
+  #isWholeRow = false;
   /** Whether no token that is not a candidate may be drawn. */
   #isComplete = false;
 
   /** Token id, or `undecided`. */
   draw({ values, tokenIds, mass, isWholeRow }: Candidates, options: CandidateDrawOptions): number {
-    if (!this.#prepare(values, options.scale)) return UNDECIDED;
+    if (!Number.isFinite(mass) || !this.#prepare(values, tokenIds, options.scale)) return UNDECIDED;
+    this.#isWholeRow = isWholeRow;
     this.#isComplete = isWholeRow;
     this.#dropUnlikely(options.minP);
     let range = this.#isComplete ? this.#sum() : around(mass, MAX_MASS_ERROR);
@@ -69,15 +86,16 @@ export class CandidateDraw {
       if (!this.#cutTopP(options.topP, range)) return UNDECIDED;
       range = this.#sum();
     }
-    const lowest = this.#locate(options.uniform * range.low, tokenIds);
-    return lowest === this.#locate(options.uniform * range.high, tokenIds) ? lowest : UNDECIDED;
+    const lowest = this.#locate(options.uniform * range.low);
+    return lowest === this.#locate(options.uniform * range.high) ? lowest : UNDECIDED;
   }
 
   /** Returns false for a row with infinities or NaN, which the candidates do not describe sufficiently. */
-  #prepare(values: Float32Array, scale: number): boolean {
+  #prepare(values: Float32Array, tokenIds: Int32Array, scale: number): boolean {
     const numCandidates = values.length;
     if (this.#scaled.length !== numCandidates) {
       this.#scaled = new Float32Array(numCandidates);
+      this.#tokenIds = new Int32Array(numCandidates);
       this.#buckets = new Int32Array(numCandidates);
       this.#masses = new Float64Array(numCandidates);
     }
@@ -92,7 +110,26 @@ export class CandidateDraw {
       this.#buckets[index] = position < NUM_BUCKETS ? Math.trunc(position) : NUM_BUCKETS;
       this.#masses[index] = Math.exp(scaled - largest);
     }
+    this.#tokenIds.set(tokenIds);
+    this.#sortEqual();
     return true;
+  }
+
+  /**
+   * Rounding after the scale makes further logits equal, so this is not left to the device. By insertion, since few
+   * neighbours are equal and most of those are in order.
+   */
+  #sortEqual(): void {
+    const scaled = this.#scaled;
+    const tokenIds = this.#tokenIds;
+    for (let index = 1; index < scaled.length; index++) {
+      const tokenId = tokenIds[index]!;
+      let place = index;
+      for (; place > 0 && scaled[place - 1] === scaled[index] && tokenIds[place - 1]! > tokenId; place--) {
+        tokenIds[place] = tokenIds[place - 1]!;
+      }
+      tokenIds[place] = tokenId;
+    }
   }
 
   /** Keeps the candidates that are likely enough. If one is not, neither is any token that is not a candidate. */
@@ -127,7 +164,10 @@ export class CandidateDraw {
     const numKept = this.#countBelow(topP * range.low);
     if (numKept !== this.#countBelow(topP * range.high)) return false;
     if (numKept > this.#end && !this.#isComplete) return false;
-    this.#end = Math.min(numKept, this.#end);
+    const end = Math.min(numKept, this.#end);
+    // Of tokens with equal logits the lower ids are kept, and those may not be candidates.
+    if (!this.#isWholeRow && this.#scaled[end - 1] === this.#scaled[this.#scaled.length - 1]) return false;
+    this.#end = end;
     this.#isComplete = true;
     return true;
   }
@@ -149,7 +189,7 @@ export class CandidateDraw {
   }
 
   /** The token at which the mass, added up bucket by bucket and in each by token id, exceeds `target`. */
-  #locate(target: number, tokenIds: Int32Array): number {
+  #locate(target: number): number {
     const lastBucket = this.#buckets[this.#buckets.length - 1];
     let mass = 0;
     for (let start = 0; start < this.#end;) {
@@ -160,15 +200,15 @@ export class CandidateDraw {
       let bucketMass = 0;
       while (end < this.#end && this.#buckets[end] === bucket) bucketMass += this.#masses[end++]!;
       if (end === this.#end && !this.#isComplete) return UNDECIDED;
-      if (mass + bucketMass > target || end === this.#end)
-        return this.#locateWithin(start, end, target - mass, tokenIds);
+      if (mass + bucketMass > target || end === this.#end) return this.#locateWithin(start, end, target - mass);
       mass += bucketMass;
       start = end;
     }
     return UNDECIDED;
   }
 
-  #locateWithin(start: number, end: number, target: number, tokenIds: Int32Array): number {
+  #locateWithin(start: number, end: number, target: number): number {
+    const tokenIds = this.#tokenIds;
     const order = Array.from({ length: end - start }, (_, index) => start + index);
     order.sort((left, right) => tokenIds[left]! - tokenIds[right]!);
     let mass = 0;

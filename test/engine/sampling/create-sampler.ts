@@ -99,7 +99,8 @@ export function sampleFrom(
 function candidatesOf({ logits, params }: TestRow, numCandidates: number): Candidates {
   const { temperature } = createSamplingParams(params);
   const row = Float32Array.from(logits);
-  const order = Array.from(row.keys()).sort((left, right) => row[right]! - row[left]! || left - right);
+  // Highest ids first: no device has to order equal logits by id.
+  const order = Array.from(row.keys()).sort((left, right) => row[right]! - row[left]! || right - left);
   const tokenIds = Int32Array.from(order.slice(0, numCandidates));
   const values = Float32Array.from(tokenIds, (tokenId) => row[tokenId]!);
   const scale = temperature === 0 ? 1 : Math.fround(1 / temperature);

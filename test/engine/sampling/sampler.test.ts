@@ -262,8 +262,12 @@ describe("deferred rows", () => {
   const numCandidates = 12;
   const row = fc.record({
     logits: fc
-      .tuple(fc.constantFrom(4, 20, 80), fc.array(fc.double({ min: -0.5, max: 0.5, noNaN: true }), sizeOf(vocabSize)))
-      .map(([spread, values]) => values.map((value) => Math.fround(value * spread))),
+      .tuple(
+        fc.constantFrom(4, 20, 80),
+        fc.constantFrom(4, 2 ** 20),
+        fc.array(fc.double({ min: -0.5, max: 0.5, noNaN: true }), sizeOf(vocabSize)),
+      )
+      .map(([spread, steps, values]) => values.map((value) => Math.fround(Math.round(value * spread * steps) / steps))),
     seed: fc.nat(),
     outputTokenIds: fc.array(fc.nat({ max: vocabSize - 1 }), { maxLength: 4 }),
     params: fc.oneof(
