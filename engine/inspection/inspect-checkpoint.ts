@@ -1,11 +1,21 @@
 /** Describes the engine that the settings and the checkpoint's headers would give, without building or starting it. */
 import type { DtypeName, EngineConfig, ImageLimits } from "../contract/config.ts";
-import { defaultCacheConfig } from "../contract/default-limits.ts";
+import { defaultCacheConfig, defaultEngineLimits } from "../contract/default-limits.ts";
 import type { EngineDependencies } from "../contract/engine.ts";
 import { createDataUrlImageSource } from "../images/data-url-image-source.ts";
 import { loadImageInputs } from "../input/multimodal-inputs.ts";
+import { planGpuMemory } from "../kv/gpu-plan.ts";
+import type { GpuPlan } from "../kv/gpu-plan.ts";
 import type { KvCapacity } from "../kv/kv-manager.ts";
-import { kvMemoryOf, kvRoomBytes, numSequencesThatFit, planKvCache, planMemory } from "../kv/memory-plan.ts";
+import {
+  keepsKvOnHost,
+  kvMemoryOf,
+  kvRoomBytes,
+  numSequencesThatFit,
+  planEncoderCache,
+  planKvCache,
+  planMemory,
+} from "../kv/memory-plan.ts";
 import type { MemoryPlan, KvShape } from "../kv/memory-plan.ts";
 import { blockCapacity, planBlocks } from "../kv/plan-blocks.ts";
 import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
@@ -21,6 +31,7 @@ import type { TriedLogitsProcessor } from "../sampling/custom/try-processors.ts"
 import { loadChatTemplate } from "../text/chat-template.ts";
 import { readQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import { resolveCheckpoint } from "../weights/resolve-checkpoint.ts";
+import type { GpuInspection } from "./inspect-gpu.ts";
 import { measureWorstImage } from "./worst-image.ts";
 import type { WorstImage } from "./worst-image.ts";
 
@@ -47,8 +58,13 @@ export interface ModelInspection {
   /** Whether the model accepts conversations. */
   readonly hasChatTemplate: boolean;
   readonly memory: MemoryPlan;
-  /** Memory of the host or its container. A GPU's memory is unknown before its first use. */
+  /** Memory of the host or its container. */
   readonly machineBytes: number;
+  /**
+   * Estimate for the decoder's GPU, with the bytes of its KV cache, which may be more than fit; null for another device,
+   * and if the size of the GPU's memory is unknown.
+   */
+  readonly gpuPlan: (GpuPlan & { readonly kvBytes: number }) | null;
   /** Null for a model that does not accept images. */
   readonly worstImage: WorstImage | null;
   /** In the order in which they apply. */
@@ -65,6 +81,7 @@ const withoutLimits = {
 /**
  * Downloads a checkpoint like an engine would, and reads all weights once for their hash.
  *
+ * @param gpu The GPU of the machine; null if it has none that is usable.
  * @throws EngineError `invalid_configuration`, `invalid_checkpoint`, `unsupported_model` or `aborted`, like loading.
  * Errors of logits processors are listed in the result instead.
  */
@@ -72,6 +89,7 @@ export async function inspectCheckpoint(
   config: EngineConfig,
   { createS3Client, onProgress }: Pick<EngineDependencies, "createS3Client" | "onProgress">,
   signal: AbortSignal,
+  gpu: GpuInspection | null = null,
 ): Promise<ModelInspection> {
   keepWasmCode();
   const { cacheFolder, maxNumBatchedTokens, imageLimits } = config;
@@ -118,11 +136,37 @@ export async function inspectCheckpoint(
     signal,
   );
   const { vocabSize } = model.decoder;
+  const worstImage =
+    imageInputs === null
+      ? null
+      : await measureWorstImage(imageInputs, { tokenizer, vocabSize, maxModelLen, imageLimits }, signal);
   const machineBytes = machineMemoryBytes();
   const weightBytes = costs.weights.embedding + costs.weights.decoder;
+  const isPaged = kvLayout?.kind === "paged";
+  const visionDevice = visionParts?.vision.device ?? config.device;
+  const gpuPlan =
+    config.device === "cuda" && gpu?.kind === "usable"
+      ? planGpuMemory(costs, {
+          cardBytes: gpu.device.memoryBytes,
+          utilization: config.gpuMemoryUtilization ?? defaultEngineLimits.gpuMemoryUtilization,
+          maxKvBytes: config.kvCacheMemoryBytes,
+          weights: { decoder: weightBytes, visionEncoder: visionDevice === "cuda" ? costs.weights.visionEncoder : 0 },
+          isPaged,
+          maxNumSequences: config.maxNumSequences,
+          maxNumBatchedTokens,
+          maxModelLen,
+          vocabSize,
+          numEmbeddings: visionDevice === "cuda" ? (worstImage?.numEmbeddings ?? 0) : 0,
+          featureBytes: isPaged ? planEncoderCache(decoder.imageWidth, worstImage?.maxEmbeddings ?? 0).maxBytes : 0,
+        })
+      : null;
+  const roomBytes =
+    config.device === "cpu"
+      ? kvRoomBytes({ weightBytes, machineBytes, maxKvBytes: config.kvCacheMemoryBytes })
+      : (gpuPlan?.kvRoomBytes ?? 0);
   const blocks =
     kvLayout?.kind === "paged"
-      ? planBlocksOf(config, decoder, kvLayout.blockSize, { maxModelLen, weightBytes, machineBytes })
+      ? planBlocksOf(config, decoder, kvLayout.blockSize, { maxLen: maxModelLen, roomBytes })
       : null;
   const slotBlocks = blocks === null ? planSlotBlocksOf(config, { ...decoder, weightBytes }, maxModelLen) : null;
   const maxNumSequences =
@@ -141,10 +185,17 @@ export async function inspectCheckpoint(
           ),
         )
       : config.maxNumSequences);
-  const worstImage =
-    imageInputs === null
-      ? null
-      : await measureWorstImage(imageInputs, { tokenizer, vocabSize, maxModelLen, imageLimits }, signal);
+  const memory = planMemory(decoder, costs, {
+    maxNumSequences,
+    maxNumBatchedTokens,
+    maxModelLen,
+    blocks,
+    slotBlocks,
+    maxEmbeddingsPerImage: worstImage?.maxEmbeddings ?? 0,
+    expectedEmbeddingsPerImage: worstImage?.numEmbeddings ?? 0,
+    imageBytesPerSequence: worstImage === null ? 0 : worstImage.numBytes * worstImage.numFitting,
+    processorCacheBytes: (config.caches ?? defaultCacheConfig).maxMemoryBytes,
+  });
   return {
     architecture,
     pipeline: opened.pipeline,
@@ -157,18 +208,12 @@ export async function inspectCheckpoint(
     maxNumSequences,
     vocabSize,
     hasChatTemplate: chatTemplate !== null,
-    memory: planMemory(decoder, costs, {
-      maxNumSequences,
-      maxNumBatchedTokens,
-      maxModelLen,
-      blocks,
-      slotBlocks,
-      maxEmbeddingsPerImage: worstImage?.maxEmbeddings ?? 0,
-      expectedEmbeddingsPerImage: worstImage?.numEmbeddings ?? 0,
-      imageBytesPerSequence: worstImage === null ? 0 : worstImage.numBytes * worstImage.numFitting,
-      processorCacheBytes: (config.caches ?? defaultCacheConfig).maxMemoryBytes,
-    }),
+    memory,
     machineBytes,
+    gpuPlan: gpuPlan && {
+      ...gpuPlan,
+      kvBytes: keepsKvOnHost(config.device, decoder) ? 0 : memory.kvCache.reservedBytes,
+    },
     worstImage,
     logitsProcessors,
   };
@@ -178,26 +223,18 @@ function typeOf({ dtype, device }: VisionPart): VisionPart {
   return { dtype, device };
 }
 
-/**
- * The blocks that an engine would have. A GPU's memory is not known before it is used: there, and where the machine has
- * too little, these are the blocks of one sequence.
- */
+/** The blocks that an engine would have; those of one sequence where there is no room, or it is unknown. */
 function planBlocksOf(
-  { device, maxNumSequences, numBlocks, kvCacheMemoryBytes: maxKvBytes }: EngineConfig,
+  { device, maxNumSequences, numBlocks }: EngineConfig,
   decoder: KvShape,
   blockSize: number,
-  {
-    maxModelLen,
-    weightBytes,
-    machineBytes,
-  }: { readonly maxModelLen: number; readonly weightBytes: number; readonly machineBytes: number },
+  { maxLen, roomBytes }: { readonly maxLen: number; readonly roomBytes: number },
 ): KvCapacity {
-  const fewest = Math.ceil(maxModelLen / blockSize) + 1;
-  const roomBytes = device === "cpu" ? kvRoomBytes({ weightBytes, machineBytes, maxKvBytes }) : 0;
-  const plan = { blockSize, maxNumSequences, maxLen: maxModelLen, roomBytes, takesAllRoom: false };
+  const fewest = Math.ceil(maxLen / blockSize) + 1;
+  const plan = { blockSize, maxNumSequences, maxLen, roomBytes, takesAllRoom: device !== "cpu" };
   const { reservedBytes } = planKvCache(
     decoder,
-    { numSlots: maxNumSequences, maxLen: maxModelLen },
+    { numSlots: maxNumSequences, maxLen },
     blockCapacity(blockSize, fewest),
   );
   const hasRoom = reservedBytes <= roomBytes;

@@ -4,8 +4,15 @@ import type { Config } from "../settings/config.ts";
 import type { MeasuredStage } from "./check-run.ts";
 import type { DescribedSetting } from "./usage.ts";
 
-/** "unknown" for a device with its own memory. */
+/** "unknown" for a device whose memory is. */
 export type Fit = "fits" | "does not fit" | "unknown";
+
+/** On a GPU, its memory alone decides; only a part of the plan is for the host. */
+export function fitOf({ engine }: Config, { memory, machineBytes, gpuPlan }: ModelInspection): Fit {
+  if (gpuPlan !== null) return gpuPlan.kvBytes <= gpuPlan.kvRoomBytes ? "fits" : "does not fit";
+  if (engine.device !== "cpu") return "unknown";
+  return memory.totalBytes <= machineBytes ? "fits" : "does not fit";
+}
 
 export interface CheckReport {
   readonly config: Config;
@@ -74,8 +81,7 @@ export function gpuLine(gpu: GpuInspection): Line {
 
 function memoryLines({
   config: { engine },
-  inspection: { memory, machineBytes, maxNumSequences, worstImage },
-  fit,
+  inspection: { memory, machineBytes, gpuPlan, maxNumSequences, worstImage },
 }: CheckReport): Line[] {
   const { weights, kvCache, encoderCache, step, processorCacheBytes, programBytes, requestBytes, totalBytes } = memory;
   const { maxNumBatchedTokens } = engine;
@@ -90,7 +96,7 @@ function memoryLines({
     ["weights, embedding table", bytes(weights.embedding)],
     ["weights, decoder", bytes(weights.decoder)],
     ...(worstImage === null ? [] : [["weights, vision encoder", bytes(weights.visionEncoder)] as const]),
-    ...kvCacheLines(engine, kvCache, maxNumSequences),
+    ...kvCacheLines(engine, kvCache, { maxNumSequences, gpuPlan }),
     ...(isLimited ? [["", "", `no room for more; MAX_NUM_SEQS=${engine.maxNumSequences}`] as const] : []),
     ["  per sequence", bytes(kvCache.bytesPerSequence)],
     ["  per token", bytes(kvCache.bytesPerToken)],
@@ -105,22 +111,42 @@ function memoryLines({
     ...(worstImage === null ? [] : ofImages),
     ["program", bytes(programBytes), "Node, ONNX Runtime, tokenizer; approximate"],
     ["requests in progress", bytes(requestBytes), "processed images and garbage; approximate"],
-    ["total", bytes(totalBytes)],
-    ["machine", bytes(machineBytes), fit === "unknown" ? `the host's; the memory of ${engine.device} is unknown` : ""],
+    ["total", bytes(totalBytes), engine.device === "cpu" ? "" : `of the host and of ${engine.device}`],
+    ["machine", bytes(machineBytes), engine.device === "cpu" ? "" : "the host's"],
+    ...gpuLines(engine, gpuPlan),
+  ];
+}
+
+function gpuLines({ gpuMemoryUtilization, device }: EngineConfig, plan: ModelInspection["gpuPlan"]): Line[] {
+  if (plan === null) return device === "cpu" ? [] : [["GPU", "unknown", `the memory of ${device}`]];
+  return [
+    [
+      "GPU, allowed",
+      bytes(plan.shareBytes),
+      `GPU_MEMORY_UTILIZATION=${gpuMemoryUtilization} of ${bytes(plan.cardBytes)}`,
+    ],
+    ["  weights", bytes(plan.weightBytes)],
+    ["  activations", bytes(plan.activationBytes), "estimate: largest step and image, logits, image features"],
+    ["  CUDA", bytes(plan.contextBytes), "approximate: context and libraries"],
+    ["  left for keys and values", bytes(Math.max(0, plan.kvRoomBytes)), "estimate; the start measures it"],
   ];
 }
 
 function kvCacheLines(
   { device, gpuMemoryUtilization, numBlocks }: Pick<EngineConfig, "device" | "gpuMemoryUtilization" | "numBlocks">,
   { reservedBytes, blocks }: ModelInspection["memory"]["kvCache"],
-  maxNumSequences: number,
+  { maxNumSequences, gpuPlan }: Pick<ModelInspection, "maxNumSequences" | "gpuPlan">,
 ): Line[] {
   if (blocks === null) {
-    return [["KV cache", bytes(reservedBytes), `reserved for ${maxNumSequences} sequences, committed when touched`]];
+    const when = device === "cpu" ? ", committed when touched" : "";
+    return [["KV cache", bytes(reservedBytes), `reserved for ${maxNumSequences} sequences${when}`]];
   }
   const pool = `${blocks.numBlocks} blocks of ${blocks.blockSize} tokens: ${blocks.numTokens} tokens`;
-  const isLeast = device !== "cpu" && (numBlocks ?? null) === null;
-  if (!isLeast) return [["KV cache", bytes(reservedBytes), `${pool} at once; sequences share them`]];
+  const isPlanned = device !== "cpu" && (numBlocks ?? null) === null;
+  if (!isPlanned) return [["KV cache", bytes(reservedBytes), `${pool} at once; sequences share them`]];
+  if (gpuPlan !== null && gpuPlan.kvBytes <= gpuPlan.kvRoomBytes) {
+    return [["KV cache", bytes(reservedBytes), `about ${pool} at once; sequences share them`]];
+  }
   return [
     ["KV cache", bytes(reservedBytes), `at least: ${pool}, one sequence`],
     ["", "", `it takes what GPU_MEMORY_UTILIZATION=${gpuMemoryUtilization} leaves`],
@@ -172,20 +198,34 @@ function measuredLines({ measured }: CheckReport): Line[] {
   ];
 }
 
-function verdictLines({ config: { engine }, inspection, fit, isRunWanted, measured }: CheckReport): Line[] {
-  const { memory, machineBytes, logitsProcessors } = inspection;
+function verdictLines(report: CheckReport): Line[] {
+  const { inspection, fit, isRunWanted, measured } = report;
+  const { memory, machineBytes, gpuPlan, logitsProcessors } = inspection;
   const lines: Line[] = [""];
   const numBroken = logitsProcessors.filter(({ error }) => error !== null).length;
   if (numBroken > 0)
     lines.push(`WILL NOT START: ${numBroken} of ${logitsProcessors.length} logits processors do not load.`);
   switch (fit) {
     case "fits":
-      lines.push(`Fits: ${bytes(memory.totalBytes)} of ${bytes(machineBytes)} with every sequence at its longest.`);
+      lines.push(
+        gpuPlan === null
+          ? `Fits: ${bytes(memory.totalBytes)} of ${bytes(machineBytes)} with every sequence at its longest.`
+          : `Fits, by estimate: the GPU has room for ${sequencesOnGpu(inspection)} at once.`,
+      );
       break;
     case "unknown":
-      lines.push(`Cannot tell whether it fits: ${engine.device} has its own memory.`);
+      lines.push(`Cannot tell whether it fits: ${reasonOf(report)}`);
       break;
     case "does not fit": {
+      if (gpuPlan !== null) {
+        const { kvBytes, kvRoomBytes } = gpuPlan;
+        lines.push(
+          `DOES NOT FIT, by estimate: keys and values of ${sequencesOnGpu(inspection)} take ${bytes(kvBytes)}, and ` +
+            `${bytes(Math.max(0, kvRoomBytes))} of the GPU's memory are left for them.`,
+          gpuAdviceFor(report.config.engine, inspection, kvRoomBytes),
+        );
+        break;
+      }
       lines.push(
         `DOES NOT FIT: ${bytes(memory.totalBytes)} with every sequence at its longest; the machine has ${bytes(machineBytes)}.`,
         adviceFor(inspection),
@@ -197,6 +237,42 @@ function verdictLines({ config: { engine }, inspection, fit, isRunWanted, measur
   }
   if (isRunWanted && measured === null) lines.push("The dummy run was skipped.");
   return lines;
+}
+
+/** The sequences of full length that the keys and values on the GPU are for. */
+function sequencesOnGpu({ memory, maxNumSequences, maxModelLen }: ModelInspection): string {
+  const { blocks } = memory.kvCache;
+  const numSequences = blocks === null ? maxNumSequences : Math.floor(blocks.numTokens / maxModelLen);
+  return `${numSequences} sequence${numSequences === 1 ? "" : "s"} of ${maxModelLen} tokens`;
+}
+
+function reasonOf({ config: { engine }, gpu }: CheckReport): string {
+  return gpu?.kind === "unusable"
+    ? `the size of the GPU's memory is unknown here. ${gpu.reason}`
+    : `${engine.device} does not tell the size of its memory.`;
+}
+
+function gpuAdviceFor(
+  { numBlocks: wantedBlocks }: EngineConfig,
+  { memory, maxNumSequences, maxModelLen }: ModelInspection,
+  roomBytes: number,
+): string {
+  const { bytesPerToken, bytesPerSequence, stateBytesPerSequence, blocks } = memory.kvCache;
+  const choices: string[] = [];
+  if (blocks === null) {
+    const numSequences = Math.floor(roomBytes / bytesPerSequence);
+    const numTokens = Math.floor((roomBytes / maxNumSequences - stateBytesPerSequence) / bytesPerToken);
+    if (numSequences > 0) choices.push(`MAX_NUM_SEQS=${numSequences}`);
+    if (numTokens > 0) choices.push(`MAX_MODEL_LEN=${numTokens}`);
+  } else {
+    const numBlocks = Math.floor(roomBytes / (bytesPerToken * blocks.blockSize));
+    // One block holds no tokens.
+    const numTokens = (numBlocks - 1) * blocks.blockSize;
+    if (numTokens >= maxModelLen && wantedBlocks != null) choices.push(`NUM_GPU_BLOCKS_OVERRIDE=${numBlocks}`);
+    else if (numTokens > 0) choices.push(`MAX_MODEL_LEN=${numTokens}`);
+  }
+  if (choices.length > 0) return `It fits with ${choices.join(" or ")}.`;
+  return "Use a smaller DTYPE, a lower MAX_NUM_BATCHED_TOKENS, a higher GPU_MEMORY_UTILIZATION, or a larger GPU.";
 }
 
 function adviceFor({ memory, machineBytes, maxNumSequences, maxModelLen }: ModelInspection): string {

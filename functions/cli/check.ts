@@ -1,11 +1,11 @@
 /** `fovea check`: describes the model, the memory that it takes, and whether it fits. Starts no server. */
 import { EngineError, inspectGpu, inspectModel } from "../../engine/index.ts";
-import type { ModelInspection } from "../../engine/index.ts";
+import type { GpuInspection, ModelInspection } from "../../engine/index.ts";
 import { isS3, loadS3ClientFactory } from "../compose.ts";
 import { createLogger } from "../logger.ts";
 import type { Config } from "../settings/config.ts";
-import { formatReport, toJsonReport } from "./check-report.ts";
-import type { CheckReport, Fit } from "./check-report.ts";
+import { fitOf, formatReport, toJsonReport } from "./check-report.ts";
+import type { CheckReport } from "./check-report.ts";
 import { EXIT_FAILED, EXIT_USAGE, exitCodeOf } from "./exit-codes.ts";
 import { exitProcess } from "./exit-process.ts";
 import { createProgressDisplay } from "./progress.ts";
@@ -32,8 +32,8 @@ export async function check(
   let report: CheckReport;
   let exitCode: number;
   try {
-    const inspection = await inspect(config, progress.show);
     const gpu = await inspectGpu(config.engine);
+    const inspection = await inspect(config, gpu, progress.show);
     const fit = fitOf(config, inspection);
     const doesLoad = inspection.logitsProcessors.every((processor) => processor.error === null);
     exitCode = !doesLoad ? EXIT_USAGE : fit === "does not fit" ? EXIT_FAILED : 0;
@@ -49,10 +49,14 @@ export async function check(
   return exitProcess(exitCode);
 }
 
-async function inspect(config: Config, onProgress: (progress: Progress) => void): Promise<ModelInspection> {
+async function inspect(
+  config: Config,
+  gpu: GpuInspection | null,
+  onProgress: (progress: Progress) => void,
+): Promise<ModelInspection> {
   const createS3Client = isS3(config.engine.model) ? await loadS3ClientFactory(config) : undefined;
   const dependencies = { onProgress, ...(createS3Client && { createS3Client }) };
-  return inspectModel(config.engine, dependencies, new AbortController().signal);
+  return inspectModel(config.engine, dependencies, new AbortController().signal, gpu);
 }
 
 async function measure(
@@ -62,11 +66,6 @@ async function measure(
 ): Promise<CheckReport["measured"]> {
   const { runWorstCase } = await import("./check-run.ts");
   return runWorstCase(config, inspection, onProgress);
-}
-
-function fitOf({ engine }: Config, { memory, machineBytes }: ModelInspection): Fit {
-  if (engine.device !== "cpu") return "unknown";
-  return memory.totalBytes <= machineBytes ? "fits" : "does not fit";
 }
 
 async function fail(config: Config, error: unknown, json: boolean): Promise<never> {
