@@ -37,8 +37,8 @@ const usage = `Usage: npm run gpu:pack -- [--output FOLDER] [--system-cuda] [--c
 --cudnn          packs cuDNN as well, which vision encoders need: 330 MB more
 --no-provider    packs code and Node alone, to replace those of a pack that is there already
 --arch 9.0       keeps the provider's machine code for this compute capability alone: 50 instead of 175 MB
---lease          for test/gpu/lease.sh, which runs the code of a working tree: neither code nor the packages of tests, and
-                 NVIDIA's libraries as with --system-cuda; where --part-mib is not given, files as large as fit into 64 MiB
+--lease          for test/gpu/lease.sh, which runs the code of a working tree: no code, and NVIDIA's libraries as with
+                 --system-cuda; where --part-mib is not given, files as large as fit into 64 MiB
                  beside the tree
 --part-mib N     the largest file, 43 where not given
 Wheels are downloaded once, with python3 and pip, into .cache/gpu-pack.`;
@@ -125,10 +125,8 @@ async function packFolder(name: string, stage: (folder: string) => void): Promis
   await pack(name, (onProgress) => archiveFolder(name, folder, { ...toParts, onProgress }));
 }
 
-if (!isLease) {
-  await packFolder("code", (folder) => stageCode(repository, folder));
-  await packFolder("test-packages", (folder) => stageTestPackages(repository, folder));
-}
+if (!isLease) await packFolder("code", (folder) => stageCode(repository, folder));
+await packFolder("test-packages", (folder) => stageTestPackages(repository, folder));
 await packFolder("packages", (folder) => stagePackages(repository, folder));
 if (hasProvider) {
   const libraries = fetchLibraries(requirements, join(cache, "wheels"), [providerWheel]);

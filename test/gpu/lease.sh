@@ -3,20 +3,21 @@
 # 64 MiB with each: the commands of such a lease. docs/gpu.md has them in order.
 #
 #   sh test/gpu/lease.sh receive      keeps the parts of a pack that came with this command
-#   sh test/gpu/lease.sh first        parts 1, 2 and 3
-#   sh test/gpu/lease.sh second       parts 5, 7, 6, 9 and 4
-#   sh test/gpu/lease.sh large        part 5-8b
-#   sh test/gpu/lease.sh third        parts 8 and 10
-#   sh test/gpu/lease.sh parts N ...  any parts, or options of run.sh
+#   sh test/gpu/lease.sh first        parts 1, 2 and 3, in at most 240 s
+#   sh test/gpu/lease.sh large        part 5-8b, 330 s
+#   sh test/gpu/lease.sh int4         part 5-8b in int4, 300 s
+#   sh test/gpu/lease.sh second       parts 7, 6 and 5, 360 s
+#   sh test/gpu/lease.sh third        parts 10, 8, 9 and 4, 390 s
+#   sh test/gpu/lease.sh tests        the device suites of the tests, 500 s
+#   sh test/gpu/lease.sh parts N ...  any parts, or options of run.sh, 500 s
 #
-# Reports go to $OUT, gpu-reports where it is not set. LEASE_SECONDS (500) bounds a command; LEASE_FOLDER
-# (/tmp/fovea-lease) keeps what came, for as long as the machine is lent.
+# Reports go to $OUT, gpu-reports where it is not set. LEASE_SECONDS sets another bound; LEASE_FOLDER (/tmp/fovea-lease)
+# keeps what came, for as long as the machine is lent.
 set -eu
 tree=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
 kept=${LEASE_FOLDER:-/tmp/fovea-lease}
 output=${OUT:-$tree/gpu-reports}
 started=$(date +%s)
-seconds=${LEASE_SECONDS:-500}
 mkdir -p "$kept/parts" "$output"
 
 # Prints the parts of the pack that are not here.
@@ -57,12 +58,28 @@ prepare() {
   cp "$tree"/*.json "$tree"/*.config.ts "$kept/fovea/"
 }
 
-run_parts() {
+# The first argument is the bound in seconds.
+begin() {
   prepare
-  left=$((seconds - ($(date +%s) - started)))
+  left=$((${LEASE_SECONDS:-$1} - ($(date +%s) - started)))
+  shift
   echo "$left s are left for: $*"
+}
+
+run_parts() {
+  begin "$@"
+  shift
   status=0
   sh "$kept/fovea/test/gpu/run.sh" "$@" --seconds "$left" --output "$output" --folder "$kept/work" || status=$?
+  exit "$status"
+}
+
+run_tests() {
+  begin 500 "the tests $*"
+  status=0
+  # The list of results is whole only if all tests end in time; the log has those that did.
+  sh "$kept/fovea/test/gpu/run.sh" tests --output "$output" --seconds "$left" "$@" >"$output/tests.log" 2>&1 || status=$?
+  tail -n 40 "$output/tests.log"
   exit "$status"
 }
 
@@ -70,13 +87,15 @@ command=${1:-}
 [ $# -eq 0 ] || shift
 case $command in
   receive) receive ;;
-  first) run_parts 1 2 3 "$@" ;;
-  second) run_parts 5 7 6 9 4 "$@" ;;
-  large) run_parts 5-8b "$@" ;;
-  third) run_parts 8 10 "$@" ;;
-  parts) run_parts "$@" ;;
+  first) run_parts 240 1 2 3 "$@" ;;
+  large) run_parts 330 5-8b "$@" ;;
+  int4) run_parts 300 5-8b --dtype int4 "$@" ;;
+  second) run_parts 360 7 6 5 "$@" ;;
+  third) run_parts 390 10 8 9 4 "$@" ;;
+  tests) run_tests "$@" ;;
+  parts) run_parts 500 "$@" ;;
   *)
-    sed -n '2,14s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,16s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

@@ -1,5 +1,6 @@
 /** Checkpoints of random weights in known shapes, made on arrival, and the graphs built from them. */
 import { closeSync, existsSync, mkdirSync, openSync, renameSync, rmSync, writeFileSync, writeSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
 
 import type { DtypeName } from "../../engine/contract/config.ts";
@@ -195,7 +196,9 @@ export async function buildRandomModel(options: RandomModelOptions): Promise<Bui
   const stored = dtype === "float16" ? "float16" : "bfloat16";
   const cacheFolder = join(folder, "cache");
   const checkpoint = await openCheckpoint(writeRandomCheckpoint(shape, stored, folder), { cacheFolder });
-  return buildModel(checkpoint, { dtype, device, kvLayout, maxModelLen, cacheFolder, numThreads: 4 });
+  // 8 billion weights take minutes to quantise in a few threads.
+  const numThreads = availableParallelism();
+  return buildModel(checkpoint, { dtype, device, kvLayout, maxModelLen, cacheFolder, numThreads });
 }
 
 /** What the fused kernels for paged attention need, by head size; the CPU takes any. */

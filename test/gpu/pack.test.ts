@@ -227,6 +227,16 @@ test("the parts of a lease fit into 64 MiB beside the tree that travels", async 
   expect(() => leasePartMib(tree)).toThrow("The working tree has 64.0 MiB, so nothing fits beside it");
 });
 
+test("the commands of a lease take at most 27 minutes together", async () => {
+  const script = await readFile(join(repository, "test/gpu/lease.sh"), "utf8");
+  const bounds = ["first", "large", "int4", "second", "third"].map((command) =>
+    Number(new RegExp(`^  ${command}\\) run_parts (\\d+) `, "m").exec(script)?.[1]),
+  );
+  expect(bounds.reduce((sum, seconds) => sum + seconds)).toBeLessThanOrEqual(27 * 60);
+  // The longest that one command may take.
+  expect(Math.max(...bounds)).toBeLessThan(600);
+});
+
 test("a lease keeps what it receives, says what is missing, and runs the tree's own sources", async () => {
   await writePack();
   const tree = join(folder.path, "tree");
@@ -254,9 +264,17 @@ test("a lease keeps what it receives, says what is missing, and runs the tree's 
   await carry(names.at(-1)!);
   expect(lease("first", "--device", "cpu")).toMatchObject({ status: 0, stderr: "" });
   const ran = await readFile(join(folder.path, "out/ran"), "utf8");
-  expect(ran).toMatch(/^ran 1 2 3 --device cpu --seconds (?:4\d\d|500) --output .*out --folder .*work\n$/);
+  expect(ran).toMatch(/^ran 1 2 3 --device cpu --seconds 2[34]\d --output .*out --folder .*work\n$/);
   expect(await readFile(join(folder.path, "lease/fovea/text"), "utf8")).toBe("a text\n");
   expect(lease("parts", "7", "--dtype", "int4").status).toBe(0);
   expect(await readFile(join(folder.path, "out/ran"), "utf8")).toContain("ran 7 --dtype int4 ");
+  expect(lease("int4").status).toBe(0);
+  expect(await readFile(join(folder.path, "out/ran"), "utf8")).toMatch(
+    /^ran 5-8b --dtype int4 --seconds (?:29\d|300) /,
+  );
+  expect(lease("tests", "goldens")).toMatchObject({ status: 0, stderr: "" });
+  expect(await readFile(join(folder.path, "out/ran"), "utf8")).toMatch(
+    /^ran tests --output .*out --seconds (?:49\d|500) goldens\n$/,
+  );
   expect(lease("unknown")).toMatchObject({ status: 2, stderr: expect.stringContaining("lease.sh receive") });
 });

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Runs a part of the experiments: test/gpu/run.sh PART [--device cpu]; --help lists them. `tests` is the device suites,
-# on the devices of FOVEA_TEST_DEVICES (cpu,cuda where not set). Finds Node and NVIDIA's
-# libraries: those of a pack (see assemble.sh), else those of this machine.
+# Runs a part of the experiments: test/gpu/run.sh PART [--device cpu]; --help lists them. `tests` is the device suites, on
+# the devices of FOVEA_TEST_DEVICES (cpu,cuda where not set): the options --output FOLDER for the report and --seconds N,
+# after which they end, come first, and all others are Vitest's. Finds Node and NVIDIA's libraries: those of a pack (see
+# assemble.sh), else those of this machine.
 set -eu
 root=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
 
@@ -42,10 +43,21 @@ if [ "${1:-}" = tests ]; then
   shift
   FOVEA_TEST_DEVICES=${FOVEA_TEST_DEVICES:-cpu,cuda}
   export FOVEA_TEST_DEVICES
-  mkdir -p gpu-reports
-  reports=$(pwd)/gpu-reports
+  reports=gpu-reports
+  bound=""
+  while :; do
+    case ${1:-} in
+      --output) reports=$2 ;;
+      --seconds) bound="timeout -s INT -k 15 $2" ;;
+      *) break ;;
+    esac
+    shift 2
+  done
+  mkdir -p "$reports"
+  reports=$(CDPATH= cd -- "$reports" && pwd)
   cd "$root"
-  exec "$node" node_modules/vitest/vitest.mjs run --config test/gpu/vitest.config.ts \
+  # shellcheck disable=SC2086 -- the bound is several words
+  exec $bound "$node" node_modules/vitest/vitest.mjs run --config test/gpu/vitest.config.ts \
     --reporter=default --reporter=json --outputFile.json="$reports/tests.json" "$@"
 fi
 exec "$node" "$root/test/gpu/main.ts" "$@"

@@ -1,5 +1,6 @@
 /** 5: the whole paged decoder: goldens, then tokens per second and prefill of random weights. */
 import type { DtypeName } from "../../../engine/contract/config.ts";
+import { cardRates, type CardRates } from "../card-rates.ts";
 import type { Experiment, ExperimentContext } from "../experiment.ts";
 import { checkGoldens, checkScarceGoldens } from "../goldens.ts";
 import { buildRandomModel, fastBlockSize, largeShape, smallShape, tinyShape, weightBytesPerStep } from "../models.ts";
@@ -55,7 +56,8 @@ async function measureType(context: ExperimentContext, shape: ModelShape, dtype:
   const model = await buildRandomModel({ shape, dtype, device, kvLayout, maxModelLen, folder });
   report.figure(`${shape.name} ${dtype}: checkpoint and graphs`, (performance.now() - startedAt) / 1000, "s");
   const contextTokens = isSmall ? 20 : 1024;
-  const counts = isSmall ? [1, 4] : [1, 8, 32, 128];
+  const counts = isSmall ? [1, 4] : [1, 8, 32, 64, 128];
+  const rates = findRates(context);
   const loadedAt = performance.now();
   using engine = await createSteppedEngine(model, device, maxModelLen, { maxNumSequences: counts.at(-1)! });
   report.figure(`${shape.name} ${dtype}: load`, (performance.now() - loadedAt) / 1000, "s");
@@ -68,8 +70,13 @@ async function measureType(context: ExperimentContext, shape: ModelShape, dtype:
       report.figure(label, (1000 * numSequences) / stepMs, "tokens/s");
       report.figure(`${label}: a step`, stepMs, "ms");
       report.figure(`${label}: of it on the host`, stepMs - runMs, "ms");
+      // A run ends with the device's work.
+      report.figure(`${label}: beyond the device's own time`, (100 * (stepMs - runMs)) / runMs, "%");
       const bytes = weightBytesPerStep(shape, bytesPerWeight[dtype] ?? 2);
-      report.figure(`${label}: weights read`, bytes / (stepMs / 1000) / 1e12, "TB/s");
+      const terabytes = bytes / (stepMs / 1000) / 1e12;
+      report.figure(`${label}: weights read`, terabytes, "TB/s");
+      if (rates === null) return;
+      report.figure(`${label}: of the memory's limit`, (100 * terabytes) / rates.terabytesPerSecond, "%");
     });
   }
   for (const [index, numTokens] of (isSmall ? [64, 200] : [512, 1024, 2048, 4096, 8192]).entries()) {
@@ -81,7 +88,19 @@ async function measureType(context: ExperimentContext, shape: ModelShape, dtype:
       // The head computes one row. Attention is left out: 3 % of the work at 4,096 tokens of 8B.
       const headWeights = shape.vocabSize * shape.hiddenSize;
       const flops = 2 * ((weightBytesPerStep(shape, 1) - headWeights) * numTokens + headWeights);
-      report.figure(`${label}: rate of the matrices`, flops / (elapsedMs / 1000) / 1e12, "TFLOP/s");
+      const teraflops = flops / (elapsedMs / 1000) / 1e12;
+      report.figure(`${label}: rate of the matrices`, teraflops, "TFLOP/s");
+      if (rates === null) return;
+      report.figure(`${label}: of the dense 16-bit rate`, (100 * teraflops) / rates.denseTeraflops, "%");
     });
   }
+}
+
+/** Null on the CPU, and for cards whose rates are not known. */
+function findRates({ device, report }: ExperimentContext): CardRates | null {
+  const name = report.machine.gpus[0]?.name;
+  if (device === "cpu" || name === undefined) return null;
+  const rates = cardRates(name);
+  if (rates === null) report.note(`test/gpu/card-rates.ts does not know ${name}: percentages are left out.`);
+  return rates;
 }
