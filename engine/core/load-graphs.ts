@@ -35,6 +35,7 @@ import {
   visionDeviceOf,
   visionEncoderSessionOptions,
 } from "./session-options.ts";
+import { warnOfLargeSteps } from "./step-warning.ts";
 
 type GraphOptions = Pick<WorkerOptions, "config" | "model" | "maxModelLen" | "maxEmbeddingsPerImage" | "largestImage">;
 
@@ -131,6 +132,7 @@ function loadPagedDecoder(
 ): LoadedDecoder {
   const { config, model, maxModelLen, largestImage = null } = options;
   const { maxNumSequences, maxNumBatchedTokens } = config;
+  warnOfLargeSteps(config);
   using loaded = new DisposableStack();
   const session = loaded.use(Session.load(graph.path, pagedSessionOptions(config, model)));
   const limits = {

@@ -1,0 +1,17 @@
+import { expect, onTestFinished, test } from "vitest";
+
+import { warnOfLargeSteps } from "../../../engine/core/step-warning.ts";
+
+test("steps of more than 1,024 tokens are warned of on cuda alone", async () => {
+  const warnings: string[] = [];
+  const onWarning = ({ message }: Error): void => void warnings.push(message);
+  process.on("warning", onWarning);
+  onTestFinished(() => void process.off("warning", onWarning));
+  warnOfLargeSteps({ device: "cpu", maxNumBatchedTokens: 4096 });
+  warnOfLargeSteps({ device: "cuda", maxNumBatchedTokens: 1024 });
+  warnOfLargeSteps({ device: "cuda", maxNumBatchedTokens: 1025 });
+  await expect.poll(() => warnings.length).toBeGreaterThan(0);
+  expect(warnings).toEqual([
+    expect.stringMatching(/^MAX_NUM_BATCHED_TOKENS is 1025\. .* issue 2583\), .* 1024 or less/),
+  ]);
+});
