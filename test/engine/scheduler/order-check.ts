@@ -29,6 +29,16 @@ export class OrderCheck {
     for (const { requestId } of ended) this.#known.delete(requestId);
   }
 
+  /** Sequences of a step without memory are preempted, however urgent they are. */
+  notePreempted(sequences: Iterable<Sequence>): void {
+    for (const { requestId, numPreemptions } of sequences) {
+      const known = this.#known.get(requestId);
+      if (known === undefined || known.numPreemptions === numPreemptions) continue;
+      known.numPreemptions = numPreemptions;
+      known.isRunning = false;
+    }
+  }
+
   check({ decodes, prefills }: SchedulerOutput): void {
     this.#checkPreemptions();
     for (const { sequence } of prefills) this.#checkAdmission(sequence);

@@ -1,164 +1,10 @@
-/**
- * The scheduler over a paged KV cache. A small stand-in for a model keeps one number per token position in its blocks,
- * which depends on everything before it, and chooses the next token by it. Wrong reuse changes the answers.
- */
+/** The scheduler over a paged KV cache: shared prefixes, preemption, and everything together. */
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 
-import { EngineError } from "../../../engine/contract/errors.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
-import type { StepResult } from "../../../engine/core/step-results.ts";
-import { BlockKvManager } from "../../../engine/kv/block-kv-manager.ts";
-import { SCRATCH_BLOCK_ID } from "../../../engine/kv/block-pool.ts";
-import { blockCapacity } from "../../../engine/kv/plan-blocks.ts";
-import { isLastChunk } from "../../../engine/scheduler/scheduler-output.ts";
-import { Scheduler } from "../../../engine/scheduler/scheduler.ts";
-import type { Sequence } from "../../../engine/scheduler/sequence.ts";
-import type { EngineCoreOutput } from "../../../engine/thread/messages.ts";
-import { EncoderCache } from "../../../engine/vision/encoder-cache.ts";
 import { createImage, createRequest, describeStep } from "./create-scheduler.ts";
-import { OrderCheck } from "./order-check.ts";
-
-const blockSize = 4;
-
-interface PagedOverrides {
-  readonly numBlocks?: number;
-  readonly maxNumSequences?: number;
-  readonly maxNumBatchedTokens?: number;
-  readonly enablePrefixCaching?: boolean;
-  readonly encodesInBackground?: boolean;
-}
-
-/** Mutable: a scheduler, and a model that keeps its state in the blocks. */
-class PagedSimulation {
-  readonly kvManager: BlockKvManager;
-  readonly scheduler: Scheduler;
-  readonly encoderCache = new EncoderCache(64);
-  /** [numBlocks, blockSize] */
-  readonly #state: Float64Array;
-  readonly outputs = new Map<string, EngineCoreOutput[]>();
-  /** Spans that were computed: request, first token, end token. */
-  readonly computed: [string, number, number][] = [];
-  /** Requests whose next run fails. */
-  readonly failing = new Set<string>();
-  readonly #order = new OrderCheck();
-
-  constructor(overrides: PagedOverrides = {}) {
-    const { numBlocks = 17, maxNumSequences = 4, maxNumBatchedTokens = 16, enablePrefixCaching = true } = overrides;
-    this.kvManager = new BlockKvManager({
-      capacity: blockCapacity(blockSize, numBlocks),
-      maxNumSequences,
-      enablePrefixCaching,
-    });
-    this.scheduler = new Scheduler({
-      maxNumBatchedTokens,
-      maxNumWaiting: 100,
-      kvManager: this.kvManager,
-      encoderCache: this.encoderCache,
-      encodesInBackground: overrides.encodesInBackground,
-      eosTokenIds: new Set(),
-      maxModelLen: (numBlocks - 1) * blockSize,
-    });
-    this.#state = new Float64Array(numBlocks * blockSize).fill(Number.NaN);
-  }
-
-  add(request: EngineRequest): void {
-    this.outputs.set(request.requestId, []);
-    this.scheduler.add(request);
-    this.#order.add(request);
-  }
-
-  abort(requestId: string): void {
-    this.#record(this.scheduler.abort([requestId]));
-  }
-
-  step(): void {
-    const scheduled = this.scheduler.schedule();
-    this.#order.check(scheduled);
-    const results = new Map<Sequence, StepResult>();
-    const spans = [
-      ...scheduled.decodes.map((sequence) => ({ sequence, firstToken: sequence.numComputedTokens, numTokens: 1 })),
-      ...scheduled.prefills,
-    ];
-    for (const { imagesToEncode } of scheduled.prefills) {
-      for (const { mmHash } of imagesToEncode) this.encoderCache.store(mmHash, new Float32Array(1));
-    }
-    this.#requireUnshared(spans);
-    for (const { sequence, firstToken, numTokens } of spans) {
-      this.computed.push([sequence.requestId, firstToken, firstToken + numTokens]);
-      if (this.failing.delete(sequence.requestId)) {
-        results.set(sequence, { kind: "failed", error: new EngineError("runtime_failed", "The run failed.") });
-        continue;
-      }
-      const state = this.#compute(sequence, firstToken, firstToken + numTokens);
-      const isEnded = !sequence.isPrefilling || isLastChunk({ sequence, firstToken, numTokens, imagesToEncode: [] });
-      if (isEnded) results.set(sequence, { kind: "sampled", tokenId: state, logprobs: null, promptLogprobs: null });
-    }
-    this.#record(this.scheduler.update(scheduled, results));
-  }
-
-  runToEnd(maxSteps = 10_000): void {
-    for (let step = 0; this.scheduler.hasUnfinished; step++) {
-      if (step === maxSteps) throw new Error(`Requests are unfinished after ${maxSteps} steps.`);
-      this.step();
-    }
-  }
-
-  tokensOf(requestId: string): number[] {
-    return this.outputs.get(requestId)!.flatMap(({ tokenIds }) => tokenIds);
-  }
-
-  /** Throws unless each block that is written to is held by the one sequence that writes. */
-  #requireUnshared(
-    spans: readonly { readonly sequence: Sequence; readonly firstToken: number; readonly numTokens: number }[],
-  ): void {
-    const tables = spans.map(({ sequence }) => sequence.blockTable);
-    for (const { sequence, firstToken, numTokens } of spans) {
-      const firstBlock = Math.floor(firstToken / blockSize);
-      const written = sequence.blockTable.slice(firstBlock, Math.ceil((firstToken + numTokens) / blockSize));
-      const isShared = written.some((blockId) => tables.filter((table) => table.includes(blockId)).length > 1);
-      if (isShared || sequence.blockTable.includes(SCRATCH_BLOCK_ID)) {
-        throw new Error(`Request ${sequence.requestId} writes to blocks that are not its own: ${written.join(", ")}.`);
-      }
-    }
-  }
-
-  #compute(sequence: Sequence, firstToken: number, endToken: number): number {
-    const placeOf = (token: number): number =>
-      sequence.blockTable[Math.floor(token / blockSize)]! * blockSize + (token % blockSize);
-    let state = firstToken === 0 ? 1 : this.#state[placeOf(firstToken - 1)];
-    for (const [index, tokenId] of sequence.tokenIdsBetween(firstToken, endToken).entries()) {
-      state = nextState(state!, tokenId, sequence.images, firstToken + index);
-      this.#state[placeOf(firstToken + index)] = state;
-    }
-    return state!;
-  }
-
-  #record(outputs: readonly EngineCoreOutput[]): void {
-    for (const output of outputs) this.outputs.get(output.requestId)!.push(output);
-    this.#order.drop(outputs.filter(({ finishReason }) => finishReason !== null));
-  }
-}
-
-function nextState(state: number, tokenId: number, images: EngineRequest["images"], place: number): number {
-  const image = images.find(
-    ({ placeholder }) => place >= placeholder.offset && place < placeholder.offset + placeholder.length,
-  );
-  const pixel = image === undefined ? 0 : image.mmHash.charCodeAt(0) + place - image.placeholder.offset;
-  return (state * 31 + tokenId * 7 + pixel + 3) % 997;
-}
-
-/** The tokens that a request gets alone, computed without any cache. */
-function expectedTokens({ promptTokenIds, images, samplingParams }: EngineRequest): number[] {
-  let state = 1;
-  const outputTokenIds: number[] = [];
-  promptTokenIds.forEach((tokenId, place) => (state = nextState(state, tokenId, images, place)));
-  while (outputTokenIds.length < samplingParams.maxTokens!) {
-    outputTokenIds.push(state);
-    state = nextState(state, state, images, promptTokenIds.length + outputTokenIds.length - 1);
-  }
-  return outputTokenIds;
-}
+import { expectedTokens, PagedSimulation } from "./paged-simulation.ts";
 
 function request(requestId: string, promptTokenIds: readonly number[], maxTokens = 4): EngineRequest {
   return createRequest(requestId, { promptTokenIds, samplingParams: { maxTokens } });
@@ -318,8 +164,10 @@ test("requests of every kind get the tokens that each gets alone, and no block i
     length: fc.integer({ min: 1, max: 26 }),
     maxTokens: fc.integer({ min: 1, max: 14 }),
     image: fc.option(fc.constantFrom("cat", "dog"), { freq: 3, nil: null }),
+    numChoices: fc.constantFrom(1, 1, 1, 2, 3),
     steps: fc.nat({ max: 4 }),
-    fate: fc.constantFrom("ends", "ends", "ends", "aborts", "fails"),
+    // Of the first choice; the device has no memory for whole steps.
+    fate: fc.constantFrom("ends", "ends", "ends", "aborts", "fails", "no memory"),
     salt: fc.constantFrom(null, null, "tenant"),
     priority: fc.constantFrom(0, 0, 0, -5, 1, 1000),
   });
@@ -330,34 +178,40 @@ test("requests of every kind get the tokens that each gets alone, and no block i
   });
   let numPreemptions = 0;
   let numHits = 0;
+  let numWithoutMemory = 0;
   fc.assert(
     fc.property(limits, fc.array(arrival, { minLength: 1, maxLength: 14 }), (overrides, arrivals) => {
       const simulation = new PagedSimulation(overrides);
-      const requests = arrivals.map(({ prefix, length, maxTokens, image, salt, priority }, index) => {
+      const requests = arrivals.map(({ prefix, length, maxTokens, image, numChoices, salt, priority }, index) => {
         // Prompts with the same prefix differ behind it.
         const promptTokenIds = ascending(length, prefix * 100).map((id, place) => (place > 12 ? id + index : id));
         const images = image === null || length < 6 ? [] : [createImage(image, 2, 3)];
-        const samplingParams = { maxTokens };
-        return createRequest(`${index}`, { promptTokenIds, images, cacheSalt: salt, priority, samplingParams });
+        const shared = { promptTokenIds, images, cacheSalt: salt, priority, samplingParams: { maxTokens } };
+        return Array.from({ length: numChoices }, (_, seed) => createRequest(`${index}.${seed}`, { ...shared, seed }));
       });
       arrivals.forEach(({ steps, fate }, index) => {
-        simulation.add(requests[index]!);
-        if (fate === "fails") simulation.failing.add(`${index}`);
+        for (const choice of requests[index]!) simulation.add(choice);
+        if (fate === "fails") simulation.failing.add(`${index}.0`);
+        if (fate === "no memory") simulation.numStepsWithoutMemory++;
         for (let step = 0; step < steps; step++) simulation.step();
-        if (fate === "aborts") simulation.abort(`${index}`);
+        if (fate === "aborts") simulation.abort(`${index}.0`);
       });
       simulation.runToEnd();
-      requests.forEach((each, index) => {
-        const tokenIds = simulation.tokensOf(each.requestId);
-        const isWhole = arrivals[index]!.fate === "ends";
-        expect(tokenIds).toEqual(expectedTokens(each).slice(0, isWhole ? undefined : tokenIds.length));
+      requests.forEach((choices, index) => {
+        for (const each of choices) {
+          const tokenIds = simulation.tokensOf(each.requestId);
+          const isCut = each === choices[0] && ["aborts", "fails"].includes(arrivals[index]!.fate);
+          expect(tokenIds).toEqual(expectedTokens(each).slice(0, isCut ? tokenIds.length : undefined));
+        }
       });
       expect(simulation.kvManager.usage).toBe(0);
       numPreemptions += simulation.scheduler.stats.numPreemptions;
       numHits += simulation.scheduler.stats.numPrefixCacheHits;
+      numWithoutMemory += simulation.numPreemptedWithoutMemory;
     }),
     { numRuns: 400 },
   );
-  expect(numPreemptions).toBeGreaterThan(10);
+  expect(numPreemptions - numWithoutMemory).toBeGreaterThan(10);
+  expect(numWithoutMemory).toBeGreaterThan(10);
   expect(numHits).toBeGreaterThan(100);
 });

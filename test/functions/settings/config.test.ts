@@ -115,6 +115,13 @@ test.for<[Record<string, string>, (config: Config) => unknown, unknown]>([
     [1_000_000, 2_000_000, 3_000],
   ],
   [{}, ({ engine: { imageLimits } }) => ({ ...imageLimits }), expect.objectContaining(defaultDecodeLimits)],
+  [{ GPU_MEMORY_UTILIZATION: "0.55" }, (config) => config.engine.gpuMemoryUtilization, 0.55],
+  [{}, (config) => config.engine.gpuMemoryUtilization, 0.9],
+  [{ NUM_GPU_BLOCKS_OVERRIDE: "77" }, (config) => config.engine.numBlocks, 77],
+  [{}, (config) => config.engine.numBlocks ?? null, null],
+  [{ ENFORCE_EAGER: "true" }, (config) => config.engine.enforceEager, true],
+  [{}, (config) => config.engine.enforceEager, false],
+  [{ KV_LAYOUT: "paged", BLOCK_SIZE: "32" }, ({ engine }) => [engine.kvLayout, engine.blockSize], ["paged", 32]],
   [{ ENABLE_MM_EMBEDS: "true" }, (config) => config.engine.enableMmEmbeds, true],
   [
     { MM_PROCESSOR_KWARGS: '{"size": {"height": 8}}' },
