@@ -1,0 +1,59 @@
+/** The CUDA graphs of every family, precision and KV layout as files, over weights of zeros. */
+import { mkdir, truncate, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+
+import { configureGraphs } from "../../engine/models/model-graphs.ts";
+import { imaginedWeights, type WeightSource } from "../../engine/models/weight-source.ts";
+import { bytesPerElement } from "../../engine/weights/safetensors.ts";
+import type { StoredTensor } from "../../engine/weights/stored-tensor.ts";
+import { cudaDtypes, cudaFamilies, cudaLayouts, familyConfig } from "./cuda-families.ts";
+
+/** Writes `{family}.{dtype}.decoder.{layout}.onnx` and `{family}.{dtype}.vision.onnx`; returns the names. */
+export async function writeCudaGraphs(folder: string): Promise<string[]> {
+  const names: string[] = [];
+  const zeros = join(folder, "zeros");
+  let mostBytes = 0;
+  const overZeros = (tensor: StoredTensor): StoredTensor => {
+    const byteLength = tensor.shape.reduce((product, size) => product * size, bytesPerElement[tensor.elementType]);
+    mostBytes = Math.max(mostBytes, byteLength);
+    return { ...tensor, file: zeros, byteLength };
+  };
+  const weights: WeightSource = {
+    has: () => true,
+    quantised: () => null,
+    fewestStoredBits: () => 4,
+    stored(name, shape) {
+      const tensor = imaginedWeights.stored(name, shape);
+      return tensor && overZeros(tensor);
+    },
+    prepared(request) {
+      const { weight, scales, zeroPoints } = imaginedWeights.prepared(request);
+      return {
+        weight: overZeros(weight),
+        scales: scales && overZeros(scales),
+        zeroPoints: zeroPoints && overZeros(zeroPoints),
+      };
+    },
+  };
+  const write = async (name: string, bytes: Uint8Array): Promise<void> => {
+    names.push(name);
+    await writeFile(join(folder, name), bytes);
+  };
+  await mkdir(folder, { recursive: true });
+  for (const family of cudaFamilies) {
+    const config = await familyConfig(family);
+    for (const dtype of family.dtypes ?? cudaDtypes) {
+      for (const kvLayout of family.layouts ?? cudaLayouts) {
+        const graphs = configureGraphs(config, { dtype, device: "cuda", maxModelLen: 64, kvLayout });
+        const name = `${family.name.replaceAll(/\W+/g, "-")}.${dtype}`;
+        await write(`${name}.decoder.${kvLayout.kind}.onnx`, graphs.buildDecoder(weights).graph.encode());
+        const vision = graphs.buildVisionEncoder(weights);
+        if (vision === null || names.includes(`${name}.vision.onnx`)) continue;
+        await write(`${name}.vision.onnx`, vision.graph.encode());
+      }
+    }
+  }
+  await writeFile(zeros, "");
+  await truncate(zeros, mostBytes);
+  return names;
+}
