@@ -9,6 +9,7 @@ import type { GoldenModel } from "./golden-engine.ts";
 const checkpoints = [
   "llama",
   "qwen2",
+  "qwen3",
   "qwen3.5",
   "mistral",
   "llava-default",
