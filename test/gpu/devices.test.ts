@@ -1,6 +1,10 @@
 import { spawnSync } from "node:child_process";
+import { globSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 
+import { deviceSuites } from "../support/devices/device-suites.ts";
 import { parseTestDevices } from "../support/devices/test-devices.ts";
 
 test("the matrix of devices is the cpu, unless the environment names others", () => {
@@ -21,4 +25,14 @@ test("a device that does not start is named once with its reason, and the suites
   });
   const reported = `${stdout.trim()}: ${stderr}`;
   expect(reported).toMatch(/^(cpu,cuda: |cpu: The device suites run on the cpu: cuda does not start here\. \S.*\n)$/);
+});
+
+test("the device suites are the files whose tests take a device, and docs/gpu.md has all of them", () => {
+  const repository = fileURLToPath(new URL("../..", import.meta.url));
+  const suites = globSync("test/**/*.test.ts", { cwd: repository }).filter((path) =>
+    /describe\.for\(testDevices\)/.test(readFileSync(join(repository, path), "utf8")),
+  );
+  expect(suites.sort()).toEqual(deviceSuites);
+  const page = readFileSync(join(repository, "docs/gpu.md"), "utf8");
+  expect(deviceSuites.filter((path) => !page.includes(`\`${path.slice("test/gpu/".length)}\``))).toEqual([]);
 });

@@ -1,16 +1,13 @@
 /** The device suites alone: none of them needs a program that tests of the service fetch from a network. */
 import { defineConfig } from "vitest/config";
 
+import { deviceSuites } from "../support/devices/device-suites.ts";
+
 export default defineConfig({
   test: {
     root: new URL("../..", import.meta.url).pathname,
-    include: [
-      "test/gpu/**/*.test.ts",
-      "test/engine/runtime/**/*.test.ts",
-      "test/engine/kv/kv-cache.test.ts",
-      "test/engine/core/paged-engine.test.ts",
-    ],
-    exclude: ["test/engine/runtime/webgpu.test.ts", "test/gpu/pack.test.ts"],
+    // The files that take a device; devices.test.ts compares them with this list.
+    include: deviceSuites,
     globalSetup: ["test/support/devices/provide-devices.ts"],
     testTimeout: 300_000,
     hookTimeout: 300_000,
