@@ -6,11 +6,19 @@ import { ExportedDecoder } from "../decoder/exported-decoder.ts";
 import { InPlaceDecoder } from "../decoder/in-place-decoder.ts";
 import { createFeaturePool, PagedDecoder, runOnScratchBlock } from "../decoder/paged-decoder.ts";
 import { requireSoundPrompts } from "../decoder/require-sound-prompts.ts";
+import { runOnShortSlot } from "../decoder/slot-profile.ts";
 import { BlockKvManager } from "../kv/block-kv-manager.ts";
 import { BlockSnapshots } from "../kv/block-snapshots.ts";
 import type { KvManager } from "../kv/kv-manager.ts";
 import { KvSlots } from "../kv/kv-slots.ts";
-import { gpuKvRoomBytes, kvRoomBytes, planEncoderCache, requireRoomForWeights } from "../kv/memory-plan.ts";
+import {
+  gpuKvRoomBytes,
+  kvRoomBytes,
+  planEncoderCache,
+  planKvCache,
+  requireRoomForKv,
+  requireRoomForWeights,
+} from "../kv/memory-plan.ts";
 import { planBlocks } from "../kv/plan-blocks.ts";
 import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
 import { SlotBlocks } from "../kv/slot-blocks.ts";
@@ -32,6 +40,7 @@ import { encodeLargestImage, runLargestStep } from "./profile-run.ts";
 import {
   decoderSessionOptions,
   pagedSessionOptions,
+  slotSessionOptions,
   visionDeviceOf,
   visionEncoderSessionOptions,
 } from "./session-options.ts";
@@ -90,7 +99,6 @@ export function loadDecoder(
   if (graph.form === "in-place" && config.device === "webgpu") {
     requireSoundPrompts(config, Math.min(config.maxNumBatchedTokens, maxModelLen));
   }
-  const sessionOptions = decoderSessionOptions(config, model);
   const { maxNumSequences } = config;
   const plan = graph.form === "export" ? null : planSlotBlocksOf(config, graph, maxModelLen);
   // With fewer slots than sequences, the cache says what would fit.
@@ -98,11 +106,15 @@ export function loadDecoder(
   const kvSlots = new KvSlots(maxNumSequences, maxModelLen);
   const snapshots = graph.recurrent === undefined ? null : new StateSnapshots(maxNumSequences);
   using loaded = new DisposableStack();
-  const pool = graph.form === "export" ? null : loaded.use(createGraphPool(options, graph));
-  const decoder =
-    graph.form === "export"
-      ? new ExportedDecoder(graph, sessionOptions, kvSlots, snapshots)
-      : new InPlaceDecoder(graph, sessionOptions, kvSlots, snapshots, slotBlocks, pool);
+  let decoder: Decoder;
+  if (graph.form === "export") {
+    decoder = new ExportedDecoder(graph, decoderSessionOptions(config, model), kvSlots, snapshots);
+  } else {
+    const pool = loaded.use(createGraphPool(options, graph));
+    const session = loaded.use(Session.load(graph.path, slotSessionOptions(config, model)));
+    if (device?.name === config.device) requireRoomForSlots(options, { graph, session, device, visionEncoder });
+    decoder = new InPlaceDecoder(graph, session, kvSlots, snapshots, slotBlocks, pool);
+  }
   loaded.move();
   const { canTransfer } = decoder;
   const blocks = slotBlocks === null ? null : new SlotBlocks(kvSlots, slotBlocks, snapshots);
@@ -117,6 +129,23 @@ function loadVisionEncoder(config: EngineConfig, model: BuiltModel): VisionEncod
   return visionEncoder.form === "export"
     ? new ExportedVisionEncoder(visionEncoder, decoder.imageWidth, options)
     : new BuiltVisionEncoder(visionEncoder, decoder.imageWidth, options);
+}
+
+/** Slots have their full length from the start, so all of them must fit. */
+function requireRoomForSlots(
+  { config, maxModelLen: maxLen, largestImage = null }: GraphOptions,
+  {
+    graph,
+    session,
+    device,
+    visionEncoder,
+  }: Omit<PagedParts, "blockSize"> & { session: Session; device: MeasuredDevice },
+): void {
+  const { maxNumSequences: numSlots, maxNumBatchedTokens: maxNumTokens } = config;
+  if (visionEncoder !== null && largestImage !== null) encodeLargestImage(visionEncoder, largestImage, null);
+  runLargestStep(config, () => runOnShortSlot(graph, session, { maxNumTokens, maxNumSequences: numSlots, maxLen }));
+  const shape = { numSlots, maxLen };
+  requireRoomForKv(planKvCache(graph, shape), shape, roomOnDevice(device, config), "GPU");
 }
 
 interface PagedParts {

@@ -8,17 +8,17 @@ export function decoderSessionOptions(config: EngineConfig, { externalDataFolder
   return { device, deviceId, numThreads, externalDataFolder };
 }
 
-/**
- * On CUDA, steps that decode become captured graphs, and block-quantised weights are multiplied by the fused kernels.
- */
-export function pagedSessionOptions(config: EngineConfig, model: BuiltModel): SessionOptions {
+/** For a graph that we built: on CUDA, block-quantised weights are multiplied by the fused kernels. */
+export function slotSessionOptions(config: EngineConfig, model: BuiltModel): SessionOptions {
   const options = decoderSessionOptions(config, model);
+  return config.device === "cuda" ? { ...options, configEntries: { "ep.cuda.fpa_intb_gemm": "1" } } : options;
+}
+
+/** Also, steps that decode become captured graphs on CUDA. */
+export function pagedSessionOptions(config: EngineConfig, model: BuiltModel): SessionOptions {
+  const options = slotSessionOptions(config, model);
   if (config.device !== "cuda") return options;
-  return {
-    ...options,
-    cudaProviderOptions: { enable_cuda_graph: config.enforceEager === true ? "0" : "1" },
-    configEntries: { "ep.cuda.fpa_intb_gemm": "1" },
-  };
+  return { ...options, cudaProviderOptions: { enable_cuda_graph: config.enforceEager === true ? "0" : "1" } };
 }
 
 /**

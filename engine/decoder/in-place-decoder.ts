@@ -11,8 +11,7 @@ import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import { StateCache } from "../kv/state-cache.ts";
 import type { StateSnapshots } from "../kv/state-snapshots.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
-import { Session } from "../runtime/session.ts";
-import type { SessionOptions } from "../runtime/session.ts";
+import type { Session } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
@@ -46,12 +45,13 @@ export class InPlaceDecoder implements Decoder {
   /**
    * @param snapshots Null without recurrent layers.
    * @param blocks Of slots that share memory; null if there is memory for all of them.
-   * @param featurePool Image features on the device; null if they are on the host. Taken over if this returns.
-   * @throws EngineError `runtime_failed` if a graph does not load, `invalid_configuration` if the KV cache does not fit.
+   * @param featurePool Image features on the device; null if they are on the host.
+   * @param session Taken over if this returns, like the pool.
+   * @throws EngineError `invalid_configuration` if the KV cache does not fit.
    */
   constructor(
     graph: DecoderGraph,
-    sessionOptions: SessionOptions,
+    session: Session,
     kvSlots: KvSlots,
     snapshots: StateSnapshots | null,
     blocks: SlotBlockPlan | null = null,
@@ -60,7 +60,7 @@ export class InPlaceDecoder implements Decoder {
     this.#graph = graph;
     this.#kvSlots = kvSlots;
     using loaded = new DisposableStack();
-    this.#session = loaded.use(Session.load(graph.path, sessionOptions));
+    this.#session = session;
     this.#kvCache = loaded.use(createKvCache(this.#session, graph, kvSlots, blocks));
     const { recurrent } = graph;
     // Padding would change recurrent states, and take pages of slots that share memory.

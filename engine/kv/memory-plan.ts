@@ -244,27 +244,33 @@ export function requireRoomForSequences(
 }
 
 /**
- * Rejects a KV cache that the machine could never fill. The system would kill the process without a message once the
- * sequences had grown.
+ * Rejects a KV cache that the machine could never fill, or a GPU has no room for. The system would kill the process
+ * without a message once the sequences had grown; a GPU would not say what would fit.
  *
+ * @param owner Of the memory, for the error.
  * @throws EngineError `invalid_configuration` with both numbers and the size that would fit.
  */
 export function requireRoomForKv(
   { bytesPerToken, stateBytesPerSequence, bytesPerSequence, reservedBytes }: KvCachePlan,
   { numSlots, maxLen }: { readonly numSlots: number; readonly maxLen: number },
-  machineBytes: number,
+  roomBytes: number,
+  owner: "machine" | "GPU" = "machine",
 ): void {
-  if (reservedBytes <= machineBytes) return;
-  const numFitting = Math.floor(machineBytes / bytesPerSequence);
+  if (reservedBytes <= roomBytes) return;
+  const numFitting = Math.floor(roomBytes / bytesPerSequence);
   const tokensIn = (bytes: number): number => Math.max(0, Math.floor((bytes - stateBytesPerSequence) / bytesPerToken));
   const advice =
     numFitting > 0
-      ? `${numFitting} sequences of that length would fit, or ${numSlots} of ${tokensIn(machineBytes / numSlots)} tokens.`
-      : `One sequence of ${tokensIn(machineBytes)} tokens would fit.`;
+      ? `${numFitting} sequences of that length would fit, or ${numSlots} of ${tokensIn(roomBytes / numSlots)} tokens.`
+      : tokensIn(roomBytes) > 0
+        ? `One sequence of ${tokensIn(roomBytes)} tokens would fit.`
+        : "Not even one token would fit.";
+  const has = owner === "GPU" ? "beside weights and activations, the GPU has" : "the machine has";
+  const raise = owner === "GPU" ? " Set MAX_NUM_SEQS or MAX_MODEL_LEN, or raise GPU_MEMORY_UTILIZATION." : "";
   throw new EngineError(
     "invalid_configuration",
     `The KV cache of ${numSlots} sequences of ${maxLen} tokens does not fit into memory. ` +
-      `It takes ${formatGibibytes(reservedBytes)}; the machine has ${formatGibibytes(machineBytes)}. ${advice}`,
+      `It takes ${formatGibibytes(reservedBytes)}; ${has} ${formatGibibytes(Math.max(0, roomBytes))}. ${advice}${raise}`,
     { setting: "maxNumSequences" },
   );
 }

@@ -136,7 +136,7 @@ export const engineSettings = {
   gpuMemoryUtilization: setting(
     "GPU_MEMORY_UTILIZATION",
     fraction(0.01, 1),
-    "Share of the GPU's memory for weights, activations and a paged KV cache.",
+    "Share of the GPU's memory for weights, activations, and keys and values.",
     { default: defaultEngineLimits.gpuMemoryUtilization },
   ),
   stepTimeoutMs: setting(

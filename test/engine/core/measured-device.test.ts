@@ -1,6 +1,6 @@
 /** The memory plan of a GPU, over a device of the host that reports its memory as a card does. */
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { outlineOf } from "../../../engine/core/image-outline.ts";
 import { loadGraphs } from "../../../engine/core/load-graphs.ts";
@@ -105,4 +105,57 @@ test.for<[keyof DeviceRoom, number]>([
   );
   expect(device.numReports).toBe(1);
   expect(load(await withRoomFor(golden, { [what]: size }, cache.path), device)).toBeGreaterThan(1);
+});
+
+describe("slots", () => {
+  let slots: GoldenModel;
+  let bytesPerSequence: number;
+
+  beforeAll(async () => {
+    slots = await buildGoldenModel("llava-default", cache.path);
+    const { numLayers, numKvHeads, headDim } = slots.model.decoder;
+    bytesPerSequence = 2 * numLayers * numKvHeads * headDim * 4 * 512;
+  });
+
+  /** With so much left of three quarters of its memory. */
+  const deviceWith = (numLeft: number): ReportingDevice => new ReportingDevice(256 * mebibyte, 64 * mebibyte + numLeft);
+
+  test("the start says how many sequences and tokens would fit", () => {
+    expect(() => load(slots, deviceWith(maxNumSequences * bytesPerSequence))).not.toThrow();
+    expect(() => load(slots, deviceWith(maxNumSequences * bytesPerSequence - 1))).toThrow(
+      expect.objectContaining({
+        code: "invalid_configuration",
+        setting: "maxNumSequences",
+        message: expect.stringMatching(
+          /of 8 sequences of 512 tokens does not fit .* beside weights and activations, the GPU has .* 7 sequences of that length would fit, or 8 of 511 tokens\. Set MAX_NUM_SEQS or MAX_MODEL_LEN, or raise GPU_MEMORY_UTILIZATION\.$/,
+        ),
+      }),
+    );
+    expect(() => load(slots, deviceWith(bytesPerSequence / 2))).toThrow("One sequence of 256 tokens would fit.");
+    expect(() => load(slots, deviceWith(-mebibyte))).toThrow("the GPU has 0.0 GiB. Not even one token would fit.");
+  });
+
+  test("weights are compared with free memory before anything is loaded", () => {
+    const { decoder, visionEncoder } = slots.model;
+    const path = join(cache.path, "missing.onnx");
+    const model = { ...slots.model, decoder: { ...decoder, path } };
+    const numBytes = decoder.weightBytes + visionEncoder!.weightBytes;
+    expect(() => load({ ...slots, model }, new ReportingDevice(mebibyte, numBytes - 1))).toThrow(/^The weights do not/);
+    expect(() => load({ ...slots, model }, new ReportingDevice(mebibyte, numBytes))).toThrow("missing.onnx");
+  });
+
+  test("the largest image and the largest chunk are computed before slots are planned", async () => {
+    const device = deviceWith(maxNumSequences * bytesPerSequence);
+    const numNumbers = 3 * slots.model.visionEncoder!.imageSize ** 2;
+    const withoutImages = await withRoomForImage(slots, numNumbers - 1, cache.path);
+    expect(() => load(withoutImages, device)).toThrow(/no memory for an image of/);
+    const withShortSteps = await withRoomFor(slots, { numTokens: 511 }, cache.path);
+    expect(() => load(withShortSteps, device)).toThrow(/no memory for a step of 600 tokens and 8 sequences/);
+    expect(device.numReports).toBe(2);
+    for (const room of [{ numTokens: 512 }, { numRows: maxNumSequences }]) {
+      expect(load(await withRoomFor(slots, room, cache.path), device)).toBeGreaterThan(0);
+    }
+    const withFewRows = await withRoomFor(slots, { numRows: maxNumSequences - 1 }, cache.path);
+    expect(() => load(withFewRows, device)).toThrow(/no memory for a step/);
+  });
 });

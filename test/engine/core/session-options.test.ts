@@ -1,15 +1,19 @@
 import { expect, test } from "vitest";
 
-import { decoderSessionOptions, pagedSessionOptions } from "../../../engine/core/session-options.ts";
+import {
+  decoderSessionOptions,
+  pagedSessionOptions,
+  slotSessionOptions,
+} from "../../../engine/core/session-options.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions } from "./golden-engine.ts";
 
-test("a paged decoder on cuda captures graphs unless steps are to be eager, and fuses quantised products", async () => {
+test("a paged decoder on cuda captures graphs unless steps are to be eager, and both layouts fuse quantised products", async () => {
   await using cache = await createTemporaryFolder();
   const { model } = await buildGoldenModel("llama", cache.path);
   const optionsFor = (device: "cpu" | "cuda", enforceEager?: boolean) => {
     const { config } = createWorkerOptions(model, { device, ...(enforceEager !== undefined && { enforceEager }) });
-    return { paged: pagedSessionOptions(config, model), slots: decoderSessionOptions(config, model) };
+    return { paged: pagedSessionOptions(config, model), slots: slotSessionOptions(config, model) };
   };
   for (const [enforceEager, captures] of [
     [undefined, "1"],
@@ -21,6 +25,9 @@ test("a paged decoder on cuda captures graphs unless steps are to be eager, and 
     expect(paged.configEntries).toEqual({ "ep.cuda.fpa_intb_gemm": "1" });
     // Attention over slots reads a length of the host's memory, which a captured graph would keep.
     expect(slots.cudaProviderOptions).toBeUndefined();
+    expect(slots.configEntries).toEqual(paged.configEntries);
+    const { config } = createWorkerOptions(model, { device: "cuda" });
+    expect(decoderSessionOptions(config, model).configEntries).toBeUndefined();
     expect(optionsFor("cpu", enforceEager).paged).not.toHaveProperty("cudaProviderOptions");
   }
 });

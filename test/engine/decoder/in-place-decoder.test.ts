@@ -4,6 +4,7 @@ import { decoderSessionOptions } from "../../../engine/core/session-options.ts";
 import type { SpanEmbeddings } from "../../../engine/decoder/decoder.ts";
 import { InPlaceDecoder } from "../../../engine/decoder/in-place-decoder.ts";
 import { KvSlots } from "../../../engine/kv/kv-slots.ts";
+import { Session } from "../../../engine/runtime/session.ts";
 import { Sequence } from "../../../engine/scheduler/sequence.ts";
 import { GraphPool } from "../../../engine/vision/graph-pool.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
@@ -26,7 +27,8 @@ test("features from a pool, from the host and from both give the same prediction
     const pool = new GraphPool("cpu", config, { width, numRows: 2 * positions.length, maxRunRows: numTokens });
     const kvSlots = new KvSlots(1, numTokens + 1);
     kvSlots.take(0, 0);
-    using decoder = new InPlaceDecoder(graph, decoderSessionOptions(config, model), kvSlots, null, null, pool);
+    const session = Session.load(graph.path, decoderSessionOptions(config, model));
+    using decoder = new InPlaceDecoder(graph, session, kvSlots, null, null, pool);
     const sequence = new Sequence(goldenRequest(golden.name, golden, model));
     sequence.kvSlot = 0;
     const rows = new Float32Array(vocabSize);
