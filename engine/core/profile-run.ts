@@ -1,8 +1,7 @@
 /**
  * The largest runs of a model, before its KV cache is planned. They make ONNX Runtime allocate the memory that later runs
- * reuse, so that what is free afterwards is free for good.
- *
- * @see https://docs.vllm.ai/en/latest/configuration/conserving_memory.html (vLLM profiles its memory in the same way)
+ * reuse, so that what is free afterwards is free for good. vLLM does the same (`determine_available_memory` of its GPU
+ * worker).
  */
 import { EngineError } from "../contract/errors.ts";
 import { numEmbeddingsOf } from "../multimodal/placeholder.ts";

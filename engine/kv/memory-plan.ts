@@ -266,12 +266,15 @@ export function requireRoomForKv(
         ? `One sequence of ${tokensIn(roomBytes)} tokens would fit.`
         : "Not even one token would fit.";
   const has = owner === "GPU" ? "beside weights and activations, the GPU has" : "the machine has";
-  const raise = owner === "GPU" ? " Set MAX_NUM_SEQS or MAX_MODEL_LEN, or raise GPU_MEMORY_UTILIZATION." : "";
+  const more =
+    owner === "GPU"
+      ? " A smaller dtype, a higher GPU_MEMORY_UTILIZATION and a larger GPU leave more for the cache."
+      : "";
   throw new EngineError(
     "invalid_configuration",
     `The KV cache of ${numSlots} sequences of ${maxLen} tokens does not fit into memory. ` +
-      `It takes ${formatGibibytes(reservedBytes)}; ${has} ${formatGibibytes(Math.max(0, roomBytes))}. ${advice}${raise}`,
-    { setting: "maxNumSequences" },
+      `It takes ${formatGibibytes(reservedBytes)}; ${has} ${formatGibibytes(Math.max(0, roomBytes))}. ${advice}${more}`,
+    tokensIn(roomBytes) > 0 ? { setting: "maxNumSequences" } : {},
   );
 }
 

@@ -43,8 +43,11 @@ export function planBlocks(decoder: KvShape, options: BlockPlanOptions): KvCapac
     throw new EngineError(
       "invalid_configuration",
       `The KV cache of ${numBlocks} blocks of ${blockSize} tokens has no room for one sequence of ${maxLen} tokens. ` +
-        (numTokens > 0 ? `A sequence of ${numTokens} tokens would fit.` : "Not one token would fit."),
-      { setting: "maxModelLen" },
+        (numTokens > 0 ? `A sequence of ${numTokens} tokens would fit.` : "Not one token would fit.") +
+        (takesAllRoom && options.numBlocks == null
+          ? " A smaller dtype, a higher GPU_MEMORY_UTILIZATION and a larger GPU leave more for the cache."
+          : ""),
+      numTokens > 0 ? { setting: "maxModelLen" } : {},
     );
   }
   return capacity;

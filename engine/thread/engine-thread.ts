@@ -94,7 +94,7 @@ export class EngineThread {
         case "encoded":
           return listener.onEncoded(message.images);
         case "failed":
-          return fail(new EngineError(message.code, message.message));
+          return fail(errorOf(message));
       }
     });
     this.#worker.on("error", (cause) => {
@@ -147,4 +147,8 @@ function stuckError(): EngineError {
     "engine_stalled",
     "The engine thread cannot be ended: it is in a call of ONNX Runtime or of a device driver that does not return.",
   );
+}
+
+function errorOf({ code, message, setting }: FromEngineThread & { kind: "failed" }): EngineError {
+  return new EngineError(code, message, setting === null ? {} : { setting });
 }

@@ -2,7 +2,7 @@
 import type { MessagePort } from "node:worker_threads";
 
 import type { EngineConfig } from "../contract/config.ts";
-import type { EngineErrorCode } from "../contract/errors.ts";
+import type { EngineError, EngineErrorCode } from "../contract/errors.ts";
 import type { FinishReason, SampledLogprobs, TokenStopReason } from "../contract/request-output.ts";
 import type { StartPhase } from "../contract/start-phase.ts";
 import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
@@ -107,4 +107,9 @@ export type FromEngineThread =
   | { readonly kind: "outputs"; readonly outputs: readonly EngineCoreOutput[]; readonly stats: EngineCoreStats }
   | { readonly kind: "encoded"; readonly images: readonly EncoderOutput[] }
   /** The thread cannot continue, and every request is lost. */
-  | { readonly kind: "failed"; readonly code: EngineErrorCode; readonly message: string };
+  | {
+      readonly kind: "failed";
+      readonly code: EngineErrorCode;
+      readonly message: string;
+      readonly setting: EngineError["setting"];
+    };

@@ -105,10 +105,10 @@ function receiveOptions(port: MessagePort): Promise<WorkerOptions | null> {
   return promise;
 }
 
-function describeFailure(error: unknown): Pick<FromEngineThread & { kind: "failed" }, "code" | "message"> {
-  if (error instanceof EngineError) return { code: error.code, message: error.message };
+function describeFailure(error: unknown): Omit<FromEngineThread & { kind: "failed" }, "kind"> {
+  if (error instanceof EngineError) return { code: error.code, message: error.message, setting: error.setting };
   const reason = error instanceof Error ? error.message : String(error);
-  return { code: "internal", message: `The engine thread failed: ${reason}` };
+  return { code: "internal", message: `The engine thread failed: ${reason}`, setting: null };
 }
 
 // Only logits processors leave promises behind here. A rejected one must not end all requests.

@@ -2,9 +2,12 @@
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import type { DeviceName } from "../../../engine/contract/config.ts";
 import { outlineOf } from "../../../engine/core/image-outline.ts";
 import { loadGraphs } from "../../../engine/core/load-graphs.ts";
 import type { MeasuredDevice } from "../../../engine/core/measured-device.ts";
+import type { BuiltModel, VisionEncoderGraph } from "../../../engine/models/built-model.ts";
+import { requireCudnn } from "../../../engine/runtime/execution-provider.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest } from "./golden-engine.ts";
@@ -107,6 +110,45 @@ test.for<[keyof DeviceRoom, number]>([
   expect(load(await withRoomFor(golden, { [what]: size }, cache.path), device)).toBeGreaterThan(1);
 });
 
+test("a GPU without room for one sequence gets a length that fits", () => {
+  const { numLayers, numKvHeads, headDim } = golden.model.decoder;
+  const blockBytes = 2 * numLayers * numKvHeads * headDim * 4 * blockSize;
+  const withBlocks = (numBlocks: number) => () =>
+    load(golden, new ReportingDevice(256 * mebibyte, 64 * mebibyte + numBlocks * blockBytes));
+  expect(withBlocks(33)()).toBe(33);
+  expect(withBlocks(32)).toThrow(
+    expect.objectContaining({
+      setting: "maxModelLen",
+      message: expect.stringMatching(/ A sequence of 496 tokens would fit\. A smaller dtype, a higher GPU_MEMORY_UTIL/),
+    }),
+  );
+  expect(withBlocks(1)).toThrow(expect.objectContaining({ setting: null }));
+});
+
+const hasCudnn = (() => {
+  try {
+    requireCudnn();
+    return true;
+  } catch {
+    return false;
+  }
+})();
+
+test.skipIf(hasCudnn)("cuDNN is looked for before anything is loaded, unless images are encoded on the CPU", () => {
+  const { decoder, visionEncoder } = golden.model;
+  const path = join(cache.path, "missing.onnx");
+  const modelOn = (device: DeviceName): BuiltModel => ({
+    ...golden.model,
+    decoder: { ...decoder, path },
+    visionEncoder: { ...(visionEncoder as VisionEncoderGraph), path, device },
+  });
+  const device = new ReportingDevice(64 * mebibyte, 40 * mebibyte);
+  const start = (model: BuiltModel): unknown => loadGraphs(createWorkerOptions(model, { device: "cuda" }), device);
+  expect(() => start(modelOn("cuda"))).toThrow(/^Images need cuDNN 9 on cuda/);
+  expect(device.numReports).toBe(0);
+  expect(() => start(modelOn("cpu"))).toThrow("missing.onnx");
+});
+
 describe("slots", () => {
   let slots: GoldenModel;
   let bytesPerSequence: number;
@@ -127,7 +169,7 @@ describe("slots", () => {
         code: "invalid_configuration",
         setting: "maxNumSequences",
         message: expect.stringMatching(
-          /of 8 sequences of 512 tokens does not fit .* beside weights and activations, the GPU has .* 7 sequences of that length would fit, or 8 of 511 tokens\. Set MAX_NUM_SEQS or MAX_MODEL_LEN, or raise GPU_MEMORY_UTILIZATION\.$/,
+          /of 8 sequences of 512 tokens does not fit .* beside weights and activations, the GPU has .* 7 sequences of that length would fit, or 8 of 511 tokens\. A smaller dtype, a higher GPU_MEMORY_UTILIZATION and /,
         ),
       }),
     );

@@ -116,6 +116,12 @@ test.for<[string, Readonly<Record<string, string>>, RegExp, string]>([
     "Raise KV_CACHE_MEMORY_BYTES, or set MAX_MODEL_LEN to a length that fits.",
   ],
   [
+    "NUM_GPU_BLOCKS_OVERRIDE that is too small",
+    { NUM_GPU_BLOCKS_OVERRIDE: "3", KV_LAYOUT: "paged", MODEL: smallModel },
+    /of 3 blocks of 16 tokens has no room for one sequence of \d+ tokens\. A sequence of 32 tokens would fit\.$/,
+    "Set MAX_MODEL_LEN to a length within the limit.",
+  ],
+  [
     "CHAT_TEMPLATE that is no file",
     { CHAT_TEMPLATE: "/nowhere.jinja" },
     /neither an existing file nor a Jinja template: "\/nowhere\.jinja"/,
