@@ -73,10 +73,6 @@ export class Report {
     this.#write("running");
   }
 
-  get machine(): Machine {
-    return this.#header.machine;
-  }
-
   check(name: string, passed: boolean, detail?: string): void {
     this.checks.push({ name, passed, ...(detail !== undefined && { detail }) });
     this.#say(`${passed ? "pass" : "FAIL"}  ${name}${detail === undefined ? "" : `: ${detail}`}`);

@@ -1,5 +1,6 @@
 /** 5: the whole paged decoder: goldens, then tokens per second and prefill of random weights. */
 import type { DtypeName } from "../../../engine/contract/config.ts";
+import { inspectCudaDriver } from "../../../engine/runtime/cuda-driver.ts";
 import { cardRates, type CardRates } from "../card-rates.ts";
 import type { Experiment, ExperimentContext } from "../experiment.ts";
 import { checkGoldens, checkScarceGoldens } from "../goldens.ts";
@@ -98,8 +99,8 @@ async function measureType(context: ExperimentContext, shape: ModelShape, dtype:
 
 /** Null on the CPU, and for cards whose rates are not known. */
 function findRates({ device, report }: ExperimentContext): CardRates | null {
-  const name = report.machine.gpus[0]?.name;
-  if (device === "cpu" || name === undefined) return null;
+  if (device === "cpu") return null;
+  const { name } = inspectCudaDriver(0);
   const rates = cardRates(name);
   if (rates === null) report.note(`test/gpu/card-rates.ts does not know ${name}: percentages are left out.`);
   return rates;
