@@ -35,20 +35,14 @@ export class GuardedLogits implements Logits {
   }
 
   get data(): Float32Array {
-    for (let rowIndex = 0; rowIndex < this.numRequests; rowIndex++) this.row(rowIndex);
-    return this.#logits.data;
+    const wasDeferred = Array.from({ length: this.numRequests }, (_, rowIndex) => this.#logits.isDeferred(rowIndex));
+    const { data } = this.#logits;
+    for (let rowIndex = 0; rowIndex < wasDeferred.length; rowIndex++) this.#open(rowIndex, wasDeferred[rowIndex]!);
+    return data;
   }
 
   row(index: number): Float32Array {
-    const wasDeferred = this.#logits.isDeferred(index);
-    const row = this.#logits.row(index);
-    this.#prepareRow(index, wasDeferred);
-    if (this.#guarded !== null && this.#isKept[index] === 0) {
-      this.#isKept[index] = 1;
-      this.#askers[index]!.push(this.#guarded);
-      (this.#copies[index] ??= new Float32Array(row.length)).set(row);
-    }
-    return row;
+    return this.#open(index, this.#logits.isDeferred(index));
   }
 
   /** Whether the row's logits are elsewhere. Accessing the row reads them. */
@@ -82,5 +76,16 @@ export class GuardedLogits implements Logits {
 
   restore(): void {
     for (let rowIndex = 0; rowIndex < this.numRequests; rowIndex++) this.restoreRow(rowIndex);
+  }
+
+  #open(index: number, wasDeferred: boolean): Float32Array {
+    const row = this.#logits.row(index);
+    this.#prepareRow(index, wasDeferred);
+    if (this.#guarded !== null && this.#isKept[index] === 0) {
+      this.#isKept[index] = 1;
+      this.#askers[index]!.push(this.#guarded);
+      (this.#copies[index] ??= new Float32Array(row.length)).set(row);
+    }
+    return row;
   }
 }

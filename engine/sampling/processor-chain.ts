@@ -11,6 +11,8 @@ import type { GuardedLogits } from "./guarded-logits.ts";
 export interface BuiltInProcessor extends LogitsProcessor {
   /** Whether a row uses it, as of the last update. */
   readonly isInUse: boolean;
+  /** Whether `apply` is going to read the row, as of the last update. */
+  readsRow(rowIndex: number): boolean;
 }
 
 /** Masks tokens that a grammar forbids. Never throws for a row but leaves it no token. */
@@ -91,6 +93,15 @@ export class ProcessorChain {
     for (const processor of argmaxInvariant) processor.updateState(batchUpdate);
     this.#updateCustom(batchUpdate);
     for (const processor of penalties) processor.updateState(batchUpdate);
+  }
+
+  /** Whether a built-in processor reads the row before the greedy choice. Custom processors may read any row. */
+  readsRow(rowIndex: number): boolean {
+    const { grammars, argmaxChanging, penalties } = this.#builtIns;
+    if (grammars.inUse?.readsRow(rowIndex) === true) return true;
+    for (const { inUse } of argmaxChanging) if (inUse?.readsRow(rowIndex) === true) return true;
+    for (const { inUse } of penalties) if (inUse?.readsRow(rowIndex) === true) return true;
+    return false;
   }
 
   applyGrammars(logits: GuardedLogits): void {

@@ -66,6 +66,7 @@ export class Sampler {
    */
   sample(rows: readonly SamplingRow[]): SampledRow[] {
     if (this.#processors.hasCustom) this.#guardedLogits.beginStep();
+    this.#logits.read((rowIndex) => this.#readsRow(rows[rowIndex]!, rowIndex));
     this.#processors.applyGrammars(this.#guardedLogits);
     this.#captureRawLogprobs(rows);
     this.#processors.applyArgmaxChanging(this.#guardedLogits);
@@ -77,6 +78,11 @@ export class Sampler {
       this.#rowsToScale = null;
     }
     return rows.map((row, rowIndex) => this.#sampleRow(row, rowIndex));
+  }
+
+  /** Whether the row is going to be read, whatever its candidates are. */
+  #readsRow({ samplingParams }: SamplingRow, rowIndex: number): boolean {
+    return samplingParams.logprobs !== null || this.#processors.readsRow(rowIndex);
   }
 
   #sampleRow(row: SamplingRow, rowIndex: number): SampledRow {

@@ -7,8 +7,8 @@ import { LogitsKernel } from "./logits-kernel.ts";
 export interface DeferredLogits {
   /** @param rowIndex Index in the run. */
   candidatesOf(rowIndex: number): Candidates;
-  /** Copies a row of the run into `row`, [vocabSize]. */
-  read(rowIndex: number, row: Float32Array): void;
+  /** Copies rows of the run from `rowIndex` on into `rows`, row-major [numRows, vocabSize]. */
+  read(rowIndex: number, rows: Float32Array): void;
 }
 
 interface DeferredRow {
@@ -17,7 +17,7 @@ interface DeferredRow {
   readonly rowIndex: number;
 }
 
-/** Mutable: `numRequests` is set before each step. A deferred row is read on first access. */
+/** Mutable: `numRequests` is set before each step. A deferred row is read on first access, or by `read` before. */
 export class StepLogits implements Logits {
   readonly maxNumRequests: number;
   readonly vocabSize: number;
@@ -57,7 +57,7 @@ export class StepLogits implements Logits {
   }
 
   get data(): Float32Array {
-    for (let index = 0; index < this.#numRequests; index++) this.#readDeferred(index);
+    this.read(() => true);
     return this.#data;
   }
 
@@ -65,7 +65,7 @@ export class StepLogits implements Logits {
     if (!(index >= 0 && index < this.#numRequests)) {
       throw new RangeError(`Row ${index} of logits with ${this.#numRequests} rows.`);
     }
-    this.#readDeferred(index);
+    if (this.isDeferred(index)) this.#readRun(index, index + 1);
     return this.#rows[index]!;
   }
 
@@ -79,6 +79,17 @@ export class StepLogits implements Logits {
     for (let rowIndex = 0; rowIndex < numRows; rowIndex++) this.#deferred[firstRow + rowIndex] = { logits, rowIndex };
   }
 
+  /** Reads the deferred ones of the wanted rows: one copy for neighbours that one run has computed. */
+  read(isWanted: (index: number) => boolean): void {
+    for (let first = 0; first < this.#numRequests; first++) {
+      let end = first;
+      while (end < this.#numRequests && this.#isNeighbour(first, end) && isWanted(end)) end++;
+      if (end === first) continue;
+      this.#readRun(first, end);
+      first = end - 1;
+    }
+  }
+
   isDeferred(index: number): boolean {
     return this.#deferred[index] !== null;
   }
@@ -89,10 +100,18 @@ export class StepLogits implements Logits {
     return row === null ? null : row.logits.candidatesOf(row.rowIndex);
   }
 
-  #readDeferred(index: number): void {
+  /** Whether both rows are deferred, and as far apart as in the run that has computed both. */
+  #isNeighbour(first: number, index: number): boolean {
+    const firstRow = this.#deferred[first] ?? null;
     const row = this.#deferred[index] ?? null;
-    if (row === null) return;
-    row.logits.read(row.rowIndex, this.#rows[index]!);
-    this.#deferred[index] = null;
+    if (firstRow === null || row === null) return false;
+    return row.logits === firstRow.logits && row.rowIndex - firstRow.rowIndex === index - first;
+  }
+
+  /** All rows are neighbours. */
+  #readRun(first: number, end: number): void {
+    const { logits, rowIndex } = this.#deferred[first]!;
+    logits.read(rowIndex, this.rowsFrom(first, end - first));
+    this.#deferred.fill(null, first, end);
   }
 }

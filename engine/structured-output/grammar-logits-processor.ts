@@ -40,6 +40,10 @@ export class GrammarLogitsProcessor extends LogitsProcessor {
     return this.#rows.size > 0;
   }
 
+  readsRow(rowIndex: number): boolean {
+    return this.#rows.get(rowIndex) !== undefined;
+  }
+
   override isArgmaxInvariant(): boolean {
     return false;
   }

@@ -16,6 +16,11 @@ export abstract class BuiltInLogitsProcessor<State> extends LogitsProcessor {
     return this.rows.size > 0;
   }
 
+  /** Whether `apply` is going to read the row, as of the last update. */
+  readsRow(rowIndex: number): boolean {
+    return this.rows.get(rowIndex) !== undefined;
+  }
+
   override isArgmaxInvariant(): boolean {
     return false;
   }

@@ -16,6 +16,11 @@ export class NoRepeatNgramLogitsProcessor extends BuiltInLogitsProcessor<readonl
     });
   }
 
+  /** Most outputs repeat nothing. */
+  override readsRow(): boolean {
+    return false;
+  }
+
   override apply(logits: Logits): Logits {
     for (const [rowIndex, indexes] of this.rows.entries()) {
       for (const index of indexes) index.excludeRepeats(logits, rowIndex);

@@ -35,6 +35,10 @@ export class ThinkingBudgetLogitsProcessor extends BuiltInLogitsProcessor<Thinki
     }
   }
 
+  override readsRow(rowIndex: number): boolean {
+    return (this.rows.get(rowIndex)?.forcedTokenId ?? null) !== null;
+  }
+
   override apply(logits: Logits): Logits {
     for (const [rowIndex, { forcedTokenId }] of this.rows.entries()) {
       if (forcedTokenId === null) continue;

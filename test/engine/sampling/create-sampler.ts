@@ -64,15 +64,27 @@ export function sampleOnce(rows: readonly TestRow[], custom: readonly (() => Log
   return sample(rows, custom, (logits) => rows.forEach((row, index) => logits.row(index).set(row.logits)));
 }
 
+interface DeferredSamples {
+  readonly samples: TestSample[];
+  /** Rows that were read whole. */
+  readonly readRows: ReadonlySet<number>;
+  /** Copies that it took. */
+  readonly numCopies: number;
+}
+
 /** The same, of rows that are deferred with so many candidates each; and which of the rows were read. */
 export function sampleDeferred(
   rows: readonly TestRow[],
   numCandidates: number,
   custom: readonly (() => LogitsProcessor)[] = [],
-): { readonly samples: TestSample[]; readonly readRows: ReadonlySet<number> } {
+): DeferredSamples {
   const deferred: DeferredLogits = {
     candidatesOf: (index) => candidatesOf(rows[index]!, numCandidates),
-    read: (index, row) => row.set(rows[index]!.logits),
+    read: (index, target) => {
+      const { length } = rows[index]!.logits;
+      for (let start = 0; start < target.length; start += length)
+        target.set(rows[index + start / length]!.logits, start);
+    },
   };
   return sampleFrom(rows, deferred, custom);
 }
@@ -82,18 +94,20 @@ export function sampleFrom(
   rows: readonly TestRow[],
   deferred: DeferredLogits,
   custom: readonly (() => LogitsProcessor)[] = [],
-): { readonly samples: TestSample[]; readonly readRows: ReadonlySet<number> } {
+): DeferredSamples {
   const readRows = new Set<number>();
+  let numCopies = 0;
   const samples = sample(rows, custom, (logits) =>
     logits.defer(0, rows.length, {
       ...deferred,
-      read: (index, row) => {
-        readRows.add(index);
-        deferred.read(index, row);
+      read: (index, target) => {
+        numCopies++;
+        for (let row = 0; row < target.length / logits.vocabSize; row++) readRows.add(index + row);
+        deferred.read(index, target);
       },
     }),
   );
-  return { samples, readRows };
+  return { samples, readRows, numCopies };
 }
 
 function candidatesOf({ logits, params }: TestRow, numCandidates: number): Candidates {

@@ -265,9 +265,11 @@ describe("deferred rows", () => {
       .tuple(
         fc.constantFrom(4, 20, 80),
         fc.constantFrom(4, 2 ** 20),
-        fc.array(fc.double({ min: -0.5, max: 0.5, noNaN: true }), sizeOf(vocabSize)),
+        fc.array(fc.integer({ min: -(2 ** 20), max: 2 ** 20 }), sizeOf(vocabSize)),
       )
-      .map(([spread, steps, values]) => values.map((value) => Math.fround(Math.round(value * spread * steps) / steps))),
+      .map(([spread, steps, values]) =>
+        values.map((value) => Math.fround(Math.round((value / 2 ** 21) * spread * steps) / steps)),
+      ),
     seed: fc.nat(),
     outputTokenIds: fc.array(fc.nat({ max: vocabSize - 1 }), { maxLength: 4 }),
     params: fc.oneof(
@@ -295,17 +297,31 @@ describe("deferred rows", () => {
       }, true),
   ];
 
+  /** Looks at all rows after the temperature. */
+  const customOfAll = [
+    () =>
+      new TestProcessor((logits) => {
+        const { data, vocabSize: size } = logits;
+        for (let place = 1; place < data.length; place += 2 * size) data[place]! += 0.5;
+        return logits;
+      }, true),
+  ];
+
   test("get the tokens of rows that are read whole", () => {
     let numRows = 0;
     let numRead = 0;
     fc.assert(
-      fc.property(fc.array(row, { minLength: 1, maxLength: 6 }), fc.boolean(), (rows, hasCustom) => {
-        const processors = hasCustom ? custom : [];
-        const { samples, readRows } = sampleDeferred(rows, numCandidates, processors);
-        expect(samples).toEqual(sampleOnce(rows, processors));
-        numRows += rows.length;
-        numRead += readRows.size;
-      }),
+      fc.property(
+        fc.array(row, { minLength: 1, maxLength: 6 }),
+        fc.constantFrom("none", "none", "rows", "data"),
+        (rows, readers) => {
+          const processors = readers === "none" ? [] : readers === "rows" ? custom : customOfAll;
+          const { samples, readRows } = sampleDeferred(rows, numCandidates, processors);
+          expect(samples).toEqual(sampleOnce(rows, processors));
+          numRows += rows.length;
+          numRead += readRows.size;
+        },
+      ),
       { numRuns: 600 },
     );
     expect(numRead).toBeLessThan(0.9 * numRows);
@@ -321,6 +337,28 @@ describe("deferred rows", () => {
       { logits, params: { logitBias: { 1: 1 } } },
     ];
     expect(sampleDeferred(rows, numCandidates).readRows).toEqual(new Set([2, 3, 4]));
+  });
+
+  test("are read in one copy where neighbours are known to be read", () => {
+    const logits = Array.from({ length: vocabSize }, (_, index) => (index < 3 ? 5 - index : -9));
+    const greedyRow = { logits, params: greedy };
+    const rows = [
+      { logits, params: { ...greedy, presencePenalty: 1 }, outputTokenIds: [0] },
+      { logits, params: { ...greedy, logprobs: 1 } },
+      { logits, params: { ...greedy, logitBias: { 7: 20 } } },
+      greedyRow,
+      { logits, params: { ...greedy, allowedTokenIds: [4] } },
+      // Reads its row only if the output would repeat something.
+      { logits, params: { ...greedy, extraArgs: { ngram_size: 2, window_size: 40 } }, outputTokenIds: [1, 2] },
+      { logits, params: { ...greedy, minTokens: 2 } },
+      { logits, params: greedy, badWordsTokenIds: [[0]] },
+    ];
+    const { samples, readRows, numCopies } = sampleDeferred(rows, numCandidates);
+    expect(samples).toEqual(sampleOnce(rows));
+    expect(samples.map(({ tokenId }) => tokenId)).toEqual([0, 0, 7, 0, 4, 0, 0, 1]);
+    expect([readRows, numCopies]).toEqual([new Set([0, 1, 2, 4, 6, 7]), 3]);
+    const all = [() => new TestProcessor((read) => read.data)];
+    expect(sampleDeferred([greedyRow, greedyRow, greedyRow], numCandidates, all).numCopies).toBe(1);
   });
 
   test("with NaN are read, and fail as others do", () => {
