@@ -130,7 +130,8 @@ export class PagedDecoder implements Decoder {
 
   /**
    * Computes each number of sequences with short block tables twice, the largest first, on the scratch block. On CUDA
-   * the second time captures a graph, so that no request waits for it. Wider tables are captured when they are used.
+   * the second time captures a graph, so that no request waits for it. Wider tables are captured when they are used: the
+   * scratch block has one token, fewer than the lower bound with which such a graph is captured.
    */
   warmUp(): void {
     const numColumns = paddedColumns(1);
