@@ -6,9 +6,9 @@ import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 import { collectReport, failuresOf } from "./collect-report.ts";
 import { goldenDtypes } from "./experiments/whole-decoder.ts";
-import { checkGoldens, checkScarceGoldens } from "./goldens.ts";
+import { checkGoldens, checkScarceGoldens, largestGap } from "./goldens.ts";
 import { compareLogprobs } from "./near-ties.ts";
-import { isServed, recordedNames } from "./recorded-models.ts";
+import { isServed, recordedNames, toleranceOf } from "./recorded-models.ts";
 
 describe.for(testDevices)("on %s", (device) => {
   let folder: TemporaryFolder;
@@ -43,6 +43,16 @@ describe.for(testDevices)("on %s", (device) => {
     expect(failuresOf(report)).toEqual([]);
   });
 });
+
+test.for(["hub/llama-3", "hub/gemma3-text", "hub/persimmon"])(
+  "another rotary base in %s is beyond every tolerance",
+  async (name) => {
+    await using folder = await createTemporaryFolder();
+    expect(await largestGap(folder.path, name, (config) => config)).toBeLessThan(toleranceOf(name, "float32"));
+    const change = (config: string): string => config.replaceAll(/"rope_theta": [\d.]+/g, '"rope_theta": 50.0');
+    expect(await largestGap(folder.path, name, change)).toBeGreaterThan(toleranceOf(name, "bfloat16"));
+  },
+);
 
 test("another token, or another logprob, is a gap of its size", () => {
   const recorded = { greedyTokenIds: [7, 8], logprobs: [-0.5, -1] };

@@ -1,5 +1,5 @@
 /** Recorded conversations on a device, in either layout of the KV cache. */
-import { mkdtempSync } from "node:fs";
+import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import type { DtypeName, EngineConfig } from "../../engine/contract/config.ts";
@@ -7,7 +7,9 @@ import { buildModel } from "../../engine/models/build-model.ts";
 import type { BuiltModel, KvLayout } from "../../engine/models/built-model.ts";
 import { openCheckpoint } from "../../engine/weights/checkpoint.ts";
 import { createWorkerOptions, SteppedEngine } from "../engine/core/golden-engine.ts";
+import { collectReport } from "./collect-report.ts";
 import type { ExperimentContext, ExperimentDevice } from "./experiment.ts";
+import type { Comparison } from "./near-ties.ts";
 import { loadRecordedModel, toleranceOf, type RecordedModel } from "./recorded-models.ts";
 
 type GoldenContext = Pick<ExperimentContext, "device" | "folder" | "report">;
@@ -58,6 +60,16 @@ export async function checkGoldens(
   }
 }
 
+/** The largest gap between the recorded answers and those of the model after a change to its config.json. */
+export async function largestGap(folder: string, name: string, change: (config: string) => string): Promise<number> {
+  const context: GoldenContext = { device: "cpu", folder, report: collectReport(folder) };
+  const loaded = await load(context, name, "float32", goldenLayout("paged", "cpu"), change);
+  using engine = await createEngine(context, loaded, {});
+  loaded.cases.forEach((recorded, index) => engine.add(recorded.request(`${index}`, loaded.model)));
+  await engine.runToEnd();
+  return Math.max(...loaded.cases.map((_, index) => compareAnswer(loaded, engine, index).gap));
+}
+
 /** Checks every recorded answer where blocks are scarce: requests are preempted, and later ones reuse what is left. */
 export async function checkScarceGoldens(context: GoldenContext, name: string, dtype: DtypeName): Promise<void> {
   const loaded = await load(context, name, dtype, { kind: "paged", blockSize: SCARCE_BLOCK_SIZE });
@@ -83,8 +95,13 @@ async function load(
   name: string,
   dtype: DtypeName,
   kvLayout: KvLayout,
+  changeConfig?: (config: string) => string,
 ): Promise<LoadedModel> {
   const recorded = await loadRecordedModel(name, mkdtempSync(join(folder, "recorded-")));
+  if (changeConfig !== undefined) {
+    const path = join(recorded.checkpointFolder, "config.json");
+    writeFileSync(path, changeConfig(readFileSync(path, "utf8")));
+  }
   const cacheFolder = join(folder, "cache");
   const checkpoint = await openCheckpoint(recorded.checkpointFolder, { cacheFolder });
   const options = { dtype, device, kvLayout, maxModelLen, cacheFolder, numThreads: 2 };
@@ -110,17 +127,22 @@ function createEngine(
 
 function checkAnswer(
   { report }: GoldenContext,
-  { cases, model, label, tolerance }: LoadedModel,
+  loaded: LoadedModel,
   engine: SteppedEngine,
   index: number,
   company: string,
 ): void {
-  const recorded = cases[index % cases.length]!;
-  const { tokenIds, outputs } = engine.generations.get(`${index}`)!;
+  const { cases, label, tolerance } = loaded;
+  const { name } = cases[index % cases.length]!;
   const error = engine.errorOf(`${index}`);
-  const logprobs = outputs.flatMap((output) => output.logprobs ?? []);
-  const { isEqual, numEqual, gap } = recorded.compare(tokenIds, logprobs, model);
+  const { isEqual, numEqual, gap } = compareAnswer(loaded, engine, index);
   const tokens = isEqual ? "equal tokens" : `${numEqual} equal tokens`;
   const detail = `${tokens}, gap ${gap.toPrecision(2)} of ${tolerance}`;
-  report.check(`${label}: ${recorded.name} ${company}`, error == null && gap <= tolerance, error?.message ?? detail);
+  report.check(`${label}: ${name} ${company}`, error == null && gap <= tolerance, error?.message ?? detail);
+}
+
+function compareAnswer({ cases, model }: LoadedModel, engine: SteppedEngine, index: number): Comparison {
+  const { tokenIds, outputs } = engine.generations.get(`${index}`)!;
+  const logprobs = outputs.flatMap((output) => output.logprobs ?? []);
+  return cases[index % cases.length]!.compare(tokenIds, logprobs, model);
 }

@@ -93,7 +93,7 @@ export function isServed(name: string, device: ExperimentDevice, dtype: DtypeNam
 /** Two logits this close, as a share of a row's range, may change places where numbers are rounded to 16 bits. */
 const nearTie: Readonly<Partial<Record<DtypeName, number>>> = { float32: 1e-5, float16: 0.02, bfloat16: 0.1 };
 /** Logprobs this close are equal up to rounding. */
-const nearLogprob: Readonly<Partial<Record<DtypeName, number>>> = { float32: 1e-3, float16: 0.1, bfloat16: 0.5 };
+const nearLogprob: Readonly<Partial<Record<DtypeName, number>>> = { float32: 1e-3, float16: 0.1, bfloat16: 0.3 };
 
 /** The largest gap between answer and recording that rounding explains. */
 export function toleranceOf(name: string, dtype: DtypeName): number {
