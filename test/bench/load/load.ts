@@ -84,7 +84,9 @@ export async function benchLoad(rounds: number, only: readonly string[]): Promis
     for (const share of sharesOfCapacity) {
       const name = `${dtype}, ${mainLoad.name}, open loop at ${share * 100} %`;
       const load = { ...mainLoad, requestsPerSecond: share * capacity, requests: openLoopRequests };
-      figures.push(...against(name, 1, await inTurn(rounds, name, sidesOf(load))));
+      const { ours, theirs } = await inTurn(rounds, name, sidesOf(load));
+      // The arrivals set the throughput.
+      figures.push(...latencies(name, ours, theirs));
     }
   }
   return figures;

@@ -7,6 +7,7 @@ import { benchFolder, engineOptions, numThreads } from "../settings.ts";
 import type { BenchDtype } from "../settings.ts";
 import { shape } from "../shape.ts";
 import { installPythonPeer, peersFolder, run } from "./python-environment.ts";
+import { arrivalSeconds } from "./run-load.ts";
 import type { Load, LoadFigures } from "./run-load.ts";
 
 /** How `optimum-cli` quantises: per channel with 8 bits; symmetric groups of 64 with 4, as ours. */
@@ -37,7 +38,8 @@ export async function measureOpenVino(
   precision?: "f32",
 ): Promise<LoadFigures> {
   const folder = await exportModel(programs, dtype);
-  const options = JSON.stringify({ ...load, threads: numThreads, vocabSize: shape.vocabSize, precision });
+  const arrivals = "clients" in load ? undefined : arrivalSeconds(load.requestsPerSecond, load.requests);
+  const options = JSON.stringify({ ...load, arrivals, threads: numThreads, vocabSize: shape.vocabSize, precision });
   const { stdout } = await run(join(programs, "python"), [join(peersFolder, "openvino-load.py"), folder, options]);
   return JSON.parse(stdout.trim().split("\n").at(-1)!) as LoadFigures;
 }

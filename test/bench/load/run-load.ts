@@ -89,16 +89,20 @@ async function openLoop(
   { requestsPerSecond, requests }: { readonly requestsPerSecond: number; readonly requests: number },
   sendOne: (request: number) => Promise<void>,
 ): Promise<void> {
-  const random = pseudoRandom();
   const startMs = performance.now();
   const underWay: Promise<void>[] = [];
-  let dueMs = 0;
-  for (let request = 0; request < requests; request++) {
-    dueMs += (-Math.log(1 - random()) / requestsPerSecond) * 1000;
-    await delay(Math.max(0, startMs + dueMs - performance.now()));
+  for (const [request, due] of arrivalSeconds(requestsPerSecond, requests).entries()) {
+    await delay(Math.max(0, startMs + due * 1000 - performance.now()));
     underWay.push(sendOne(request));
   }
   await Promise.all(underWay);
+}
+
+/** When the requests of an open loop are sent, in seconds after its start: the same for all sides and runs. */
+export function arrivalSeconds(requestsPerSecond: number, requests: number): number[] {
+  const random = pseudoRandom();
+  let due = 0;
+  return Array.from({ length: requests }, () => (due += -Math.log(1 - random()) / requestsPerSecond));
 }
 
 /** Zeros without values: a short load may have none. */

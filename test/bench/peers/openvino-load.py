@@ -1,7 +1,7 @@
 """Runs a load of requests on OpenVINO GenAI and prints its figures as one line of JSON.
 
 Usage: openvino-load.py MODEL_FOLDER '{"promptTokens": 256, "outputTokens": 128, "clients": 8, "requests": 24, ...}'
-       with "requestsPerSecond" in place of "clients" for an open loop
+       with "arrivals" in place of "clients" for an open loop: seconds from its start to each request
 
 With OpenVINO's defaults (on processors with AMX it computes in bfloat16, unless "precision" says "f32"), except that no prefix is cached, as no two prompts share one, and that all clients may run
 together.
@@ -53,23 +53,23 @@ def percentiles(values):
 def run(num_requests):
     """A closed loop of clients, or an open one whose requests arrive at random."""
     running, first_token_ms, between_tokens_ms = {}, [], []
-    clients, rate = options.get("clients"), options.get("requestsPerSecond")
+    clients, arrivals = options.get("clients"), options.get("arrivals")
     first_key, num_tokens, num_started = num_sent, 0, 0
     start = time.perf_counter()
-    due = start
-    if rate is None:
+    if arrivals is None:
         while num_started < min(clients, num_requests):
             send(running)
             num_started += 1
-    else:
-        due += generator.expovariate(rate)
     while running or num_started < num_requests:
-        while rate is not None and num_started < num_requests and time.perf_counter() >= due:
+        while (
+            arrivals is not None
+            and num_started < num_requests
+            and time.perf_counter() >= start + arrivals[num_started]
+        ):
             send(running)
             num_started += 1
-            due += generator.expovariate(rate)
         if not running:
-            time.sleep(max(0, due - time.perf_counter()))
+            time.sleep(max(0, start + arrivals[num_started] - time.perf_counter()))
             continue
         pipeline.step()
         now = time.perf_counter()
@@ -80,13 +80,13 @@ def run(num_requests):
                 if received > 0:
                     gaps = first_token_ms if num_own == 0 else between_tokens_ms
                     # The burst at the start of a closed loop does not count.
-                    if num_own > 0 or rate is not None or key - first_key >= clients:
+                    if num_own > 0 or arrivals is not None or key - first_key >= clients:
                         gaps.append((now - last) * 1000 / received)
                     request[1:] = [now, num_own + received]
                     num_tokens += received
             if request[2] >= options["outputTokens"]:
                 del running[key]
-                if rate is None and num_started < num_requests:
+                if arrivals is None and num_started < num_requests:
                     send(running)
                     num_started += 1
     return {
