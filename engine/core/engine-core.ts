@@ -26,6 +26,7 @@ export class EngineCore implements Disposable {
   #isClosing = false;
   /** Whether the last step had nothing to compute. */
   #isLastStepEmpty = true;
+  #hasNewMessages = false;
 
   constructor({ scheduler, runner, takeMessages, progress }: EngineCoreParts) {
     this.#scheduler = scheduler;
@@ -72,6 +73,7 @@ export class EngineCore implements Disposable {
     try {
       const failed = this.#runner.collectEncoded();
       if (failed !== null) this.#pendingOutputs.push(...this.#scheduler.failImage(failed.image.mmHash, failed.error));
+      this.#hasNewMessages = false;
       let scheduled = this.#scheduler.schedule();
       const results = this.#runner.run(scheduled, () => {
         this.drainMessages();
@@ -79,8 +81,10 @@ export class EngineCore implements Disposable {
         return scheduled;
       });
       this.#progress.enter("scheduling");
-      this.#isLastStepEmpty = scheduled.decodes.length + scheduled.prefills.length + scheduled.transfers.length === 0;
       this.drainMessages();
+      const { decodes, prefills, transfers } = scheduled;
+      // Messages that arrived within the step may give the next one something to compute.
+      this.#isLastStepEmpty = !this.#hasNewMessages && decodes.length + prefills.length + transfers.length === 0;
       return [...this.#takePendingOutputs(), ...this.#scheduler.update(scheduled, results)];
     } finally {
       this.#progress.endStep();
@@ -116,6 +120,7 @@ export class EngineCore implements Disposable {
    */
   drainMessages(): void {
     for (const message of this.#takeMessages()) {
+      this.#hasNewMessages = true;
       switch (message.kind) {
         case "add":
           this.#add(message.request);

@@ -58,6 +58,18 @@ describe.for([{ kind: "slots" }, { kind: "paged", blockSize: 16 }] as const)("ll
     expect(engine.tokensOf("next")).toEqual(caseWithImages().greedyTokenIds);
   });
 
+  test("text that arrives within a step without work is answered before the encoding ends", async () => {
+    using engine = await createEngine();
+    engine.add(endless(withImage("image")));
+    await stepUntil(engine, () => engine.isWaiting);
+    engine.add({ ...withImage("text"), promptTokenIds: [5, 6, 7, 8, 9], images: [] });
+    engine.step();
+    await stepUntil(engine, () => engine.isWaiting);
+    expect(isEnded(engine, "text")).toBe(true);
+    engine.abort("image");
+    await engine.runToEnd();
+  });
+
   test("an image of two requests is encoded once, and both get the reference's tokens", async () => {
     using engine = await createEngine();
     engine.add(withImage("first"));

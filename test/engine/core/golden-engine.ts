@@ -131,6 +131,11 @@ export class SteppedEngine implements Disposable {
     return this.#core.isEncoding;
   }
 
+  /** Whether the engine thread would sleep now. */
+  get isWaiting(): boolean {
+    return this.#core.isWaiting;
+  }
+
   /** An image that is encoded beside the steps becomes known to the engine only here, never while a test steps it. */
   untilEncoded(): Promise<void> {
     return this.#core.encodingEnded;
