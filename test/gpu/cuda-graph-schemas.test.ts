@@ -20,7 +20,7 @@ beforeAll(async () => {
 afterAll(() => folder[Symbol.asyncDispose]());
 
 /**
- * What is wrong with the graph; null if nothing is. A session checks every node against its schema and infers all types
+ * Describes what is wrong with the graph; null if it is sound. A session checks every node against its schema and infers all types
  * and shapes before it looks for kernels. The CPU's are missing then: it says so for the first such node, or after it
  * has inserted casts from 16 to 32 bits, which PagedAttention does not take.
  */

@@ -6,26 +6,11 @@ import type { EngineRequest, ImageFeature } from "../../engine/core/engine-reque
 import type { BuiltModel, KvLayout } from "../../engine/models/built-model.ts";
 import { embeddingsField } from "../../engine/multimodal/processed-item.ts";
 import { goldenRequest } from "../engine/core/golden-engine.ts";
-import { loadGoldens, type GoldenCase } from "../support/checkpoints/goldens.ts";
+import { loadGoldens, pagedGoldenNames, type GoldenCase } from "../support/checkpoints/goldens.ts";
 import { hubCases, writeHubCheckpoint, type HubCase } from "../support/checkpoints/hub-checkpoints.ts";
 import { cudaFamilies } from "./cuda-families.ts";
 import type { ExperimentDevice } from "./experiment.ts";
 import { compareLogprobs, compareTokens, type Comparison } from "./near-ties.ts";
-
-/** The checkpoints of the paged fidelity tests, with their recorded logits. */
-const goldenNames = [
-  "llama",
-  "qwen2",
-  "qwen3",
-  "mistral",
-  "llava-default",
-  "llava-full",
-  "llava-qwen3",
-  "llava-siglip",
-  "smolvlm",
-  "fuyu",
-  "qwen2-vl",
-] as const;
 
 /** The model whose requests bring pictures; those of the others bring recorded features. */
 const encodesPictures = "llava-default";
@@ -41,7 +26,7 @@ const hubFamilies = cudaFamilies.flatMap((family) => {
   return name === undefined || name === penalised ? [] : [{ ...family, name: `hub/${name}` }];
 });
 
-export const recordedNames: readonly string[] = [...goldenNames, ...hubFamilies.map(({ name }) => name)];
+export const recordedNames: readonly string[] = [...pagedGoldenNames, ...hubFamilies.map(({ name }) => name)];
 
 export interface RecordedCase {
   readonly name: string;

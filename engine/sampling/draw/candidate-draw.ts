@@ -165,7 +165,7 @@ export class CandidateDraw {
     if (numKept !== this.#countBelow(topP * range.high)) return false;
     if (numKept > this.#end && !this.#isComplete) return false;
     const end = Math.min(numKept, this.#end);
-    // Of tokens with equal logits the lower ids are kept, and those may not be candidates.
+    // Among tokens with equal logits, the lower ids are kept, and they may not be among the candidates.
     if (!this.#isWholeRow && this.#scaled[end - 1] === this.#scaled[this.#scaled.length - 1]) return false;
     this.#end = end;
     this.#isComplete = true;

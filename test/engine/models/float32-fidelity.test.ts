@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { BuiltModel } from "../../../engine/models/built-model.ts";
-import { loadGoldens, type Goldens } from "../../support/checkpoints/goldens.ts";
+import { loadGoldens, pagedGoldenNames, type Goldens } from "../../support/checkpoints/goldens.ts";
 import { createTemporaryFolder, type TemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom } from "./direct-build.ts";
 import { DirectDecoder, encodeGolden } from "./direct-decoder.ts";
@@ -10,22 +10,8 @@ import { argmaxRows, decodeGolden, prefill, relativeError } from "./golden-decod
 // Fraction of the logit range by which our single precision may differ from transformers'.
 const tolerance = 1e-4;
 const maxLength = 512;
-const checkpoints = [
-  "llama",
-  "qwen2",
-  "qwen3",
-  "qwen3.5",
-  "mistral",
-  "llava-default",
-  "llava-full",
-  "llava-qwen3",
-  "llava-siglip",
-  "smolvlm",
-  "fuyu",
-  "qwen2-vl",
-] as const;
 
-describe.for(checkpoints)("%s in float32", (name) => {
+describe.for([...pagedGoldenNames, "qwen3.5"] as const)("%s in float32", (name) => {
   let goldens: Goldens;
   let cache: TemporaryFolder;
   let model: BuiltModel;

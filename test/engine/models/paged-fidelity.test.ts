@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { BuiltModel } from "../../../engine/models/built-model.ts";
-import { loadGoldens, type GoldenCase, type Goldens } from "../../support/checkpoints/goldens.ts";
+import { loadGoldens, pagedGoldenNames, type GoldenCase, type Goldens } from "../../support/checkpoints/goldens.ts";
 import { createTemporaryFolder, type TemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom } from "./direct-build.ts";
 import { DirectDecoder } from "./direct-decoder.ts";
@@ -12,19 +12,6 @@ import { decodeGolden, meanDivergence, relativeError } from "./golden-decoding.t
 const tolerance = 1e-5;
 const maxLength = 512;
 const numBlocks = 200;
-const checkpoints = [
-  "llama",
-  "qwen2",
-  "qwen3",
-  "mistral",
-  "llava-default",
-  "llava-full",
-  "llava-qwen3",
-  "llava-siglip",
-  "smolvlm",
-  "fuyu",
-  "qwen2-vl",
-] as const;
 
 /** What a sequence computes from one of its tokens to another, all of them given. */
 function runOf(
@@ -99,7 +86,7 @@ test.for(
   expect(meanDivergence(expected, logits, slots.decoder.vocabSize)).toBeLessThan(0.01);
 });
 
-describe.for(checkpoints)("%s over a paged cache", (name) => {
+describe.for(pagedGoldenNames)("%s over a paged cache", (name) => {
   let goldens: Goldens;
   let cache: TemporaryFolder;
   let slots: BuiltModel;

@@ -166,7 +166,7 @@ test("requests of every kind get the tokens that each gets alone, and no block i
     image: fc.option(fc.constantFrom("cat", "dog"), { freq: 3, nil: null }),
     numChoices: fc.constantFrom(1, 1, 1, 2, 3),
     steps: fc.nat({ max: 4 }),
-    // Of the first choice; the device has no memory for whole steps.
+    // What happens to the first choice. With "no memory", the device has no memory for a whole step.
     fate: fc.constantFrom("ends", "ends", "ends", "aborts", "fails", "no memory"),
     salt: fc.constantFrom(null, null, "tenant"),
     priority: fc.constantFrom(0, 0, 0, -5, 1, 1000),

@@ -5,6 +5,21 @@ import { fileURLToPath } from "node:url";
 
 import { readSafetensorsHeader } from "../../../engine/weights/safetensors.ts";
 
+/** Models whose decoders have no recurrent layers, and so a paged form that is compared on every device. */
+export const pagedGoldenNames = [
+  "llama",
+  "qwen2",
+  "qwen3",
+  "mistral",
+  "llava-default",
+  "llava-full",
+  "llava-qwen3",
+  "llava-siglip",
+  "smolvlm",
+  "fuyu",
+  "qwen2-vl",
+] as const;
+
 export const goldensFolder = fileURLToPath(new URL("../../fixtures/goldens/", import.meta.url));
 const shippedCheckpoint = fileURLToPath(new URL("../../../models/fovea-shapes/", import.meta.url));
 
