@@ -15,9 +15,12 @@ const MAX_MESSAGE_LENGTH = 2000;
 
 /** Shortens a message that is too long. */
 export function errorBody(status: number, code: string, message: string, param: string | null = null): ErrorBody {
-  const shown =
-    message.length > MAX_MESSAGE_LENGTH ? `${message.slice(0, MAX_MESSAGE_LENGTH).toWellFormed()}…` : message;
-  return { error: { message: shown, type: typeOf(status), param, code } };
+  return { error: { message: shortenMessage(message), type: typeOf(status), param, code } };
+}
+
+/** The message, or its beginning with an ellipsis. */
+export function shortenMessage(message: string): string {
+  return message.length > MAX_MESSAGE_LENGTH ? `${message.slice(0, MAX_MESSAGE_LENGTH).toWellFormed()}…` : message;
 }
 
 function typeOf(status: number): string {

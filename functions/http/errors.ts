@@ -1,7 +1,7 @@
 /** Maps errors to HTTP statuses and OpenAI error bodies. Statuses are chosen only here. */
 import { EngineError } from "../../engine/index.ts";
 import type { EngineErrorCode } from "../../engine/index.ts";
-import { errorBody } from "./error-body.ts";
+import { errorBody, shortenMessage } from "./error-body.ts";
 import type { ErrorBody } from "./error-body.ts";
 import { toWireParameter, toWireWords } from "./wire-parameter.ts";
 import type { RequestPaths } from "./wire-parameter.ts";
@@ -88,7 +88,9 @@ export function toErrorAnswer(error: unknown, requestId: string, paths: RequestP
     // The author of a processor wrote its message for its users.
     if (status < 500 || status === 503 || error.code === "logits_processor_failed") {
       const parameter = error.parameter === null ? null : toWireParameter(error.parameter, paths);
-      const message = `${isAboutFields(error) ? toWireWords(error.message, paths) : error.message}${settingHint(error)}`;
+      // Shortened before it is searched for names, because it may quote a schema of the request.
+      const told = shortenMessage(error.message);
+      const message = `${isAboutFields(error) ? toWireWords(told, paths) : told}${settingHint(error)}`;
       const code = wireCodes[error.code] ?? error.code;
       return answer(
         status,

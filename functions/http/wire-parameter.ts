@@ -55,9 +55,12 @@ export function toWireParameter(parameter: string, paths: RequestPaths): string 
   return paths.names?.[name] ?? toWireWords(name, paths);
 }
 
-/** Replaces the engine's names of fields in a text by the wire's. */
+/**
+ * Replaces the engine's names of fields in a text by the wire's. The search begins only where a run of letters does, so
+ * that it takes time linear in the text, which may quote a schema of the request.
+ */
 export function toWireWords(text: string, { names = {} }: Pick<RequestPaths, "names"> = {}): string {
-  return text.replace(/[a-z]+[A-Z]\w*/g, (word) => names[word] ?? wireNames[word] ?? word);
+  return text.replace(/(?<![a-z])[a-z]+[A-Z]\w*/g, (word) => names[word] ?? wireNames[word] ?? word);
 }
 
 /** Names in a path may be chosen by the client. */
