@@ -42,6 +42,9 @@ const keywordsWithNamedSchemas = ["properties", "patternProperties", "$defs", "d
 /** Maximum nesting of schemas. Every level takes a few stack frames. */
 const MAX_NESTING = 64;
 
+/** Maximum nesting of lists and objects, also in constants, which are written again: that takes stack for each level. */
+const MAX_JSON_LEVELS = 256;
+
 /** Throws EngineError `invalid_argument` that names the place in the schema. */
 export function checkJsonSchema(text: string): void {
   let schema: unknown;
@@ -50,7 +53,20 @@ export function checkJsonSchema(text: string): void {
   } catch (error) {
     return refuseStructuredOutput(`json is not JSON: ${(error as Error).message}`, error);
   }
+  if (hasMoreLevels(schema, MAX_JSON_LEVELS)) refuseStructuredOutput("json is nested too deeply");
   checkSchema(schema, "json", new WeakSet());
+}
+
+/** Does not recurse. */
+function hasMoreLevels(value: unknown, maxLevels: number): boolean {
+  let level: readonly unknown[] = [value];
+  for (let numLevels = 0; level.length > 0; numLevels++) {
+    if (numLevels > maxLevels) return true;
+    level = level.flatMap((each) =>
+      typeof each === "object" && each !== null ? (Object.values(each) as unknown[]) : [],
+    );
+  }
+  return false;
 }
 
 /** Throws like `checkJsonSchema`. Skips schemas that are in `checked`, and adds those that it checks. */

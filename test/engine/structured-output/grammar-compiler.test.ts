@@ -11,6 +11,9 @@ function schema(value: unknown): StructuredOutput {
 
 const deepSchema = Array.from({ length: 65 }).reduce<object>((items) => ({ type: "array", items }), { type: "null" });
 
+/** JSON that JSON.stringify cannot write again. */
+const deepList = "[".repeat(50_000) + "]".repeat(50_000);
+
 /** Takes 60 x 60 rules. */
 const countedObject = {
   properties: Object.fromEntries(Array.from({ length: 60 }, (_, index) => [`p${index}`, true])),
@@ -40,6 +43,8 @@ const refusals: [string, StructuredOutput, string][] = [
   ["a long pattern", { kind: "regex", pattern: "a".repeat(300_000) }, "at most 262144 bytes, got 300000"],
   ["deep groups", { kind: "regex", pattern: "(".repeat(65) + ")".repeat(65) }, "nest at most 64 groups"],
   ["a deep schema", schema(deepSchema), "nested too deeply"],
+  ["a deep constant", { kind: "json-schema", schema: `{"const":${deepList}}` }, "json is nested too deeply"],
+  ["a deep type", { kind: "json-schema", schema: `{"type":${deepList}}` }, "json is nested too deeply"],
   ["a schema that is no JSON", { kind: "json-schema", schema: '{"type":' }, "json is not JSON"],
   ["a schema that is no schema", schema(["string"]), "json must be a JSON Schema"],
   ["a type that does not exist", schema({ type: "text" }), 'Unsupported type "text"'],

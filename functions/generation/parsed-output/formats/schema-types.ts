@@ -1,4 +1,5 @@
 /** The JSON types that a schema allows, for formats whose values are raw text. */
+import { parseBoundedJson } from "../../../http/bounded-json.ts";
 
 /** Depth to which alternatives are followed. */
 const MAX_DEPTH = 8;
@@ -29,12 +30,9 @@ const pythonLiterals: ReadonlyMap<string, unknown> = new Map<string, unknown>([
   ["None", null],
 ]);
 
-/** The value of JSON or of one of Python's literals; undefined for other text. */
+/** The value of JSON or of one of Python's literals; undefined for other text, and for JSON of too many levels. */
 export function parseLoosely(text: string): unknown {
   if (pythonLiterals.has(text)) return pythonLiterals.get(text);
-  try {
-    return JSON.parse(text) as unknown;
-  } catch {
-    return undefined;
-  }
+  const parsed = parseBoundedJson(text);
+  return parsed.kind === "parsed" ? parsed.value : undefined;
 }

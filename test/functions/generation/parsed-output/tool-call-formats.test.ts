@@ -7,6 +7,9 @@ const formatNamed = (name: string) => toolCallFormats.find((format) => format.na
 const paris = '{"city": "Paris", "days": 2}';
 const call = (json = paris): readonly [string, string] => ["get_weather", json];
 
+/** JSON that JSON.stringify cannot write again. */
+const deepObject = `{"a":${"[".repeat(50_000)}${"]".repeat(50_000)}}`;
+
 type Case = readonly [
   format: string,
   title: string,
@@ -99,6 +102,13 @@ test.for<Case>([
     "<tool_call><function=get_weather><parameter=days>two</parameter></function></tool_call>",
     "",
     [call('{"days": "two"}')],
+  ],
+  [
+    "qwen3_coder",
+    "a value that is nested too deeply as a string",
+    `<tool_call><function=get_weather><parameter=options>${deepObject}</parameter></function></tool_call>`,
+    "",
+    [call(`{"options": ${JSON.stringify(deepObject)}}`)],
   ],
   [
     "qwen3_coder",
