@@ -18,7 +18,8 @@ export interface Rendering {
 
 export interface Arguments {
   readonly command: Command;
-  readonly help: boolean;
+  /** Whether help is asked for: about the command, or about everything if none is named. */
+  readonly help: "command" | "everything" | null;
   readonly version: boolean;
   readonly printConfig: boolean;
   /** For `check`: JSON instead of a table. */
@@ -78,7 +79,8 @@ export function parseArguments(argv: readonly string[]): Arguments {
   }
   // `fovea help` and `fovea help check`, as other programs have it.
   const asksForHelp = positionals[0] === "help";
-  const [command = "serve", ...rest] = asksForHelp ? positionals.slice(1) : positionals;
+  const [named, ...rest] = asksForHelp ? positionals.slice(1) : positionals;
+  const command = named ?? "serve";
   // A word after an unknown option is probably its value and not a command.
   if (problems.length > 0 && !isCommand(command)) throw new ConfigError(problems);
   if (!isCommand(command)) problems.push(`There is no command ${command}; commands: ${commands.join(", ")}.`);
@@ -92,7 +94,7 @@ export function parseArguments(argv: readonly string[]): Arguments {
   });
   return {
     command,
-    help: values.help === true || asksForHelp,
+    help: values.help !== true && !asksForHelp ? null : named === undefined ? "everything" : "command",
     version: values.version === true,
     printConfig: values["print-config"] === true,
     json: values.json === true,

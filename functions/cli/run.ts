@@ -15,12 +15,11 @@ import { describeSettings, formatCommandHelp, formatConfig, formatHelp } from ".
 /** Exits with 2 and lists all problems if the command line or the environment is invalid. */
 export async function run(argv: readonly string[]): Promise<void> {
   const args = orExit(() => parseArguments(argv));
-  if (args.help) {
+  if (args.help !== null) {
     const { deploymentTargets } = await import("../../infra/targets.ts");
     const platforms = deploymentTargets.map(({ name }) => name);
-    const isOfOneCommand = args.command !== "serve";
     return void process.stdout.write(
-      isOfOneCommand ? formatCommandHelp(args.command, platforms) : formatHelp(settingTopics, platforms),
+      args.help === "command" ? formatCommandHelp(args.command, platforms) : formatHelp(settingTopics, platforms),
     );
   }
   if (args.version) return void process.stdout.write(`${readVersion()}\n`);

@@ -73,10 +73,10 @@ test("--help lists every setting, --version prints the version", async () => {
   expect((await runCli(["--version"])).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
 });
 
-test.for(["check", "batch", "render", "worker"] as const)("%s --help describes the command alone", async (command) => {
+test.for(["serve", "check", "batch", "render", "worker"] as const)("%s --help describes it alone", async (command) => {
   const help = await runCli([command, "--help"]);
   expect(help.exitCode).toBe(0);
-  expect(help.stdout).toMatch(new RegExp(`^fovea ${command} `));
+  expect(help.stdout).toMatch(new RegExp(`^fovea \\[?${command}\\]? `));
   expect(help.stdout).toContain(`\nExample\n  fovea ${command} `);
   expect(help.stdout).not.toContain("MAX_MODEL_LEN");
   expect(await runCli(["help", command])).toEqual(help);
