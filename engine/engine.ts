@@ -366,6 +366,7 @@ export class ThreadedEngine implements Engine {
       throw new EngineError(
         "queue_full",
         `${this.#running.size + this.#rendering.size} requests run or wait; the limits are ${maxNumSequences} and ${maxNumWaiting}.`,
+        { setting: "maxNumWaiting" },
       );
     }
     if (requestId !== null && this.#requestIds.has(requestId)) {

@@ -33,7 +33,8 @@ export interface RunningService extends AsyncDisposable {
 
 /**
  * Serves a model over HTTP in this process, like `fovea serve`, and resolves when the port is open. Leaves signals to
- * the caller. Reads no environment variables except XDG_CACHE_HOME, XDG_DATA_HOME and those of the AWS SDK.
+ * the caller. Reads no environment variables except XDG_CACHE_HOME and XDG_DATA_HOME; the AWS SDK and Google's
+ * authentication library read their own.
  *
  * @throws ConfigError with one sentence for each invalid setting.
  * @throws Error of the system (`EADDRINUSE`, `EACCES`, ...) if the port cannot be opened.

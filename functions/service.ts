@@ -123,6 +123,7 @@ export class Service {
       throw new EngineError(
         "queue_full",
         `${this.#numHeld} requests wait for the model to load; the limit is ${this.#maxNumRequests}.`,
+        { setting: "maxNumWaiting" },
       );
     }
     const ended = Promise.withResolvers<void>();
@@ -151,6 +152,7 @@ export class Service {
     throw new EngineError(
       "queue_full",
       `${this.numRequests} requests are in progress; the limit is ${this.#maxNumRequests}.`,
+      { setting: "maxNumWaiting" },
     );
   }
 

@@ -34,7 +34,7 @@ export type EngineErrorCode =
   | "runtime_missing"
   | "internal";
 
-/** Settings that limit what is served, by their names in `EngineConfig`. */
+/** Settings that limit what is served, by their names in `EngineConfig` or in the options of image sources. */
 export type ServingSetting =
   | "maxImagesPerPrompt"
   | "maxNumWaiting"
@@ -43,15 +43,28 @@ export type ServingSetting =
   | "maxImagePixels"
   | "maxDecodeCost"
   | "maxRequestDecodeCost"
-  | "decodeTimeoutMs";
+  | "decodeTimeoutMs"
+  | "allowedDomains"
+  | "allowedPrivateHosts"
+  | "allowHttp";
 
 /** Settings that decide whether a model loads. */
 export type LoadingSetting =
   | "model"
+  | "dtype"
+  | "device"
+  | "deviceId"
   | "cacheFolder"
   | "hubCacheFolder"
   | "chatTemplate"
   | "promptDtype"
+  /** Or `visionDevice`, `projectorDtype`, `projectorDevice`: they have to go together. */
+  | "visionDtype"
+  | "multimodalPipeline"
+  | "pipelineParams"
+  | "kvLayout"
+  /** Or `numBlocks`. */
+  | "blockSize"
   | "kvCacheDtype"
   | "kvCacheMemoryBytes"
   | "maxModelLen"

@@ -75,6 +75,7 @@ function findSource(sources: readonly ImageSource[], reference: string): ImageSo
     throw new EngineError(
       "invalid_image_reference",
       `The image reference ${describeReference(reference)} has the scheme ${scheme}:; supported schemes: ${served}.`,
+      scheme === "http" ? { setting: "allowHttp" } : {},
     );
   }
   return source;

@@ -66,5 +66,7 @@ function publicOnly(lookup: LookupFunction): LookupFunction {
 }
 
 function notPublic(): EngineError {
-  return new EngineError("invalid_image_reference", "The image's host has an address that is not public.");
+  return new EngineError("invalid_image_reference", "The image's host has an address that is not public.", {
+    setting: "allowedPrivateHosts",
+  });
 }

@@ -5,6 +5,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Agent } from "undici";
 
 import { EngineError } from "../contract/errors.ts";
+import type { EngineErrorOptions } from "../contract/errors.ts";
 import { discard, readBounded } from "./bounded-bytes.ts";
 import { describeReference } from "./describe-reference.ts";
 import { createGuardedAgent } from "./guarded-agent.ts";
@@ -92,8 +93,8 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
 
   /** Parses the address and checks that it may be fetched. */
   function judge(address: string, reference: string, base?: URL): URL {
-    const refuse = (reason: string): EngineError =>
-      new EngineError("invalid_image_reference", `The image ${describeReference(reference)} ${reason}.`);
+    const refuse = (reason: string, options: EngineErrorOptions = {}): EngineError =>
+      new EngineError("invalid_image_reference", `The image ${describeReference(reference)} ${reason}.`, options);
     if (!URL.canParse(address, base?.href)) {
       throw refuse(base === undefined ? "is not a valid URL" : "redirects to an invalid URL");
     }
@@ -108,7 +109,9 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
       throw refuse("contains a user name or password, which is not allowed");
     }
     if (allowedDomains.size > 0 && !allowedDomains.has(url.hostname)) {
-      throw refuse(`is at ${url.hostname.slice(0, 60)}, which is not one of the allowed domains`);
+      throw refuse(`is at ${url.hostname.slice(0, 60)}, which is not one of the allowed domains`, {
+        setting: "allowedDomains",
+      });
     }
     return url;
   }

@@ -297,7 +297,7 @@ export class ItemLoader {
     if (numEmbeddings <= maxNumEmbeddings) return;
     throw new EngineError(
       "prompt_too_long",
-      `The new images of the prompt have ${numEmbeddings} embeddings; next to its text there is room for ${maxNumEmbeddings}.`,
+      `The new images of the prompt have ${numEmbeddings} embeddings; next to its text there is room for ${maxNumEmbeddings}. Send fewer or smaller images.`,
       { parameter: "prompt" },
     );
   }

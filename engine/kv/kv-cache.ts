@@ -85,7 +85,7 @@ export function createKvCache(
     throw new EngineError(
       "invalid_configuration",
       `The KV cache of ${numSlots} sequences of ${maxLen} tokens does not fit into memory.`,
-      { cause },
+      { cause, setting: "maxNumSequences" },
     );
   }
 }

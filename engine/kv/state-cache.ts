@@ -40,7 +40,7 @@ export class StateCache implements Disposable {
       throw new EngineError(
         "invalid_configuration",
         `The states of ${numRows} sequences, ${stateBytes(shape)} bytes each, do not fit into memory.`,
-        { cause },
+        { cause, setting: "maxNumSequences" },
       );
     }
     this.#owned.use(owned.move());

@@ -38,6 +38,7 @@ export async function openModel(
       throw new EngineError(
         "invalid_configuration",
         `The pipeline ${config.multimodalPipeline} is for text models; ${definition.architecture} has a vision part of its own.`,
+        { setting: "multimodalPipeline" },
       );
     }
     return {

@@ -38,6 +38,7 @@ export function resolveKvLayout(
       "A block size or a number of blocks is for a paged KV cache, and the KV layout is slots. Leave " +
         `${blockSize == null ? `the number of blocks (${numBlocks})` : `the block size (${blockSize})`} out, or choose ` +
         'the KV layout "paged".',
+      { setting: "blockSize" },
     );
   }
   if (!isPaged) return { kind: "slots" };
@@ -55,6 +56,7 @@ export function resolveKvLayout(
   throw new EngineError(
     "invalid_configuration",
     `A block of ${size} tokens is not a multiple of ${smallest}, which the attention kernels of ${device} need for this model.`,
+    { setting: "blockSize" },
   );
 }
 
@@ -106,7 +108,9 @@ function hasPagedHeads(checkpoint: Pick<Checkpoint, "config">): boolean {
 }
 
 function unavailable(reason: string): EngineError {
-  return new EngineError("invalid_configuration", `${reason} Choose the KV layout "slots" or "auto".`);
+  return new EngineError("invalid_configuration", `${reason} Choose the KV layout "slots" or "auto".`, {
+    setting: "kvLayout",
+  });
 }
 
 /** Causal kernels cannot compute these models' attention to images; see `attendToWholeImages`. */

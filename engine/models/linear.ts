@@ -229,6 +229,7 @@ function checkFusedLayout(
     "invalid_configuration",
     `On cuda, weights of ${bits} bits have multiples of ${FUSED_BLOCK_SIZE} inputs and of ${tile} outputs; ${name} has ` +
       `${inFeatures} inputs and ${outFeatures} outputs. Set dtype to bfloat16 or float16.`,
+    { setting: "dtype" },
   );
 }
 

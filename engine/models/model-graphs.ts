@@ -121,6 +121,7 @@ function checkRecurrentDevice(architecture: string, device: DeviceName): void {
   throw new EngineError(
     "invalid_configuration",
     `${architecture} has layers with a recurrent state, which only the device cpu computes; the device is ${device}.`,
+    { setting: "device" },
   );
 }
 
@@ -161,18 +162,22 @@ function checkKvLayout(kvLayout: KvLayout, device: DeviceName): void {
   if (kvLayout.kind === "slots") return;
   const { blockSize } = kvLayout;
   if (device === "webgpu") {
-    throw new EngineError("invalid_configuration", "A paged KV cache is for cuda and cpu. Use slots on webgpu.");
+    throw new EngineError("invalid_configuration", "A paged KV cache is for cuda and cpu. Use slots on webgpu.", {
+      setting: "kvLayout",
+    });
   }
   if (!Number.isSafeInteger(blockSize) || blockSize < 1) {
     throw new EngineError(
       "invalid_configuration",
       `KV blocks have at least one token; the block size is ${blockSize}.`,
+      { setting: "blockSize" },
     );
   }
   if (device === "cuda" && (blockSize < SMALLEST_CUDA_BLOCK || !Number.isInteger(Math.log2(blockSize)))) {
     throw new EngineError(
       "invalid_configuration",
       `On cuda, the size of KV blocks is a power of two from ${SMALLEST_CUDA_BLOCK} on; it is ${blockSize}.`,
+      { setting: "blockSize" },
     );
   }
 }

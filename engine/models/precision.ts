@@ -33,6 +33,7 @@ export function resolveDtype({ dtype, device, config }: PrecisionOptions): Resol
       "invalid_configuration",
       `dtype ${resolved} is not for ${device}: ONNX Runtime has no ${resolved} attention there. ` +
         `Set dtype to one of ${supportedDtypes[device].join(", ")}.`,
+      { setting: "dtype" },
     );
   }
   return resolved;

@@ -54,12 +54,14 @@ export function resolveVisionParts(settings: VisionPartSettings, decoder: Decode
     throw new EngineError(
       "invalid_configuration",
       `The projector cannot be on ${projectorDevice} with the vision tower on ${device}: they are one graph. Set both to the same device.`,
+      { setting: "visionDtype" },
     );
   }
   if (!hasProjector && settings.projectorDtype != null) {
     throw new EngineError(
       "invalid_configuration",
       "This model has no projector with a type of its own. Leave the projector's dtype out.",
+      { setting: "visionDtype" },
     );
   }
   const vision = partOf("vision tower", wanted.visionDtype, device, decoder);
@@ -81,6 +83,7 @@ export function refuseVisionParts(
   throw new EngineError(
     "invalid_configuration",
     `${reason} Leave the dtype and the device of the vision tower and the projector out.`,
+    { setting: "visionDtype" },
   );
 }
 
@@ -102,6 +105,7 @@ function partOf(
     throw new EngineError(
       "invalid_configuration",
       `The ${part} cannot be ${dtype} on ${device}. Set its dtype to one of ${supportedDtypes[device].join(", ")}.`,
+      { setting: "visionDtype" },
     );
   }
   const precision = precisionOf(dtype, device);
@@ -160,5 +164,6 @@ function paramError(name: string, value: unknown, expected: string): EngineError
   return new EngineError(
     "invalid_configuration",
     `The pipeline parameter ${name} is ${shown(value)}; expected ${expected}.`,
+    { setting: "pipelineParams" },
   );
 }

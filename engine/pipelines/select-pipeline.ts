@@ -33,6 +33,7 @@ async function selectByName({ modules, problems }: PipelineModules, name: string
   throw new EngineError(
     "invalid_configuration",
     [`There is no pipeline ${JSON.stringify(name)}; available are ${available}.`, ...problems].join(" "),
+    { setting: "multimodalPipeline" },
   );
 }
 

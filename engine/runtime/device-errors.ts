@@ -53,6 +53,8 @@ export function isLastingCudaError(status: number): boolean {
 interface StartFailure {
   readonly pattern: RegExp;
   readonly explain: (match: RegExpExecArray, deviceId: number) => string;
+  /** The setting to change, where nothing has to be installed. */
+  readonly setting?: "deviceId";
 }
 
 /** Patterns of ONNX Runtime 1.30's messages, in the order of the search. */
@@ -80,6 +82,7 @@ const startFailures: readonly StartFailure[] = [
     explain: (_, deviceId) =>
       `There is no CUDA device ${deviceId}: choose one that \`nvidia-smi -L\` lists, counted from 0 among those that ` +
       "CUDA_VISIBLE_DEVICES leaves.",
+    setting: "deviceId",
   },
   {
     pattern: /(lib(?:cublas|cublasLt|cudart|curand|cudnn|cufft|nvrtc)\S*\.so\.(\d+)): cannot open/,
@@ -102,11 +105,12 @@ const startFailures: readonly StartFailure[] = [
  * @param source Who reported it.
  */
 export function explainCudaStart(cause: EngineError, deviceId: number, source = "ONNX Runtime"): EngineError {
-  for (const { pattern, explain } of startFailures) {
+  for (const { pattern, explain, setting } of startFailures) {
     const match = pattern.exec(cause.message);
     if (match === null) continue;
     return new EngineError("invalid_configuration", `${explain(match, deviceId)} ${source}: ${cause.message}`, {
       cause,
+      ...(setting && { setting }),
     });
   }
   return cause;

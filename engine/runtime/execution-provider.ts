@@ -73,6 +73,7 @@ function appendWebGpu(sessionOptions: Pointer, { deviceId }: ProviderOptions): v
     throw new EngineError(
       "invalid_configuration",
       `The webgpu device uses the system's default adapter: only device id 0 is supported, not ${deviceId}.`,
+      { setting: "deviceId" },
     );
   }
   const { api } = ortEnvironment();

@@ -19,7 +19,7 @@ export async function isFolder(path: string): Promise<boolean> {
 export async function checkFolder(path: string, reference: string): Promise<string> {
   const folder = resolve(path);
   if (!(await isFolder(folder))) {
-    throw new EngineError("invalid_configuration", `The model ${reference} is not a folder.`);
+    throw new EngineError("invalid_configuration", `The model ${reference} is not a folder.`, { setting: "model" });
   }
   // A broken link counts as present; opening it reports the error.
   const present = async (fileName: string): Promise<boolean> =>

@@ -181,8 +181,12 @@ function processorLines({ inspection: { logitsProcessors } }: CheckReport): Line
 }
 
 function remoteLines({ remoteSettings }: CheckReport): Line[] {
-  if (remoteSettings.length === 0) return ["", "S3 and Redis", ["none set", ""]];
-  return ["", "S3 and Redis", ...remoteSettings.map(({ name, value, source }): Line => [name, value, source])];
+  if (remoteSettings.length === 0) return ["", "Settings of other services", ["none set", ""]];
+  return [
+    "",
+    "Settings of other services",
+    ...remoteSettings.map(({ name, value, source }): Line => [name, value, source]),
+  ];
 }
 
 function measuredLines({ measured }: CheckReport): Line[] {

@@ -32,9 +32,8 @@ export async function serve(config: Config, logger: Logger, { servesRequests }: 
   try {
     service = await starting;
   } catch (error) {
-    logger.error(`Cannot listen on ${config.host} port ${config.port}.`, {
-      ...(describeListenFailure(error) ?? { error }),
-    });
+    const { port, failure } = describeListenFailure(error, config);
+    logger.error(`Cannot listen on ${config.host} port ${port}.`, { ...(failure ?? { error }) });
     return exitProcess(exitCodeOf(error));
   }
   try {

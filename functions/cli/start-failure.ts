@@ -11,7 +11,8 @@ export interface LoadFailure {
 const adviceOf: Partial<Record<EngineErrorCode, string>> = {
   invalid_checkpoint: "Correct the file that the reason names, or download the checkpoint again.",
   unsupported_model: "Use a checkpoint of a kind that the README lists.",
-  invalid_configuration: "Correct the setting that the reason names; fovea --help lists all settings.",
+  invalid_configuration:
+    "Correct what the reason names: a setting (fovea --help lists them), or what is installed on this machine.",
   runtime_failed:
     "ONNX Runtime rejected this. Download the checkpoint again if the reason is about a file or tensor, otherwise check DEVICE.",
   out_of_memory:
@@ -21,7 +22,7 @@ const adviceOf: Partial<Record<EngineErrorCode, string>> = {
   invalid_logits_processor: "docs/logits-processors.md lists the fix for each reason.",
 };
 
-/** By the code of the system's error. */
+/** By the code of the system's error. `PORT` stands for the setting of the port. */
 const listenFailures: Readonly<Record<string, Omit<LoadFailure, "code">>> = {
   EADDRINUSE: {
     reason: "Another program listens on this port.",
@@ -41,11 +42,24 @@ const listenFailures: Readonly<Record<string, Omit<LoadFailure, "code">>> = {
   },
 };
 
-/** Null for a failure that is not about the address; it is shown in full, with its stack. */
-export function describeListenFailure(error: unknown): LoadFailure | null {
+export interface ListenFailure {
+  /** The port that cannot be opened: that of requests, or that of health checks. */
+  readonly port: number;
+  /** Null for a failure that is not about the address; it is shown in full, with its stack. */
+  readonly failure: LoadFailure | null;
+}
+
+export function describeListenFailure(
+  error: unknown,
+  { port, healthPort }: Pick<Config, "port" | "healthPort">,
+): ListenFailure {
   const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  const isOfHealthPort = error instanceof Error && "port" in error && error.port === healthPort;
   const failure = listenFailures[code];
-  return failure === undefined ? null : { code, ...failure };
+  if (failure === undefined) return { port, failure: null };
+  if (!isOfHealthPort || healthPort === null) return { port, failure: { code, ...failure } };
+  const advice = failure.advice.replace("PORT", "PORT_HEALTH");
+  return { port: healthPort, failure: { code, ...failure, advice } };
 }
 
 /** Null for a failure that the operator cannot fix; it is shown in full, with its stack. */
@@ -66,6 +80,24 @@ function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): st
       return `CACHE_FOLDER is ${cacheFolder}: set it to a writable folder with enough free space.`;
     case "hubCacheFolder":
       return `Check the connection to the hub (HF_ENDPOINT, HF_TOKEN). Or set HF_HUB_CACHE, which is ${hub.cacheFolder}, to a folder that has the repository, or that is writable and has enough free space.`;
+    case "dtype":
+      return "Leave DTYPE out, or set it to a type that the reason names.";
+    case "device":
+      return "Set DEVICE to a device that the reason names.";
+    case "deviceId":
+      return "Set DEVICE_ID to the number of a device that is there; they count from 0.";
+    case "visionDtype":
+      return "Leave VISION_DTYPE, VISION_DEVICE, PROJECTOR_DTYPE and PROJECTOR_DEVICE out, or set them as the reason says.";
+    case "multimodalPipeline":
+      return "Leave MULTIMODAL_PIPELINE out, or set it to a pipeline that fits; PIPELINE_PATH lists the folders of your own.";
+    case "pipelineParams":
+      return "Correct the parameter in PIPELINE_PARAMS.";
+    case "promptDtype":
+      return "Leave PROMPT_DTYPE out, or set it to model.";
+    case "kvLayout":
+      return "Leave KV_LAYOUT out, or set it to slots.";
+    case "blockSize":
+      return "Leave BLOCK_SIZE and NUM_GPU_BLOCKS_OVERRIDE out, or set them as the reason says.";
     case "model":
       return "Set MODEL to an existing folder, to org/name of the Hugging Face Hub, or to s3://, gs:// or az:// and a prefix.";
     case "chatTemplate":

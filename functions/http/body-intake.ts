@@ -217,9 +217,12 @@ class IncomingBody {
 
 /** The rest of the body stays unread, so the connection cannot be used again. */
 function tooLarge(found: string, maxBodyBytes: number): HttpError {
-  return new HttpError(413, "body_too_large", `The body has ${found}; the limit is ${maxBodyBytes}.`, {
-    headers: { Connection: "close" },
-  });
+  return new HttpError(
+    413,
+    "body_too_large",
+    `The body has ${found}; the limit is ${maxBodyBytes}. MAX_BODY_BYTES sets the limit.`,
+    { headers: { Connection: "close" } },
+  );
 }
 
 /** Owns a thread while there are long bodies. */

@@ -21,7 +21,7 @@ export function allowOrigins(origins: readonly string[]): MiddlewareHandler {
     origin: origins.includes("*") ? "*" : [...origins],
     allowMethods: ["GET", "POST", "DELETE"],
     allowHeaders: ["Authorization", "Content-Type", "X-Request-Id", ...anthropicHeaders],
-    exposeHeaders: ["X-Request-Id", "Request-Id", "Retry-After", "X-Fovea-Warning"],
+    exposeHeaders: ["X-Request-Id", "Request-Id", "Retry-After", "X-Fovea-Warning", "X-Omitted-Images"],
     maxAge: PREFLIGHT_MAX_AGE,
   });
 }

@@ -48,7 +48,7 @@ export const engineSettings = {
   dtype: setting(
     "DTYPE",
     oneOf(dtypeNames),
-    "Type of the weights: auto, float32, bfloat16 and float16 (GPU), int8 or int4.",
+    "Type of the weights: auto, float32 (cpu, webgpu), bfloat16 (cuda), float16 (cuda, webgpu), int8 or int4.",
     {
       default: "auto",
     },
@@ -101,7 +101,7 @@ export const engineSettings = {
     oneOf(promptDtypeNames),
     "Weights of prompts and of batches of 12 and more sequences (2 beside stored integers of 8 bits): model (those of " +
       "DTYPE), int8 (on cpu, beside int4 and beside integers of AWQ, GPTQ and compressed-tensors: faster, one more byte " +
-      "per weight), or auto, which is int8 beside DTYPE=int4 if they take at most a third of the machine's memory.",
+      "per weight), or auto, which is int8 beside DTYPE=int4 where memory allows and SPECULATIVE_CONFIG is not set.",
     { default: "auto" },
   ),
   kvCacheDtype: setting(

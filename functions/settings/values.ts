@@ -51,7 +51,7 @@ export function gibibytes(min: number, max: number): Parser<number> {
 export function bytes(min: number, max: number): Parser<number> {
   const factors = { "": 1, k: KIBIBYTE, m: MEBIBYTE, g: GIBIBYTE } as const;
   return {
-    expected: `bytes from ${min} to ${max}, such as 1048576 or 1MiB`,
+    expected: `a size from ${sizeText(min)} to ${sizeText(max)}, such as 1048576 or 1MiB`,
     parse(text) {
       const match = /^(\d+)\s*([kmg]?)(?:i?b)?$/i.exec(text);
       if (match === null) return undefined;
@@ -240,6 +240,12 @@ export function webhookSecret(): Parser<Buffer> {
       return secret.length >= 24 && secret.length <= 64 ? secret : undefined;
     },
   };
+}
+
+/** In the largest unit that divides it. */
+function sizeText(numBytes: number): string {
+  if (numBytes % GIBIBYTE === 0) return `${numBytes / GIBIBYTE}GiB`;
+  return numBytes % MEBIBYTE === 0 ? `${numBytes / MEBIBYTE}MiB` : `${numBytes / KIBIBYTE}KiB`;
 }
 
 function parseDecimal(text: string): number {

@@ -142,6 +142,20 @@ describe("the shipped checkpoint", () => {
       /3 images; .* 2, .*LIMIT_MM_PER_PROMPT/,
     ],
     ["a uuid that is not known", () => [named("unheard")], {}, "messages[0].content[0].image_url", /not cached/],
+    [
+      "a picture over http",
+      () => [image("http://pictures.example/a.png")],
+      {},
+      "messages[0].content[0].image_url",
+      /has the scheme http:; .* ALLOW_HTTP_IMAGES=true allows http:\.$/,
+    ],
+    [
+      "a picture of a private host",
+      () => [image("https://127.0.0.1/a.png")],
+      {},
+      "messages[0].content[0].image_url",
+      /not public\. ALLOWED_PRIVATE_HOSTS lists the private hosts that are allowed\.$/,
+    ],
     ["options of nine levels", () => [image(scene)], { mm_processor_kwargs: deep }, "mm_processor_kwargs.size", /size/],
     [
       "options that cannot be followed",

@@ -7,5 +7,6 @@ export function requireFloatRange({ precision }: GraphContext, modelName: string
   throw new EngineError(
     "invalid_configuration",
     `The activations of ${modelName} exceed the range of float16; set DTYPE to float32, or to bfloat16 on cuda.`,
+    { setting: "dtype" },
   );
 }

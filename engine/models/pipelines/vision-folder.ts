@@ -16,7 +16,9 @@ export function requireTextParam(params: PipelineParams, name: string, meaning: 
   const value = params[name];
   if (typeof value === "string" && value !== "") return value;
   const found = value === undefined || value === null ? "is missing" : `is ${shown(value)}`;
-  throw new EngineError("invalid_configuration", `The pipeline parameter ${name} ${found}; set it to ${meaning}.`);
+  throw new EngineError("invalid_configuration", `The pipeline parameter ${name} ${found}; set it to ${meaning}.`, {
+    setting: "pipelineParams",
+  });
 }
 
 /**
@@ -31,6 +33,7 @@ export async function readFolderJson(folder: string, fileName: string): Promise<
   } catch (cause) {
     throw new EngineError("invalid_configuration", `${folder} has no readable ${fileName} (${describeError(cause)}).`, {
       cause,
+      setting: "pipelineParams",
     });
   }
   try {

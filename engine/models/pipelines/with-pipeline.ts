@@ -117,7 +117,9 @@ async function openWeights(
 ): Promise<OpenedWeights> {
   const stats = await stat(path).catch(() => null);
   if (stats === null) {
-    throw new EngineError("invalid_configuration", `The pipeline ${pipeline} needs ${path}, which does not exist.`);
+    throw new EngineError("invalid_configuration", `The pipeline ${pipeline} needs ${path}, which does not exist.`, {
+      setting: "pipelineParams",
+    });
   }
   const isUsed = ([name]: readonly [string, StoredTensor]): boolean =>
     prefixes === undefined || prefixes.some((prefix) => name.startsWith(prefix));

@@ -41,9 +41,12 @@ export function createBatchRoute(dependencies: AppDependencies): Handler<AppEnvi
           parameter: "input_file_id",
         });
       case "too many":
-        throw new HttpError(429, "too_many_batches", `${created.limit} batches are unfinished, which is the limit.`, {
-          headers: { "Retry-After": "60" },
-        });
+        throw new HttpError(
+          429,
+          "too_many_batches",
+          `${created.limit} batches are unfinished, which is the limit. Wait until one has ended, or cancel one.`,
+          { headers: { "Retry-After": "60" } },
+        );
     }
   });
 }

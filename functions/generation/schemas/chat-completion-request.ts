@@ -64,7 +64,11 @@ const typedPart = z.discriminatedUnion(
   ],
   {
     error: ({ input }) =>
-      describeUnknown(input, "type", "must be a supported part type: text, input_text, image_url or image_embeds"),
+      describeUnknown(
+        input,
+        "type",
+        "must be a supported part type: text, image_url, input_text, input_image or image_embeds",
+      ),
   },
 );
 

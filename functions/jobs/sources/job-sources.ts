@@ -55,8 +55,14 @@ function toRunpodWorker({
   if (jobUrl?.includes("/job-take/") && outputUrl !== null && streamUrl !== null && workerId !== null) {
     return { jobUrl, outputUrl, streamUrl, workerId, ...rest };
   }
+  const missing = [
+    jobUrl?.includes("/job-take/") ? null : "RUNPOD_WEBHOOK_GET_JOB (with /job-take/ in it)",
+    outputUrl === null ? "RUNPOD_WEBHOOK_POST_OUTPUT" : null,
+    streamUrl === null ? "RUNPOD_WEBHOOK_POST_STREAM" : null,
+    workerId === null ? "RUNPOD_POD_ID" : null,
+  ].filter((name) => name !== null);
   throw new ConfigError([
-    "JOB_SOURCE is runpod, but this is no worker of a queue-based RunPod endpoint: RUNPOD_WEBHOOK_GET_JOB (with /job-take/ in it), RUNPOD_WEBHOOK_POST_OUTPUT, RUNPOD_WEBHOOK_POST_STREAM and RUNPOD_POD_ID must be set. RunPod sets them.",
+    `JOB_SOURCE is runpod, but this is no worker of a queue-based RunPod endpoint: missing ${missing.join(", ")}. RunPod sets them in its workers.`,
   ]);
 }
 

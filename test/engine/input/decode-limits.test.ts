@@ -65,7 +65,7 @@ test("pictures for which the prompt has no room are rejected before any is decod
   await expect(ask(headerOnly(600, 600), headerOnly(601, 600), headerOnly(602, 600))).rejects.toMatchObject({
     code: "prompt_too_long",
     message: expect.stringMatching(
-      /^The new images of the prompt have \d\d embeddings; next to its text there is room for \d\d\.$/,
+      /^The new images of the prompt have \d\d embeddings; next to its text there is room for \d\d\. Send fewer or smaller images\.$/,
     ),
   });
   await expect(ask(headerOnly(600, 600))).rejects.toMatchObject({ code: "invalid_image" });

@@ -380,7 +380,10 @@ test("a body above the limit is rejected, announced or not", async () => {
   expect(announced.status).toBe(413);
   expect(announced.headers.get("connection")).toBe("close");
   expect(await announced.json()).toMatchObject({
-    error: { code: "body_too_large", message: `The body has ${body.length} bytes; the limit is 100000.` },
+    error: {
+      code: "body_too_large",
+      message: `The body has ${body.length} bytes; the limit is 100000. MAX_BODY_BYTES sets the limit.`,
+    },
   });
   const unannounced = await app.request("/v1/chat/completions", {
     method: "POST",

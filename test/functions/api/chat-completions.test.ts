@@ -418,7 +418,9 @@ test("one request above the limit gets 429, and the next one after a request has
   const refused = await post(path, chatBody);
   expect(refused.status).toBe(429);
   expect(refused.headers.get("retry-after")).toBe("2");
-  expect(await refused.json()).toMatchObject({ error: { message: "1 requests are in progress; the limit is 1." } });
+  expect(await refused.json()).toMatchObject({
+    error: { message: "1 requests are in progress; the limit is 1. MAX_NUM_SEQS and MAX_NUM_WAITING set the limit." },
+  });
   resolve();
   expect((await first).status).toBe(200);
   expect((await post(path, chatBody)).status).toBe(200);

@@ -60,6 +60,8 @@ describe("web pages of other origins", () => {
     expect([asked.status, asked.headers.get(allowed)]).toEqual([204, "https://a.example"]);
     const refused = await app.request("/v1/models", { headers: { origin: "https://a.example" } });
     expect([refused.status, refused.headers.get(allowed)]).toEqual([401, "https://a.example"]);
+    const exposed = refused.headers.get("access-control-expose-headers")?.split(",");
+    expect(exposed).toEqual(expect.arrayContaining(["X-Request-Id", "X-Fovea-Warning", "X-Omitted-Images"]));
     const other = await app.request("/v1/models", { headers: { origin: "https://b.example" } });
     expect(other.headers.has(allowed)).toBe(false);
   });

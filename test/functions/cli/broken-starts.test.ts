@@ -133,6 +133,42 @@ test.for<[string, Readonly<Record<string, string>>, RegExp, string]>([
     /has no 8-bit form/,
     "Leave KV_CACHE_DTYPE out, or set it to model.",
   ],
+  [
+    "DTYPE that the device lacks",
+    { DTYPE: "float16" },
+    /^dtype float16 is not for cpu: .* Set dtype to one of float32, int8, int4\.$/,
+    "Leave DTYPE out, or set it to a type that the reason names.",
+  ],
+  [
+    "PROMPT_DTYPE without integers beside it",
+    { PROMPT_DTYPE: "int8" },
+    /^8-bit weights for prompts stand beside weights of dtype int4/,
+    "Leave PROMPT_DTYPE out, or set it to model.",
+  ],
+  [
+    "BLOCK_SIZE for slots",
+    { BLOCK_SIZE: "32", KV_LAYOUT: "slots" },
+    /Leave the block size \(32\) out, or choose the KV layout "paged"\.$/,
+    "Leave BLOCK_SIZE and NUM_GPU_BLOCKS_OVERRIDE out, or set them as the reason says.",
+  ],
+  [
+    "VISION_DTYPE for a text model",
+    { VISION_DTYPE: "float32" },
+    /^This model has no vision part\./,
+    "Leave VISION_DTYPE, VISION_DEVICE, PROJECTOR_DTYPE and PROJECTOR_DEVICE out, or set them as the reason says.",
+  ],
+  [
+    "MULTIMODAL_PIPELINE that does not exist",
+    { MULTIMODAL_PIPELINE: "blip3" },
+    /^There is no pipeline "blip3"; available are /,
+    "Leave MULTIMODAL_PIPELINE out, or set it to a pipeline that fits; PIPELINE_PATH lists the folders of your own.",
+  ],
+  [
+    "MULTIMODAL_PIPELINE without its parameters",
+    { MULTIMODAL_PIPELINE: "minigpt4-7b" },
+    /^The pipeline parameter \w+ is missing; set it to /,
+    "Correct the parameter in PIPELINE_PARAMS.",
+  ],
 ])("a %s ends the start and is named in the advice", async ([, environment, reason, advice]) => {
   const error = await errorOfStart({ MODEL: whole, CACHE_FOLDER: join(temporary.path, "cache"), ...environment });
   expect(error).toMatchObject({ code: "invalid_configuration", reason: expect.stringMatching(reason), advice });

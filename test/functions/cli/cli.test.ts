@@ -99,6 +99,20 @@ test("a port in use is named, with the remedy and without a stack, and exits wit
   expect(stdout).not.toContain("stack");
 });
 
+test("a port of health checks in use is named with its setting", async () => {
+  const other = createServer();
+  const { promise, resolve } = Promise.withResolvers<void>();
+  other.listen(0, "127.0.0.1", resolve);
+  await promise;
+  const { port } = other.address() as AddressInfo;
+  const { stdout } = await runCli([], { HOST: "127.0.0.1", PORT: "0", PORT_HEALTH: String(port) });
+  other.close();
+  expect(JSON.parse(stdout.trim().split("\n").at(-1)!)).toMatchObject({
+    message: `Cannot listen on 127.0.0.1 port ${port}.`,
+    advice: "Set PORT_HEALTH to a free port, or end the other program.",
+  });
+});
+
 test("a host that this machine lacks is named, with the remedy, and exits with 1", async () => {
   // An address of RFC 5737, which no machine has.
   const { exitCode, stdout } = await runCli([], { HOST: "203.0.113.5", PORT: "0" });

@@ -287,7 +287,10 @@ describe("failures of RunPod's API", () => {
 });
 
 test("refuses to start outside of a RunPod worker", async () => {
-  await expect(startService({ JOB_SOURCE: "runpod" })).rejects.toThrow(/RUNPOD_WEBHOOK_GET_JOB/);
+  const settings = { JOB_SOURCE: "runpod", RUNPOD_WEBHOOK_POST_OUTPUT: "https://a.example/job-done" };
+  await expect(startService(settings)).rejects.toThrow(
+    /missing RUNPOD_WEBHOOK_GET_JOB \(with \/job-take\/ in it\), RUNPOD_WEBHOOK_POST_STREAM, RUNPOD_POD_ID\. RunPod sets them/,
+  );
 });
 
 test("makes no call that RunPod's SDK would not make", () => {

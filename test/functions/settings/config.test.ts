@@ -169,7 +169,7 @@ test.for<[string, string, RegExp]>([
   ["MODEL", "https://host/model", /expected the folder of a checkpoint, org\/name or hf:/],
   ["MODEL", "hf://org/name@../outside", /expected the folder of a checkpoint, org\/name or hf:/],
   ["SHUTDOWN_GRACE_SECONDS", "soon", /expected a number of seconds from 0 to 86400/],
-  ["MAX_BODY_BYTES", "32XB", /expected bytes from 1024/],
+  ["MAX_BODY_BYTES", "32XB", /expected a size from 1KiB to 1GiB, such as 1048576 or 1MiB\.$/],
   ["LIMIT_MM_PER_PROMPT", '{"image": {"count": 4, "size": 512}}', /expected {"image": N}/],
   ["LIMIT_MM_PER_PROMPT", '{"image": {"width": 0}}', /expected {"image": N}/],
   ["LIMIT_MM_PER_PROMPT", '{"image": 1001}', /expected {"image": N}/],
