@@ -1,4 +1,4 @@
-/** The commands of docs/deployment.md that need no platform, and its description of the deployment file. */
+/** The commands of docs/deployment.md and the pages beside it that need no platform, and the deployment file. */
 import { execFile } from "node:child_process";
 import { access, readFile, readdir } from "node:fs/promises";
 import { join } from "node:path";
@@ -13,6 +13,7 @@ import { createTemporaryFolder } from "../support/temporary-folder.ts";
 const repository = fileURLToPath(new URL("../..", import.meta.url));
 const page = await readFile(join(repository, "docs/deployment.md"), "utf8");
 const platforms = await readFile(join(repository, "infra/README.md"), "utf8");
+const image = await readFile(join(repository, "docs/container-image.md"), "utf8");
 
 test("every render command of the pages writes files, and every platform has one", async () => {
   const commands = `${page}\n${platforms}`.match(/^npm start -s -- render --platform .*$/gm) ?? [];
@@ -36,8 +37,8 @@ test("the page's deployment is valid, and its table lists every field", () => {
   for (const field of deploymentFields) expect(told).toContain(field);
 });
 
-test("the page's builds name files that exist", async () => {
-  const files = [...page.matchAll(/-f (container\/\S+)/g)];
+test("the builds of the pages name files that exist", async () => {
+  const files = [...`${page}\n${image}`.matchAll(/-f (container\/\S+)/g)];
   expect(files).not.toHaveLength(0);
   for (const [, path] of files) await access(join(repository, path!));
 });

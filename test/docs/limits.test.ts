@@ -41,7 +41,7 @@ const seconds = (milliseconds: number): string => `${milliseconds / 1000} s`;
 const mebibytes = (bytes: number): string => `${bytes / MEBIBYTE} MiB`;
 const { stop, stopTokenIds, badWords, logitBias, allowedTokenIds, logprobs } = samplingLimits;
 
-const deploymentRows: readonly (readonly [limit: string, value: string])[] = [
+const operationRows: readonly (readonly [limit: string, value: string])[] = [
   [`mean rate of a body, after ${seconds(RATE_GRACE_MS)}`, `${MIN_BYTES_PER_SECOND} bytes/s`],
   [
     "time for the headers, for the whole request",
@@ -91,7 +91,7 @@ const securityRows: readonly (readonly [limit: string, value: string])[] = [
 ];
 
 describe.for([
-  { page: "docs/deployment.md", rows: deploymentRows },
+  { page: "docs/operation.md", rows: operationRows },
   { page: "SECURITY.md", rows: securityRows },
 ])("$page", ({ page, rows }) => {
   const text = readPage(page);
