@@ -82,10 +82,10 @@ export class SlotBlocks {
     return evictions;
   }
 
-  /** The slot was taken for a running sequence. */
-  take(slot: number): void {
+  /** The slot was taken for a running sequence. It keeps `numTokens` tokens, or they are going to be copied to it. */
+  take(slot: number, numTokens: number): void {
     this.#numRunning++;
-    this.#need(slot, this.#blocksFor(this.#kvSlots.numKeptTokens(slot)));
+    this.#need(slot, this.#blocksFor(numTokens));
   }
 
   /** The slot is free. Its tokens stay until their blocks are needed. */

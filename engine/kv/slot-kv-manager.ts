@@ -54,7 +54,7 @@ export class SlotKvManager implements KvManager {
         const evictions = blocks?.makeRoom(this.#roomsOf(placement)) ?? [];
         const transfers = this.#prefixCache.take(sequence, placement);
         sequence.kvSlot = placement.kvSlot;
-        blocks?.take(placement.kvSlot);
+        blocks?.take(placement.kvSlot, placement.numCachedTokens);
         return [...evictions, ...transfers];
       },
     };

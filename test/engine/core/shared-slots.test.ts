@@ -81,6 +81,39 @@ describe.for(["llama", "qwen3.5", "llava-default"] as const)("%s", (name) => {
     expectSameAnswers(scarce, ample, Array(10).keys());
   });
 
+  test.skipIf(name !== "llava-default")("pictures behind a shared text give the answers of ample memory", async () => {
+    const { model, cases } = golden;
+    const pictured = cases.find(({ pictures }) => pictures.length === 1)!;
+    const [image] = goldenRequest("", pictured, model).images;
+    const shared = Array.from({ length: 200 }, (_, index) => 5 + (index % 40));
+    const features = Array.from({ length: image!.placeholder.length }, () => model.imageTokenId!);
+    const ask = (index: number, promptTokenIds: readonly number[], images: EngineRequest["images"] = []) => ({
+      ...goldenRequest(`${index}`, pictured, model, { maxTokens: 120, ignoreEos: true, logprobs: 0 }),
+      promptTokenIds,
+      images,
+    });
+    const pictures = [1, 2, 3].map((index) => {
+      const placeholder = { ...image!.placeholder, offset: shared.length };
+      return ask(index, [...shared, ...features, 40 + index], [{ ...image!, mmHash: `${index}`, placeholder }]);
+    });
+    const texts = [4, 5, 6, 7].map((index) =>
+      ask(
+        index,
+        Array.from({ length: 180 }, (_, place) => 5 + ((place * index) % 90)),
+      ),
+    );
+    using ample = await createEngine();
+    using scarce = await createEngine({ kvCacheMemoryBytes: scarceBytes(maxNumSequences) });
+    for (const engine of [ample, scarce]) {
+      engine.add(ask(0, [...shared, 6]));
+      engine.step();
+      for (const request of [...pictures, ...texts]) engine.add(request);
+      await engine.runToEnd();
+    }
+    expect(scarce.stats.numPreemptions).toBeGreaterThan(0);
+    expectSameAnswers(scarce, ample, Array(8).keys());
+  });
+
   test("random conversations get the tokens of an engine without reuse", async () => {
     const turn = fc.record({
       base: fc.nat(12),

@@ -1,7 +1,7 @@
 /** The scheduler over KV slots that share less memory than they would take at full length. */
 import { describe, expect, test } from "vitest";
 
-import { createRequest, createScheduler, describeStep, resultsOf } from "./create-scheduler.ts";
+import { createImage, createRequest, createScheduler, describeStep, resultsOf } from "./create-scheduler.ts";
 import type { SchedulerParts } from "./create-scheduler.ts";
 
 /** One sequence of 64 tokens, and a block of the other slot. */
@@ -55,4 +55,22 @@ test("a prompt waits until it fits, with a block to grow for every running seque
   expect(parts.scheduler.stats).toMatchObject({ numRequestsRunning: 1, numRequestsWaiting: 1 });
   while (parts.scheduler.hasUnfinished) step(parts);
   expect(parts.scheduler.stats).toMatchObject({ numPreemptions: 0, numGenerationTokens: 20 });
+});
+
+test("a prefix that is copied for a sequence that waits for its image keeps its memory", () => {
+  const parts = createScheduler({ numSlots: 3, numBlocks: 12, maxNumBatchedTokens: 64, encodesInBackground: true });
+  const samplingParams = { maxTokens: 20, ignoreEos: true };
+  const shared = Array.from({ length: 32 }, (_, index) => 10 + index);
+  parts.scheduler.add(createRequest("first", { promptTokenIds: [...shared, 50, 51], samplingParams }));
+  expect(step(parts)).toEqual(["first: 34"]);
+  parts.kvSlots.setNumKeptTokens(0, 34);
+  const images = [createImage("cat", 32, 2)];
+  parts.scheduler.add(createRequest("picture", { promptTokenIds: [...shared, 60, 61, 62], images, samplingParams }));
+  const promptTokenIds = Array.from({ length: 24 }, (_, index) => 100 + index);
+  parts.scheduler.add(createRequest("other", { promptTokenIds, samplingParams }));
+  // The copied tokens take 5 blocks and those of "first" as many, so "other" finds 2 of the 4 that it needs.
+  const scheduled = parts.scheduler.schedule();
+  expect(scheduled.transfers).toEqual([{ kind: "copy", fromSlot: 0, toSlot: 1, numTokens: 32 }]);
+  expect(describeStep(scheduled)).toEqual(["first: 1"]);
+  expect(parts.scheduler.stats).toMatchObject({ numRequestsRunning: 2, numRequestsWaiting: 1 });
 });
