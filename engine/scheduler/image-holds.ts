@@ -21,22 +21,26 @@ export class ImageHolds {
    * depend on when the image is encoded. Images behind that one are not referenced yet, so it is the last one that is held.
    */
   hold(sequence: Sequence, wantedEnd: number): { endToken: number; imagesToEncode: ImageFeature[] } {
-    const imagesToEncode: ImageFeature[] = [];
-    const awaited = this.awaitedBy(sequence);
     const nothing = { endToken: sequence.numComputedTokens, imagesToEncode: [] };
-    if (awaited !== null)
-      return awaited.placeholder.offset < wantedEnd ? nothing : { endToken: wantedEnd, imagesToEncode };
+    const chunkUntil = (endToken: number) => ({ endToken, imagesToEncode: this.#toEncode(sequence, endToken) });
+    const awaited = this.awaitedBy(sequence);
+    if (awaited !== null) return awaited.placeholder.offset < wantedEnd ? nothing : chunkUntil(wantedEnd);
     while (sequence.endHeldImage < sequence.images.length) {
       const image = sequence.images[sequence.endHeldImage]!;
       const { offset } = image.placeholder;
       if (offset >= wantedEnd) break;
-      const hold = this.#encoderCache.tryAcquire(image.mmHash, numEmbeddingsOf(image));
-      if (hold === null) return { endToken: offset, imagesToEncode };
+      if (this.#encoderCache.tryAcquire(image.mmHash, numEmbeddingsOf(image)) === null) return chunkUntil(offset);
       sequence.endHeldImage++;
       if (this.#isAwaited(image)) return nothing;
-      if (hold === "to-encode") imagesToEncode.push(image);
     }
-    return { endToken: wantedEnd, imagesToEncode };
+    return chunkUntil(wantedEnd);
+  }
+
+  /** Held images before `endToken` without embeddings. The chunk may have waited for another image since it held them. */
+  #toEncode({ images, firstHeldImage, endHeldImage }: Sequence, endToken: number): ImageFeature[] {
+    return images
+      .slice(firstHeldImage, endHeldImage)
+      .filter(({ mmHash, placeholder }) => placeholder.offset < endToken && !this.#encoderCache.has(mmHash));
   }
 
   /** The image that the sequence waits for; null if there is none. */

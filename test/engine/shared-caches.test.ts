@@ -104,3 +104,20 @@ test.for(["llava-default", "llava-full", "fovea-shapes", "smolvlm", "qwen2-vl"] 
     await second.close();
   },
 );
+
+test("a picture from the store and new ones in one prompt are answered with the reference's tokens", async () => {
+  const goldens = { ...(await loadGoldens("llava-default")), name: "some-pictures" };
+  const [one, three] = ["one", "three"].map((name) => goldens.cases.find((golden) => golden.name === name)!);
+  const first = await startReplica(goldens);
+  expect(await answer(first, one!, "one")).toEqual(one!.greedyTokenIds);
+  await expect
+    .poll(() => Number(redis.command("eval", `return #redis.call("keys", "${goldens.name}:encoder:*")`, "0")))
+    .toBe(1);
+  await first.close();
+
+  const second = await startReplica(goldens);
+  // The step of the first picture has room for the beginning of the second one.
+  expect(await answer(second, three!, "three")).toEqual(three!.greedyTokenIds);
+  expect(statsOf(second.caches!, "encoder").hits).toBeGreaterThan(0);
+  await second.close();
+});

@@ -2,6 +2,7 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/contract/errors.ts";
+import { embeddingsField } from "../../../engine/multimodal/processed-item.ts";
 import {
   createImage,
   createRequest,
@@ -190,6 +191,19 @@ describe("images", () => {
     const second = parts.scheduler.schedule();
     expect(describeStep(second)).toEqual(["c: 1", "a: 8"]);
     expect(second.awaitedImage?.mmHash).toBe("dog");
+  });
+
+  test("an image with known embeddings is stored for a chunk that has waited for the image behind it", () => {
+    const parts = createScheduler({ encodesInBackground: true });
+    const embeddings = { elementType: "float32", shape: [4, 1], data: new Float32Array(4) } as const;
+    const known = { ...createImage("cat", 1, 4), tensors: new Map([[embeddingsField, embeddings]]) };
+    const images = [known, createImage("dog", 6, 4)];
+    parts.scheduler.add(createRequest("a", { numPromptTokens: 12, images }));
+    expect(step(parts)).toEqual([]);
+    parts.encoderCache.tryStore("dog", 4, new Float32Array(1));
+    const { prefills } = parts.scheduler.schedule();
+    expect(prefills.map(({ numTokens }) => numTokens)).toEqual([12]);
+    expect(prefills[0]!.imagesToEncode.map(({ mmHash }) => mmHash)).toEqual(["cat"]);
   });
 
   test("a sequence that waits for its image does not hold up requests that share its prefix, nor those behind them", () => {
