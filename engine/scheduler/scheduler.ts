@@ -322,6 +322,7 @@ export class Scheduler {
       sequence.chunkEnds = placement.chunkEnds ?? [];
       const chunk = this.#planChunk(sequence, budget.promptTokensLeft);
       if (chunk === null && this.#imageHolds.awaitedBy(sequence) === null) {
+        this.#imageHolds.release(sequence, () => true);
         sequence.skipCachedTokens(0);
         break;
       }

@@ -154,6 +154,27 @@ describe("images", () => {
     expect(second.prefills.map(({ firstToken, numTokens }) => [firstToken, numTokens])).toEqual([[1, 7]]);
   });
 
+  test("an image that has to be whole is not referenced while its prompt waits for a step with enough tokens", () => {
+    const parts = createScheduler({ numSlots: 2, maxNumBatchedTokens: 22, keepsImagesWhole: true });
+    const { placeholder, ...cat } = createImage("cat", 17, 8);
+    const isEmbed = [false, true, true, true, true, true, true, false];
+    const images = [{ ...cat, placeholder: { ...placeholder, isEmbed } }];
+    const about = { numPromptTokens: 40, images, samplingParams: { maxTokens: 1 } };
+    parts.scheduler.add(createRequest("first", about));
+    const scheduled = parts.scheduler.schedule();
+    expect(describeStep(scheduled)).toEqual(["first: 18"]);
+    parts.kvSlots.setNumKeptTokens(0, 18);
+    parts.scheduler.update(scheduled, resultsOf(scheduled, 7, parts.encoderCache));
+    parts.scheduler.abort(["first"]);
+    const promptTokenIds = Array.from({ length: 17 }, (_, index) => 100 + index);
+    parts.scheduler.add(createRequest("text", { promptTokenIds, samplingParams: { maxTokens: 1 } }));
+    // Its first token to compute is behind the marker of the image, whose six embeddings do not fit into the step.
+    parts.scheduler.add(createRequest("again", about));
+    expect([step(parts), step(parts)]).toEqual([["text: 17"], ["again: 22"]]);
+    expect(parts.scheduler.hasUnfinished).toBe(false);
+    expect(parts.encoderCache.tryAcquire("large", 16)).toBe("to-encode");
+  });
+
   test("an image behind the chunk is not encoded yet", () => {
     const { scheduler } = createScheduler({ maxNumBatchedTokens: 4 });
     scheduler.add(createRequest("a", { numPromptTokens: 12, images: [createImage("cat", 4, 6)] }));
