@@ -40,10 +40,10 @@ export class EncoderCache {
 
   /**
    * Takes a reference. "to-encode" obliges the caller to have the item encoded before it is read, even if another sequence
-   * asked for it in the same step. Returns null, and changes nothing, if referenced entries leave no room.
+   * asked for it in the same step. Returns null, and changes no referenced entry, if these leave no room.
    */
   tryAcquire(mmHash: string, numEmbeddings: number): EncoderCacheHold | null {
-    const entry = this.#entries.get(mmHash) ?? this.#tryReserve(numEmbeddings);
+    const entry = this.#entryOf(mmHash, numEmbeddings);
     if (entry === null) return null;
     entry.numReferences++;
     this.#entries.delete(mmHash);
@@ -68,7 +68,7 @@ export class EncoderCache {
    */
   tryStore(mmHash: string, numEmbeddings: number, embeddings: StoredEmbeddings): boolean {
     if (this.has(mmHash)) return false;
-    const entry = this.#entries.get(mmHash) ?? this.#tryReserve(numEmbeddings);
+    const entry = this.#entryOf(mmHash, numEmbeddings);
     if (entry === null) return false;
     entry.embeddings = embeddings;
     this.#entries.set(mmHash, entry);
@@ -90,6 +90,19 @@ export class EncoderCache {
     const entry = this.#entries.get(mmHash);
     invariant(entry !== undefined && entry.numReferences > 0, `image ${mmHash} is used without a reference`);
     return entry;
+  }
+
+  /**
+   * The entry, or a new one; null if there is no room for it. A client may name two images alike. The rows of the first are
+   * never read as those of the second, because other images lie behind them: the second waits until nothing references
+   * the first.
+   */
+  #entryOf(mmHash: string, numEmbeddings: number): EncoderCacheEntry | null {
+    const known = this.#entries.get(mmHash);
+    if (known?.numEmbeddings === numEmbeddings) return known;
+    if (known !== undefined && known.numReferences > 0) return null;
+    if (known !== undefined) this.#delete(mmHash, known);
+    return this.#tryReserve(numEmbeddings);
   }
 
   #tryReserve(numEmbeddings: number): EncoderCacheEntry | null {

@@ -45,3 +45,19 @@ test("an image whose encoding failed is removed with its last reference", () => 
   cache.release("broken");
   expect(cache.numEmbeddings).toBe(0);
 });
+
+test("an image with another number of embeddings takes the place of the one with its hash, when that is released", () => {
+  const evicted: unknown[] = [];
+  const cache = new EncoderCache(8, (embeddings) => evicted.push(embeddings));
+  const first = new Float32Array(2);
+  cache.tryAcquire("named", 2);
+  cache.store("named", first);
+  expect(cache.tryAcquire("named", 4)).toBeNull();
+  cache.release("named");
+  expect(cache.tryAcquire("named", 4)).toBe("to-encode");
+  expect(evicted).toEqual([first]);
+  expect(cache.numEmbeddings).toBe(4);
+  // The encoding of the first one ends late.
+  expect(cache.tryStore("named", 2, first)).toBe(false);
+  expect(cache.has("named")).toBe(false);
+});
