@@ -37,12 +37,16 @@ interface Shape {
  * property and number. This many take half a second.
  */
 const MAX_TAILS = 50_000;
+/** Rules with longer paths have names without them: thousands of rules may have the same path. */
+const MAX_PATH_CHARACTERS = 200;
 
 /** Mutable: creates names for its rules. */
 export class JsonObjectWriter {
   readonly #context: JsonObjectContext;
   #numObjects = 0;
   #numTails = 0;
+  /** By large part: the rule that stands for it. */
+  readonly #parts = new Map<Expression, Expression>();
 
   constructor(context: JsonObjectContext) {
     this.#context = context;
@@ -53,7 +57,7 @@ export class JsonObjectWriter {
    * schema describes properties, others are allowed only if it says so.
    */
   write(schema: JsonObject, path: string): Expression {
-    const { rules, valueOf } = this.#context;
+    const { rules } = this.#context;
     const { min, max } = countBounds(schema, "minProperties", "maxProperties", path);
     const described = isObject(schema.properties) ? schema.properties : {};
     const required = (schema.required ?? []) as readonly string[];
@@ -61,14 +65,17 @@ export class JsonObjectWriter {
     const other = schema.additionalProperties ?? schema.unevaluatedProperties ?? schema.properties === undefined;
     const requiredNames = new Set(required);
     const toProperty = ([name, inner]: [string, unknown]): Property => ({
-      pair: this.#pair(literalOf(constantOf(name)), valueOf(inner, `${path}.properties.${name}`)),
+      pair: this.#pair(literalOf(constantOf(name)), inner, `${path}.properties.${name}`),
       isRequired: requiredNames.has(name),
     });
     const missingSchema = schema.additionalProperties ?? true;
     const entries = [...Object.entries(described), ...missing.map((name): [string, unknown] => [name, missingSchema])];
     const properties = entries.map(toProperty);
-    const otherPair = this.#otherPair(schema, other, path);
-    const shape: Shape = { name: `${path} (object ${this.#numObjects++})`, properties, otherPair, min, max };
+    const furtherPair = this.#otherPair(schema, other, path);
+    const otherPair = furtherPair === null ? null : this.#mention(furtherPair, path);
+    const object = `object ${this.#numObjects++}`;
+    const ruleName = nameOfRule(path, object);
+    const shape: Shape = { name: ruleName, properties, otherPair, min, max };
     if (properties.length === 0 && otherPair === null && min === 0) return literalOf("{}");
     const text = new ObjectText(shape, rules, path);
     this.#countTails(text.numCountedTails, path);
@@ -82,26 +89,46 @@ export class JsonObjectWriter {
     refuseStructuredOutput(`json is too large: ${problem} take more than ${MAX_TAILS} rules`);
   }
 
-  #pair(name: Expression, value: Expression): Expression {
-    return sequenceOf([name, colon, value]);
+  #pair(name: Expression, schema: unknown, path: string): Expression {
+    return sequenceOf([name, colon, this.#mention(this.#context.valueOf(schema, path), path)]);
+  }
+
+  /**
+   * A rule in place of a part that may be large: pairs are parts of several rules, and so they would be looked at again
+   * with each of these.
+   */
+  #mention(part: Expression, path: string): Expression {
+    if (part.kind === "rule" || part.kind === "set" || part.kind === "words") return part;
+    let mention = this.#parts.get(part);
+    if (mention === undefined) {
+      const name = nameOfRule(path, `part ${this.#parts.size}`);
+      this.#context.rules.set(name, part);
+      this.#parts.set(part, (mention = rule(name)));
+    }
+    return mention;
   }
 
   #otherPair(schema: JsonObject, other: unknown, path: string): Expression | null {
-    const { valueOf, nameOf } = this.#context;
+    const { nameOf } = this.#context;
     const { patternProperties, propertyNames } = schema;
     if (isObject(patternProperties)) {
       const pairs = Object.entries(patternProperties).map(([pattern, inner]) =>
         this.#pair(
           quoted(escapeForString(readPattern(pattern, `${path}.patternProperties.${pattern}`))),
-          valueOf(inner, `${path}.patternProperties.${pattern}`),
+          inner,
+          `${path}.patternProperties.${pattern}`,
         ),
       );
       return pairs.length === 0 ? null : alternativesOf(pairs);
     }
     if (other === false) return null;
     const name = isObject(propertyNames) ? nameOf(propertyNames, `${path}.propertyNames`) : rule("string");
-    return this.#pair(name, valueOf(other, `${path}.additionalProperties`));
+    return this.#pair(name, other, `${path}.additionalProperties`);
   }
+}
+
+function nameOfRule(path: string, name: string): string {
+  return path.length > MAX_PATH_CHARACTERS ? name : `${path} (${name})`;
 }
 
 /** Mutable: writes the rules of one object. */

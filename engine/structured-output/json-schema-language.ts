@@ -213,5 +213,5 @@ function typesOf(schema: JsonObject, path: string): readonly string[] {
   for (const name of types) {
     if (!typeNames.has(name)) refuseStructuredOutput(`${path}: Unsupported type ${JSON.stringify(name)}`);
   }
-  return types as readonly string[];
+  return [...new Set(types as readonly string[])];
 }

@@ -65,31 +65,43 @@ export function quoted(content: Expression): Expression {
   return sequenceOf([literalOf('"'), content, literalOf('"')]);
 }
 
-/** The texts of an expression as written inside a JSON string, with the shortest escapes where needed. */
-export function escapeForString(expression: Expression): Expression {
+/**
+ * The texts of an expression as written inside a JSON string, with the shortest escapes where needed.
+ *
+ * @param escapedSets By set: its expression. A pattern may repeat a set many thousands of times.
+ */
+export function escapeForString(expression: Expression, escapedSets = new Map<string, Expression>()): Expression {
+  const escapePart = (part: Expression): Expression => escapeForString(part, escapedSets);
   switch (expression.kind) {
     case "set": {
-      const plain = subtract(expression.set, escaped);
-      const options: Expression[] = plain.length === 0 ? [] : [{ kind: "set", set: plain }];
-      const words: string[] = [];
-      for (const [first, last] of subtract(expression.set, complement(escaped)))
-        for (let code = first; code <= last; code++) words.push(escapeText(String.fromCodePoint(code)));
-      if (words.length > 0) options.push({ kind: "words", words });
-      return options.length === 0 ? expression : alternativesOf(options);
+      const key = expression.set.join(";");
+      let escapedSet = escapedSets.get(key);
+      if (escapedSet === undefined) escapedSets.set(key, (escapedSet = escapeSet(expression.set)));
+      return escapedSet;
     }
     case "words":
       return { kind: "words", words: expression.words.map(escapeText) };
     case "sequence":
-      return sequenceOf(expression.parts.map(escapeForString));
+      return sequenceOf(expression.parts.map(escapePart));
     case "alternatives":
-      return alternativesOf(expression.options.map(escapeForString));
+      return alternativesOf(expression.options.map(escapePart));
     case "repetition":
-      return { ...expression, part: escapeForString(expression.part) };
+      return { ...expression, part: escapePart(expression.part) };
     case "rule":
       return expression;
     default:
       return expression satisfies never;
   }
+}
+
+function escapeSet(set: CodePointSet): Expression {
+  const plain = subtract(set, escaped);
+  const options: Expression[] = plain.length === 0 ? [] : [{ kind: "set", set: plain }];
+  const words: string[] = [];
+  for (const [first, last] of subtract(set, complement(escaped)))
+    for (let code = first; code <= last; code++) words.push(escapeText(String.fromCodePoint(code)));
+  if (words.length > 0) options.push({ kind: "words", words });
+  return options.length === 0 ? { kind: "set", set } : alternativesOf(options);
 }
 
 function escapeText(text: string): string {

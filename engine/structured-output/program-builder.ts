@@ -23,6 +23,8 @@ export class ProgramBuilder {
   /** By node: the maximum number of characters of a text, or Infinity. */
   readonly #maxLengths: number[] = [];
   readonly #nodesByKey = new Map<string | number, number>();
+  /** By nullable node: see `#withoutEmpty`. */
+  readonly #nonEmpty = new Map<number, number>();
 
   readonly empty: number;
 
@@ -165,9 +167,18 @@ export class ProgramBuilder {
     };
   }
 
-  /** The texts of a nullable node except the empty one; the node itself if they are not easy to determine. */
+  /**
+   * The texts of a nullable node except the empty one; the node itself if they are not easy to determine. Each node is
+   * rewritten once, because nodes share parts: as trees, they may be exponentially large.
+   */
   #withoutEmpty(node: number, levelsLeft = MAX_REWRITTEN_LEVELS): number {
     if (levelsLeft === 0) return node;
+    let nonEmpty = this.#nonEmpty.get(node);
+    if (nonEmpty === undefined) this.#nonEmpty.set(node, (nonEmpty = this.#rewriteWithoutEmpty(node, levelsLeft)));
+    return nonEmpty;
+  }
+
+  #rewriteWithoutEmpty(node: number, levelsLeft: number): number {
     const [kind, a, b, c] = recordOf(this.#nodes, node);
     const nonEmptyOf = (part: number): number =>
       this.#isNullable[part] ? this.#withoutEmpty(part, levelsLeft - 1) : part;

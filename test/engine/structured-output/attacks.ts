@@ -14,6 +14,20 @@ export const doublingGrammar = grammar(
   "a40 ::= [a-z ]?",
 );
 
+/** Every level has the one below it four times: as a tree, it would have 67 million parts. */
+const sharedAlternatives = grammar(
+  "root ::= a0*",
+  ...times(13, (level) => {
+    const below = `a${level + 1}`;
+    const beside = ["b", "c", "d"];
+    return [
+      `a${level} ::= ${below} | ${beside.map((letter) => letter + level).join(" | ")}`,
+      ...beside.map((letter) => `${letter}${level} ::= ${below} | "${letter}"`),
+    ].join("\n");
+  }),
+  'a13 ::= "" | "z"',
+);
+
 export const attacks: readonly (readonly [name: string, output: StructuredOutput])[] = [
   ["forty levels of rules that double", doublingGrammar],
   [
@@ -27,6 +41,11 @@ export const attacks: readonly (readonly [name: string, output: StructuredOutput
   ["empty rounds within empty rounds", regex("((.?){60}){60}")],
   ["empty rounds of two kinds", regex("((a?b?){60}(c?d?){60}){60}")],
   ["left recursion", grammar('root ::= root "," item | item', "item ::= [a-z]+ | item item")],
+  ["alternatives of alternatives that are the same", sharedAlternatives],
+  [
+    "thousands of repetitions of thousands of words",
+    grammar(`root ::= ${"a* ".repeat(20_000)}`, `a ::= "" | ${times(8000, (i) => `"${i}"`).join(" | ")}`),
+  ],
   ["every way to split a text in two", grammar('root ::= root root | "a" | ""')],
   ["every way to split a text in three", grammar("root ::= root root root | [a-z ]?")],
   ["alternatives that are alike", regex("(a|a|aa)*")],

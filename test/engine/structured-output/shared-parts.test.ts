@@ -93,3 +93,37 @@ function countParts({ root, rules }: ReturnType<typeof readJsonSchema>): number 
   for (const expression of [root, ...rules.values()]) visit(expression);
   return seen.size;
 }
+
+test("a type that is repeated is read once", () => {
+  const properties = { a: {}, b: {}, c: {} };
+  const numRules = (type: unknown): number => readJsonSchema(JSON.stringify({ type, properties })).rules.size;
+  expect(numRules(Array.from({ length: 100 }, () => "object"))).toBe(numRules("object"));
+});
+
+test("names of rules do not repeat long names of properties", () => {
+  const inner = { type: "object", properties: { a: {}, b: {}, c: {} } };
+  const { rules } = readJsonSchema(JSON.stringify({ type: "object", properties: { ["x".repeat(20_000)]: inner } }));
+  expect(Math.max(...Array.from(rules.keys(), ({ length }) => length))).toBeLessThan(1000);
+});
+
+test("a set that a pattern repeats is escaped once", () => {
+  const numParts = (length: number): number =>
+    countParts(readJsonSchema(JSON.stringify({ type: "string", pattern: ".[^a]".repeat(length) })));
+  expect(numParts(1000)).toBe(numParts(10));
+});
+
+test.for<[string, (inner: object) => object]>([
+  ["objects in objects", (inner) => ({ properties: { a: {}, b: inner } })],
+  [
+    "objects in objects whose properties are counted",
+    (inner) => ({ properties: { a: {}, b: inner }, maxProperties: 2 }),
+  ],
+  ["objects in further properties", (inner) => ({ properties: { a: {}, b: {} }, additionalProperties: inner })],
+])("the rules of %s have parts of their own", ([, nest]) => {
+  const numPartsOfRules = (numLevels: number): number => {
+    const { rules } = readJsonSchema(nestedSchema(nest, numLevels));
+    return rules.values().reduce((sum, root) => sum + countParts({ root, rules: new Map() }), 0);
+  };
+  const [few, some, many] = [numPartsOfRules(10), numPartsOfRules(20), numPartsOfRules(30)];
+  expect(many - some).toBe(some - few);
+});
