@@ -1,6 +1,7 @@
-/** Reads EBNF in XGrammar's dialect. */
+/** Reads EBNF in the dialect of XGrammar and llama.cpp. */
 import { readBracketExpression } from "./bracket-expression.ts";
 import { LAST_CODE_POINT } from "./code-point-set.ts";
+import type { CodePointSet } from "./code-point-set.ts";
 import { alternativesOf, literalOf, MAX_GROUP_NESTING, readQuantifier, sequenceOf } from "./expression.ts";
 import type { Expression, Language } from "./expression.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
@@ -14,7 +15,10 @@ export function readGrammar(grammar: string): Language {
 }
 
 const blankPattern = /(?:[ \t\r\n]|#[^\r\n]*)*/y;
-const namePattern = /[A-Za-z_.-][\w.-]*/y;
+const namePattern = /[\w.-]+/y;
+/** In llama.cpp, any character. In XGrammar, names may contain dots. */
+const dotPattern = /\.(?![\w.-])/y;
+const anyCharacter: CodePointSet = [[0, LAST_CODE_POINT]];
 const stringPattern = /"((?:[^"\\\r\n]|\\[^\r\n])*)"/y;
 const escapePattern = /\\(?:x([0-9A-Fa-f]+)|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))/gsu;
 const codesByLetter: Readonly<Record<string, string>> = {
@@ -30,6 +34,8 @@ const codesByLetter: Readonly<Record<string, string>> = {
   "'": "'",
   '"': '"',
   "?": "?",
+  "[": "[",
+  "]": "]",
   "\\": "\\",
 };
 
@@ -74,14 +80,16 @@ class GrammarReader {
   #readAlternatives(): Expression {
     const options = [this.#readSequence()];
     while (this.#takes("|")) options.push(this.#readSequence());
-    return alternativesOf(options);
+    // One of several may be empty, as in llama.cpp's grammars. A single one is a mistake.
+    if (options.length === 1 && options[0] === null) this.#fail('has an empty alternative, which is written "",');
+    return alternativesOf(options.map((option) => option ?? literalOf("")));
   }
 
-  #readSequence(): Expression {
+  /** Null for an empty one. */
+  #readSequence(): Expression | null {
     const parts: Expression[] = [];
     for (let part = this.#tryReadPart(); part !== null; part = this.#tryReadPart()) parts.push(part);
-    if (parts.length === 0) this.#fail('has an empty alternative, which is written "",');
-    return sequenceOf(parts);
+    return parts.length === 0 ? null : sequenceOf(parts);
   }
 
   /** Null at the end of the sequence. */
@@ -120,6 +128,10 @@ class GrammarReader {
       return group;
     }
     if (this.#isAtRule()) return null;
+    if (this.#match(dotPattern) !== null) {
+      this.#skip(blankPattern);
+      return { kind: "set", set: anyCharacter };
+    }
     const match = this.#match(namePattern);
     if (match === null) return null;
     const [name] = match;

@@ -70,6 +70,21 @@ describe("grammars", () => {
     ],
     ["comments", '# all\nroot ::= # here\n  "a" # there\n  | "b"\n#end', { a: "whole", b: "whole", c: "none" }],
     ["bounds", 'root ::= ("ab"){2, 3} "c"{2,} "d"{0, -1}', { ababccd: "whole", abcc: "none", ababababcc: "none" }],
+    [
+      "alternatives that are empty, as llama.cpp writes them",
+      'root ::= "a" space "b" ("c" | )\nspace ::= | " " | "\\n" [ \\t]{0,20}',
+      { ab: "whole", "a b": "whole", "a\n\tbc": "whole", "a  b": "none" },
+    ],
+    [
+      "any character",
+      'root ::= "<" .{2} ">" . a.b\na.b ::= "x"',
+      { "<é\n>😀x": "whole", "<ab>c": "begun", "<a>": "begun" },
+    ],
+    [
+      "brackets and names as in llama.cpp",
+      String.raw`root ::= "\[" 1st "\]"${"\n"}1st ::= "a"`,
+      { "[a]": "whole", "[": "begun" },
+    ],
     ["a rule that nothing ends", 'root ::= "a" root', { aa: "begun", b: "none" }],
   ];
 
