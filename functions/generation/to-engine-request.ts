@@ -123,11 +123,12 @@ function reasoningOf(
   { thinking_token_budget: budget }: ChatCompletionRequest,
   { reasoning }: ModelFormats,
 ): ReasoningParams | null {
+  const tokenBudget = budget === -1 ? null : (budget ?? null);
   if (reasoning !== null) {
     const { start, end, startsInside } = reasoning;
-    return { start, end, startsInside, tokenBudget: budget ?? null };
+    return { start, end, startsInside, tokenBudget };
   }
-  if (typeof budget !== "number") return null;
+  if (tokenBudget === null) return null;
   throw new HttpError(
     400,
     "invalid_value",

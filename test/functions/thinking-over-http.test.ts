@@ -70,6 +70,12 @@ test("a budget counts the tokens of the thinking", async () => {
   }
 });
 
+test("a budget of -1 is no limit", async () => {
+  const fields = { seed: 5, temperature: 1.5, max_tokens: 20, ignore_eos: true };
+  const unlimited = await ask({ ...fields, thinking_token_budget: -1 });
+  expect(messageOf(unlimited)).toEqual(messageOf(await ask(fields)));
+});
+
 test("the thinking and the answer are streamed apart, for several choices", async () => {
   const fields = { ...format, thinking_token_budget: 8, seed: 2, temperature: 1, n: 3 };
   const whole = await ask(fields);

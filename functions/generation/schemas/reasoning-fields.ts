@@ -1,7 +1,7 @@
 /** Wire fields of thinking and of the chat template's variables. */
 import { z } from "zod";
 
-import { boundedJson, boundedRecord, count, flag } from "./wire-types.ts";
+import { boundedJson, boundedRecord, flag, wholeNumber } from "./wire-types.ts";
 
 /** Chat templates have a handful of variables, whose values are flags and short texts. */
 const MAX_TEMPLATE_ARGUMENTS = 64;
@@ -9,6 +9,12 @@ const MAX_TEMPLATE_ARGUMENT_SIZE = 16_384;
 
 /** Variables that the service itself sets. */
 const ownVariables = new Set(["messages", "tools", "add_generation_prompt", "raise_exception", "raise_refusal"]);
+
+/** As in vLLM. */
+const thinkingTokenBudget = wholeNumber.refine((budget) => budget >= -1, {
+  error: "must be at least 0, or -1 for no limit",
+  abort: true,
+});
 
 export const reasoningFields = {
   chat_template_kwargs: boundedRecord(
@@ -29,5 +35,5 @@ export const reasoningFields = {
     )
     .nullish(),
   include_reasoning: flag.nullish(),
-  thinking_token_budget: count.nullish(),
+  thinking_token_budget: thinkingTokenBudget.nullish(),
 };
