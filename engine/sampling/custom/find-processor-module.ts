@@ -1,5 +1,5 @@
 /** Resolves the module part of a logits processor's name. */
-import { access } from "node:fs/promises";
+import { stat } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 
@@ -34,7 +34,7 @@ export async function findProcessorModule(modulePath: string, searchPath: readon
 
 async function firstExisting(files: readonly string[], folders: readonly string[], specifier = ""): Promise<string> {
   for (const file of files) {
-    if (await isThere(file)) return pathToFileURL(file).href;
+    if (await isFile(file)) return pathToFileURL(file).href;
   }
   const problems: string[] = [];
   for (const folder of folders) {
@@ -53,7 +53,7 @@ async function findInPackages(specifier: string, folder: string): Promise<Packag
   for (const extension of hasSubpath ? ["", ...moduleExtensions] : [""]) {
     try {
       const url = resolveFromFolder(specifier + extension, folder);
-      if (url.startsWith("file:") && (await isThere(fileURLToPath(url)))) return { url };
+      if (url.startsWith("file:") && (await isFile(fileURLToPath(url)))) return { url };
     } catch (error) {
       // The package exists but does not export the subpath.
       if (isErrorWithCode(error) && error.code === "ERR_PACKAGE_PATH_NOT_EXPORTED" && extension === "") {
@@ -68,9 +68,10 @@ function isErrorWithCode(error: unknown): error is Error & { readonly code: unkn
   return error instanceof Error && "code" in error;
 }
 
-function isThere(file: string): Promise<boolean> {
-  return access(file).then(
-    () => true,
+/** A folder beside the file may have its name without the extension. */
+function isFile(path: string): Promise<boolean> {
+  return stat(path).then(
+    (stats) => stats.isFile(),
     () => false,
   );
 }

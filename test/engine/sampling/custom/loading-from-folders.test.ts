@@ -80,6 +80,20 @@ test("a dotted path, path, URL and package lead to the same class, in JavaScript
   expect(loaded).toEqual(names.map(([name, className]) => `${name} is ${className}`));
 });
 
+test("a module in a folder whose name has a colon is found again under its URL", async () => {
+  await write("a:b/steer.js", plainSource);
+  const className = `${urlOf("a:b/steer.js")}:TargetToken`;
+  expect(await load(["steer:TargetToken"], join(folder, "a:b"))).toEqual([`steer:TargetToken is ${className}`]);
+  expect(await load([className])).toEqual([`${className} is ${className}`]);
+});
+
+test("a folder does not hide the module of the same name", async () => {
+  await write("beside.ts", processorSource);
+  await write("beside/other.ts", processorSource);
+  const [found] = await load(["./beside:TargetToken"]);
+  expect(found).toBe(`./beside:TargetToken is ${urlOf("beside.ts")}:TargetToken`);
+});
+
 test("each failure of a name has its own message", async () => {
   const position = (name: string) => `Logits processor 1 of 1, ${name}, could not be loaded:`;
   const expected: [string, string][] = [
