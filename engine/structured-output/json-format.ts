@@ -16,9 +16,8 @@ const quotedLocal = String.raw`"(\\[ -~]|[ !#-\[\]-~])*"`;
 const label = (characters: string, inner: string): string => `[${characters}]([${inner}]*[${characters}])?`;
 
 const hex = "[0-9A-Fa-f]";
-const byte = "(25[0-5]|2[0-4]\\d|[01]?\\d?\\d)";
-const strictByte = "(25[0-5]|(2[0-4]|1?\\d)?\\d)";
-const ipv4 = (octet: string): string => `${octet}(\\.${octet}){3}`;
+const octet = "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)";
+const ipv4 = `${octet}(\\.${octet}){3}`;
 const group = `${hex}{1,4}`;
 /** IPv6 addresses with `::` after at most that many groups. */
 const shortened = [1, 2, 3, 4, 5, 6].map((count) => `(${group}:){1,${7 - count}}(:${group}){1,${count}}`);
@@ -27,8 +26,8 @@ const ipv6 = [
   `(${group}:){1,7}:`,
   ...shortened,
   `:((:${group}){1,7}|:)`,
-  `::(ffff(:0{1,4})?:)?${ipv4(strictByte)}`,
-  `(${group}:){1,4}:${ipv4(strictByte)}`,
+  `::(ffff(:0{1,4})?:)?${ipv4}`,
+  `(${group}:){1,4}:${ipv4}`,
 ].join("|");
 
 const encoded = `%${hex}{2}`;
@@ -40,6 +39,7 @@ const segments = `(/${segment}*)*`;
 const query = `(\\?${several(`${unreserved}:@/?`)}*)?`;
 const fragment = `(#${several(`${unreserved}:@/?`)}*)?`;
 const rootless = `(${segment}+${segments})?`;
+const uri = `[a-zA-Z][a-zA-Z0-9+.\\-]*:(//${authority}${segments}|/?${rootless})${query}${fragment}`;
 
 const templateCharacter = `([a-zA-Z0-9_]|${encoded})`;
 const templateVariable = String.raw`${templateCharacter}(\.?${templateCharacter})*(:[1-9]\d?\d?\d?|\*)?`;
@@ -55,13 +55,13 @@ export const patternsByFormat: ReadonlyMap<string, string> = new Map([
     `(${atom}(\\.${atom})*|${quotedLocal})@${label("A-Za-z0-9", "\\-A-Za-z0-9")}(\\.[A-Za-z0-9][\\-A-Za-z0-9]*[A-Za-z0-9])*`,
   ],
   ["hostname", `${label("a-z0-9", "a-z0-9\\-")}(\\.${label("a-z0-9", "a-z0-9\\-")})*`],
-  ["ipv4", ipv4(byte)],
+  ["ipv4", ipv4],
   ["ipv6", ipv6],
   ["uuid", `${hex}{8}-${hex}{4}-${hex}{4}-${hex}{4}-${hex}{12}`],
-  ["uri", `[a-zA-Z][a-zA-Z+.\\-]*:(//${authority}${segments}|/?${rootless})${query}${fragment}`],
+  ["uri", uri],
   [
     "uri-reference",
-    `(//${authority}${segments}|/${rootless}|${several(`${unreserved}@`)}+${segments})?${query}${fragment}`,
+    `${uri}|(//${authority}${segments}|/${rootless}|${several(`${unreserved}@`)}+${segments})?${query}${fragment}`,
   ],
   [
     "uri-template",

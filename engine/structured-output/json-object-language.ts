@@ -5,6 +5,7 @@ import { countBounds } from "./json-bounds.ts";
 import { isObject } from "./json-schema.ts";
 import type { JsonObject } from "./json-schema.ts";
 import { colon, comma, constantOf, escapeForString, quoted, repeat, rule, whitespace } from "./json-text.ts";
+import { namesOtherThan } from "./other-names.ts";
 import { readPattern } from "./pattern-reader.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
@@ -22,6 +23,16 @@ interface Property {
   readonly isRequired: boolean;
 }
 
+/** Properties that a schema does not describe by name. */
+interface OtherProperties {
+  /** Of their values; false if there are none. */
+  readonly schema: unknown;
+  /** Described names, which they do not have. */
+  readonly names: readonly string[];
+  /** Of names of rules. */
+  readonly prefix: string;
+}
+
 /** The possible contents of the rest of an object. */
 interface Shape {
   readonly name: string;
@@ -37,6 +48,11 @@ interface Shape {
  * property and number. This many take half a second.
  */
 const MAX_TAILS = 50_000;
+/**
+ * Maximum number of characters of all names that further properties must not have: there is a state for each. This many
+ * take some tens of milliseconds.
+ */
+const MAX_NAME_CHARACTERS = 20_000;
 /** Rules with longer paths have names without them: thousands of rules may have the same path. */
 const MAX_PATH_CHARACTERS = 200;
 
@@ -45,6 +61,7 @@ export class JsonObjectWriter {
   readonly #context: JsonObjectContext;
   #numObjects = 0;
   #numTails = 0;
+  #numNameCharacters = 0;
   /** By large part: the rule that stands for it. */
   readonly #parts = new Map<Expression, Expression>();
 
@@ -54,7 +71,7 @@ export class JsonObjectWriter {
 
   /**
    * Described properties come first, in order, and optional ones may be left out. Other properties follow. If the
-   * schema describes properties, others are allowed only if it says so.
+   * schema describes properties, others are allowed only if it says so, and under names that it does not describe.
    */
   write(schema: JsonObject, path: string): Expression {
     const { rules } = this.#context;
@@ -71,9 +88,10 @@ export class JsonObjectWriter {
     const missingSchema = schema.additionalProperties ?? true;
     const entries = [...Object.entries(described), ...missing.map((name): [string, unknown] => [name, missingSchema])];
     const properties = entries.map(toProperty);
-    const furtherPair = this.#otherPair(schema, other, path);
-    const otherPair = furtherPair === null ? null : this.#mention(furtherPair, path);
     const object = `object ${this.#numObjects++}`;
+    const names = entries.map(([key]) => key);
+    const furtherPair = this.#otherPair(schema, { schema: other, names, prefix: `names of ${object}` }, path);
+    const otherPair = furtherPair === null ? null : this.#mention(furtherPair, path);
     const ruleName = nameOfRule(path, object);
     const shape: Shape = { name: ruleName, properties, otherPair, min, max };
     if (properties.length === 0 && otherPair === null && min === 0) return literalOf("{}");
@@ -108,7 +126,7 @@ export class JsonObjectWriter {
     return mention;
   }
 
-  #otherPair(schema: JsonObject, other: unknown, path: string): Expression | null {
+  #otherPair(schema: JsonObject, other: OtherProperties, path: string): Expression | null {
     const { nameOf } = this.#context;
     const { patternProperties, propertyNames } = schema;
     if (isObject(patternProperties)) {
@@ -121,9 +139,21 @@ export class JsonObjectWriter {
       );
       return pairs.length === 0 ? null : alternativesOf(pairs);
     }
-    if (other === false) return null;
-    const name = isObject(propertyNames) ? nameOf(propertyNames, `${path}.propertyNames`) : rule("string");
-    return this.#pair(name, other, `${path}.additionalProperties`);
+    if (other.schema === false) return null;
+    const name = isObject(propertyNames)
+      ? nameOf(propertyNames, `${path}.propertyNames`)
+      : this.#otherName(other, path);
+    return this.#pair(name, other.schema, `${path}.additionalProperties`);
+  }
+
+  #otherName({ names, prefix }: OtherProperties, path: string): Expression {
+    if (names.length === 0) return rule("string");
+    for (const { length } of names) this.#numNameCharacters += length;
+    if (this.#numNameCharacters > MAX_NAME_CHARACTERS) {
+      const problem = `the names of properties up to ${path}, beside which others are allowed, have`;
+      refuseStructuredOutput(`json is too large: ${problem} more than ${MAX_NAME_CHARACTERS} characters`);
+    }
+    return namesOtherThan(names, prefix, this.#context.rules);
   }
 }
 

@@ -7,7 +7,6 @@ import { patternsByFormat } from "./json-format.ts";
 import { JsonObjectWriter } from "./json-object-language.ts";
 import {
   checkSchema,
-  decisiveKeywords,
   isObject,
   lengthKeywords,
   listKeywords,
@@ -44,7 +43,7 @@ class SchemaReader {
   /** A reference may point outside the schema's own keywords, to something not yet checked. */
   readonly #checked = new WeakSet<object>();
   /** By the names of their rules. */
-  readonly #pending: [name: string, schema: unknown][] = [];
+  readonly #pending: [name: string, read: () => Expression][] = [];
   readonly #read = new Map<JsonObject, Expression>();
 
   constructor(schema: unknown, isCompact: boolean) {
@@ -60,8 +59,8 @@ class SchemaReader {
   read(): Language {
     const root = this.#valueOf(this.#schema, "json");
     for (let next = this.#pending.pop(); next !== undefined; next = this.#pending.pop()) {
-      const [name, schema] = next;
-      this.#rules.set(name, this.#valueOf(schema, name));
+      const [name, readBody] = next;
+      this.#rules.set(name, readBody());
     }
     return { root, rules: this.#rules };
   }
@@ -90,13 +89,17 @@ class SchemaReader {
   }
 
   /** The described values that are strings. */
-  #nameOf(schema: JsonObject, path: string): Expression {
+  #nameOf(schema: unknown, path: string): Expression {
+    if (!isObject(schema)) return rule("string");
+    if (schema.$ref !== undefined) return this.#referredTo(schema.$ref as string, path, "names");
     const isName = (value: unknown): boolean => typeof value === "string";
     const constants = Array.isArray(schema.enum) ? schema.enum : schema.const === undefined ? null : [schema.const];
     if (constants !== null) return this.#valueOf({ enum: constants.filter(isName) }, path);
-    return decisiveKeywords.some((keyword) => schema[keyword] !== undefined)
-      ? this.#valueOf(schema, path)
-      : this.#typed("string", schema, path);
+    for (const keyword of ["anyOf", "oneOf", "allOf"] as const) {
+      if (schema[keyword] === undefined) continue;
+      return this.#oneOf(keyword, schema[keyword], path, (option, place) => this.#nameOf(option, place));
+    }
+    return this.#typed("string", schema, path);
   }
 
   #oneOf(
@@ -111,20 +114,33 @@ class SchemaReader {
     return alternativesOf(options.map((option, index) => toExpression(option, `${path}.${keyword}.${index}`)));
   }
 
-  #referredTo(reference: string, path: string): Expression {
-    if (!this.#rules.has(reference)) {
-      let schema: unknown = this.#schema;
-      for (const token of reference.split("/").slice(1)) {
-        const name = token.replaceAll("~1", "/").replaceAll("~0", "~");
-        const isThere = (isObject(schema) || Array.isArray(schema)) && Object.hasOwn(schema, name);
-        if (!isThere) refuseStructuredOutput(`${path}.$ref: Cannot find field ${name} of ${reference}`);
-        schema = (schema as JsonObject)[name];
-      }
+  /** The rule of the schema at a place, or of its values that are strings. */
+  #referredTo(reference: string, path: string, read: "values" | "names" = "values"): Expression {
+    const name = read === "values" ? reference : `names: ${reference}`;
+    if (!this.#rules.has(name)) {
+      const schema = this.#schemaAt(reference, path);
       checkSchema(schema, reference, this.#checked);
-      this.#rules.set(reference, rule(reference));
-      this.#pending.push([reference, schema]);
+      this.#rules.set(name, rule(name));
+      this.#pending.push([
+        name,
+        () => (read === "values" ? this.#valueOf(schema, reference) : this.#nameOf(schema, reference)),
+      ]);
     }
-    return rule(reference);
+    return rule(name);
+  }
+
+  #schemaAt(reference: string, path: string): unknown {
+    let schema: unknown = this.#schema;
+    for (const token of reference.split("/").slice(1)) {
+      const within: unknown = schema;
+      const names = namesOf(token);
+      const found = names.find((name) => (isObject(within) || Array.isArray(within)) && Object.hasOwn(within, name));
+      if (found === undefined) {
+        return refuseStructuredOutput(`${path}.$ref: Cannot find field ${names[0]} of ${reference}`);
+      }
+      schema = (within as JsonObject)[found];
+    }
+    return schema;
   }
 
   #typed(type: string, schema: JsonObject, path: string): Expression {
@@ -214,4 +230,18 @@ function typesOf(schema: JsonObject, path: string): readonly string[] {
     if (!typeNames.has(name)) refuseStructuredOutput(`${path}: Unsupported type ${JSON.stringify(name)}`);
   }
   return [...new Set(types as readonly string[])];
+}
+
+/**
+ * The names that a part of a reference may mean. References are URLs, whose special characters are encoded (`%3C`), but
+ * some generators of schemas leave them as they are.
+ */
+function namesOf(token: string): string[] {
+  const names = [token];
+  try {
+    names.push(decodeURIComponent(token));
+  } catch {
+    // A percent sign that is not part of an encoded character.
+  }
+  return names.map((name) => name.replaceAll("~1", "/").replaceAll("~0", "~"));
 }

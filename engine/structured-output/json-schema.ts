@@ -11,7 +11,7 @@ const dynamicKeywords = ["$dynamicRef", "$recursiveRef"];
 const unsupportedKeywords = [...conditionalKeywords, ...countingKeywords, ...dynamicKeywords];
 
 /** Each of these determines the value alone: other restrictions next to it would be ignored. */
-export const decisiveKeywords = ["$ref", "const", "enum", "anyOf", "oneOf", "allOf"];
+const decisiveKeywords = ["$ref", "const", "enum", "anyOf", "oneOf", "allOf"];
 export const nameKeywords = [
   "properties",
   "required",
@@ -89,6 +89,8 @@ export function checkSchema(
     refuseStructuredOutput(`${path}.$ref must be # or start with #/: only places in this schema are supported`);
   }
   checkCombinations(schema, path);
+  checkConstant(schema.const, `${path}.const`);
+  checkConstant(schema.enum, `${path}.enum`);
   for (const keyword of keywordsWithSchema) {
     const inner = schema[keyword];
     if (inner !== undefined && inner !== false) checkSchema(inner, `${path}.${keyword}`, checked, levelsLeft - 1);
@@ -140,6 +142,26 @@ function checkNames(schema: JsonObject, path: string): void {
   if (additionalProperties === false || isPresent(schema, "unevaluatedProperties")) {
     refuseStructuredOutput(`${path} requires the property ${missing}, which is not one of its properties`);
   }
+}
+
+/** Constants become text, so their numbers must be those of the request. */
+function checkConstant(value: unknown, path: string, levelsLeft: number = MAX_NESTING): void {
+  if (typeof value === "number" && !isExactText(value)) {
+    const advice = "integers beyond 2^53 and numbers beyond the range of 64 bits cannot be enforced; use a string";
+    refuseStructuredOutput(`${path} is ${value}: ${advice}`);
+  }
+  if (typeof value !== "object" || value === null) return;
+  if (levelsLeft === 0) refuseStructuredOutput(`${path} is nested too deeply`);
+  for (const [name, inner] of Object.entries(value)) checkConstant(inner, `${path}.${name}`, levelsLeft - 1);
+}
+
+/** Integers from here on are written with an exponent, and so they were in the request. */
+const FIRST_EXPONENTIAL = 1e21;
+
+/** JSON.stringify writes all digits of large integers, of which JSON.parse has read the first 16 only. */
+function isExactText(value: number): boolean {
+  const magnitude = Math.abs(value);
+  return Number.isFinite(value) && (magnitude <= Number.MAX_SAFE_INTEGER || magnitude >= FIRST_EXPONENTIAL);
 }
 
 function refuseCombination(path: string, left: string, right: string): never {

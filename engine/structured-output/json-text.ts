@@ -104,7 +104,8 @@ function escapeSet(set: CodePointSet): Expression {
   return options.length === 0 ? { kind: "set", set } : alternativesOf(options);
 }
 
-function escapeText(text: string): string {
+/** As written inside a JSON string. */
+export function escapeText(text: string): string {
   return JSON.stringify(text).slice(1, -1);
 }
 

@@ -114,6 +114,29 @@ const refusals: [string, StructuredOutput, string][] = [
     schema({ $ref: "#/other", other: { not: {} } }),
     "#/other has the keyword not",
   ],
+  [
+    "a constant whose digits are lost",
+    { kind: "json-schema", schema: '{"const": 1234567890123456789}' },
+    "json.const is 1234567890123456800: integers beyond 2^53",
+  ],
+  [
+    "a constant beyond all numbers, within a value",
+    { kind: "json-schema", schema: '{"enum": [{"a": [1e400]}]}' },
+    "json.enum.0.a.0 is Infinity",
+  ],
+  [
+    "a constant of many levels",
+    { kind: "json-schema", schema: `{"const": ${"[".repeat(100_000)}${"]".repeat(100_000)}}` },
+    "is nested too deeply",
+  ],
+  [
+    "too many long names beside others",
+    schema({
+      properties: Object.fromEntries(Array.from({ length: 21 }, (_, index) => [`${index}`.padEnd(1000, "a"), {}])),
+      additionalProperties: true,
+    }),
+    "more than 20000 characters",
+  ],
   ["an open bracket", { kind: "regex", pattern: "[a" }, "a set of characters that is not closed"],
   ["a lookahead", { kind: "regex", pattern: "a(?=b)" }, "a lookahead or lookbehind at position 1"],
   ["a set without characters", { kind: "regex", pattern: "[^\\0-\\U0010FFFF]" }, "that nothing can match"],

@@ -145,6 +145,14 @@ const schemas: [string, object][] = [
   ["any object with a number of properties", { type: "object", minProperties: 1, maxProperties: 2 }],
   ["any items, several", { type: "array", minItems: 1, maxItems: 3 }],
   [
+    "properties of a form beside those of others",
+    {
+      type: "object",
+      properties: { a: { type: "null" }, 'é"b': { type: "null" } },
+      additionalProperties: { type: "integer" },
+    },
+  ],
+  [
     "properties by name beside those by pattern",
     {
       type: "object",

@@ -1,0 +1,84 @@
+/** Texts that a JSON Schema allows or forbids. */
+import { describe, expect, test } from "vitest";
+
+import { Reader } from "./grammars.ts";
+
+function judge(schema: unknown, text: string): string {
+  return new Reader({ kind: "json-schema", schema: JSON.stringify(schema) }).judge(Buffer.from(text));
+}
+
+describe("properties beside described ones", () => {
+  const schema = {
+    type: "object",
+    properties: { a: { type: "integer" }, ab: { type: "null" }, 'é"\n': { type: "boolean" } },
+    additionalProperties: { type: "string" },
+  };
+
+  test.for([
+    '{"a": 1, "ab": null, "b": "x"}',
+    '{"b": "x", "ac": "x", "": "x", "abc": "x", "é": "x", "b": "x"}',
+    '{"a\\"": "x", "é\\"": "x", "é\\"\\n\\n": "x", "\\u0001": "x"}',
+  ])("may be %s", (text) => {
+    expect(judge(schema, text)).toBe("whole");
+  });
+
+  test.for([
+    '{"a": "x"',
+    '{"b": "x", "a": "x"',
+    '{"a": 1, "a": "x"',
+    '{"\\u0061": "x"',
+    '{"ab": "x"',
+    '{"é\\"\\n": "x"',
+    '{"é\\u0022\\n": "x"',
+  ])("cannot be %s", (text) => {
+    expect(judge(schema, text)).toBe("none");
+  });
+
+  test("a property that is required without a schema comes once", () => {
+    const required = { type: "object", required: ["a"], minProperties: 2 };
+    expect(judge(required, '{"a": 1, "b": 2}')).toBe("whole");
+    expect(judge(required, '{"a": 1, "a": 2')).toBe("none");
+  });
+
+  test("long names that begin alike are told apart", () => {
+    const name = "name".repeat(20);
+    const long = { properties: { [`${name}1`]: { type: "null" } }, additionalProperties: { type: "integer" } };
+    expect(judge(long, `{"${name}": 1, "${name}2": 1, "${name}12": 1}`)).toBe("whole");
+    expect(judge(long, `{"${name}1": 1`)).toBe("none");
+  });
+});
+
+test.for<[string, object, readonly string[], readonly string[]]>([
+  ["a reference", { $ref: "#/$defs/name" }, ['{"a": 1}'], ['{"b"', "{1"]],
+  ["alternatives", { anyOf: [{ maxLength: 1 }, { $ref: "#/$defs/name" }] }, ['{"a": 1, "b": 1}'], ["{1", '{"bb']],
+  ["one of all", { allOf: [{}] }, ['{"any": 1}'], ["{1", "{null"]],
+])("names of properties are strings, also those of %s", ([, propertyNames, whole, none]) => {
+  const schema = {
+    type: "object",
+    propertyNames,
+    additionalProperties: { type: "integer" },
+    $defs: { name: { enum: ["a", 1] } },
+  };
+  for (const text of whole) expect([text, judge(schema, text)]).toEqual([text, "whole"]);
+  for (const text of none) expect([text, judge(schema, text)]).toEqual([text, "none"]);
+});
+
+test.for<[string, string]>([
+  ["List<string>", "#/$defs/List%3Cstring%3E"],
+  ["List%3Cstring%3E", "#/$defs/List%3Cstring%3E"],
+  ["100%", "#/$defs/100%"],
+  ["a/b é", "#/$defs/a~1b%20%C3%A9"],
+])("the definition %s is found under %s", ([name, $ref]) => {
+  expect(judge({ $ref, $defs: { [name]: { type: "null" } } }, "null")).toBe("whole");
+});
+
+test.for<[string, readonly string[], readonly string[]]>([
+  ["ipv4", ["192.168.0.1", "255.255.255.255", "0.0.0.0"], ["192.168.01.1", "00.0.0.0", "256.1.1.1", "1.2.3"]],
+  ["ipv6", ["::1", "::ffff:192.168.0.1", "1:2:3:4::10.0.0.9"], ["::ffff:192.168.00.1", "1:2"]],
+  ["uri", ["https://example.com/a?b#c", "s3://bucket/key.png", "mailto:a@example.com"], ["3s://bucket", "a/b"]],
+  ["uri-reference", ["https://example.com/a?b#c", "../a", "//host/a", "#c", ""], ["a b"]],
+])("the format %s", ([format, whole, others]) => {
+  const schema = { type: "string", format };
+  for (const text of whole) expect([text, judge(schema, JSON.stringify(text))]).toEqual([text, "whole"]);
+  for (const text of others) expect([text, judge(schema, JSON.stringify(text))]).toEqual([text, "none"]);
+});
