@@ -104,10 +104,43 @@ export class ChatTemplate {
   }
 
   /**
-   * Throws `invalid_argument` with the template's own message if it rejects the conversation, and `invalid_checkpoint`
-   * if it fails or takes too long.
+   * Throws `invalid_argument` with the template's own message if it rejects the conversation, and if it fails or takes
+   * too long only with these `templateArguments`. Throws `invalid_checkpoint` if it fails or takes too long without them.
    */
   render(messages: readonly TemplateMessage[], options: RenderOptions): string {
+    try {
+      return this.#render(messages, options);
+    } catch (error) {
+      if (error instanceof TemplateRefusal) {
+        const reason = `The model's chat template rejects the messages: ${error.message}`;
+        throw new EngineError("invalid_argument", reason, { parameter: "prompt.messages", cause: error });
+      }
+      const isArgument = this.#rendersWithoutArguments(messages, options);
+      const input = isArgument ? "templateArguments" : "messages";
+      const problem =
+        error instanceof CallTimeout
+          ? `takes longer than ${MAX_RENDER_MS} ms on these ${input}`
+          : `fails on these ${input} (${describeError(error)})`;
+      throw new EngineError(isArgument ? "invalid_argument" : "invalid_checkpoint", `${this.#title} ${problem}.`, {
+        cause: error,
+        ...(isArgument && { parameter: "templateArguments" }),
+      });
+    }
+  }
+
+  /** Whether the request's own variables are the reason for a failure. */
+  #rendersWithoutArguments(messages: readonly TemplateMessage[], options: RenderOptions): boolean {
+    const { templateArguments = {}, ...others } = options;
+    if (Object.keys(templateArguments).length === 0) return false;
+    try {
+      this.#render(messages, others);
+      return true;
+    } catch (error) {
+      return error instanceof TemplateRefusal;
+    }
+  }
+
+  #render(messages: readonly TemplateMessage[], options: RenderOptions): string {
     const variables = {
       ...options.templateArguments,
       ...this.#namedTokens,
@@ -118,19 +151,7 @@ export class ChatTemplate {
         throw new TemplateRefusal(String(message));
       },
     };
-    try {
-      return callWithin(MAX_RENDER_MS, () => this.#template.render(variables));
-    } catch (error) {
-      if (error instanceof TemplateRefusal) {
-        const reason = `The model's chat template rejects the messages: ${error.message}`;
-        throw new EngineError("invalid_argument", reason, { parameter: "prompt.messages", cause: error });
-      }
-      const problem =
-        error instanceof CallTimeout
-          ? `takes longer than ${MAX_RENDER_MS} ms on these messages`
-          : `fails on these messages (${describeError(error)})`;
-      throw new EngineError("invalid_checkpoint", `${this.#title} ${problem}.`, { cause: error });
-    }
+    return callWithin(MAX_RENDER_MS, () => this.#template.render(variables));
   }
 }
 

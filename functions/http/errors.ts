@@ -153,7 +153,7 @@ function isAboutFields({ parameter }: EngineError): boolean {
   return parameter !== null && (parameter.startsWith("samplingParams.") || requestFields.has(parameter));
 }
 
-const requestFields: ReadonlySet<string> = new Set(["numChoices", "truncatePromptTokens"]);
+const requestFields: ReadonlySet<string> = new Set(["numChoices", "truncatePromptTokens", "templateArguments"]);
 
 function answer(
   status: number,

@@ -13,6 +13,7 @@ const wireNames: Readonly<Record<string, string>> = {
   promptLogprobs: "prompt_logprobs",
   numChoices: "n",
   truncatePromptTokens: "truncate_prompt_tokens",
+  templateArguments: "chat_template_kwargs",
   maxTokens: "max_tokens",
   minTokens: "min_tokens",
   stopTokenIds: "stop_token_ids",

@@ -173,6 +173,34 @@ test("an error inside a template is the checkpoint's error", () => {
   );
 });
 
+const greeting = [{ role: "user", content: "Hi" }] as const;
+
+test.for<readonly [string, string, JsonObject]>([
+  ["replace constants of the language", "{{ messages | length }}", { true: 1 }],
+  ["have the wrong type", "{% for one in custom_tools or [] %}{{ one }}{% endfor %}", { custom_tools: 5 }],
+  [
+    "make it endless",
+    "{% for a in range(n or 1) %}{% for b in range(n or 1) %}{% set c = 1 %}{% endfor %}{% endfor %}",
+    { n: 100_000 },
+  ],
+])("a template that fails because arguments of the request %s is not to blame", ([, source, templateArguments]) => {
+  const template = new ChatTemplate(source, namedTokens);
+  expect(() => template.render(greeting, { addGenerationPrompt: true, templateArguments })).toThrow(
+    expect.objectContaining({
+      code: "invalid_argument",
+      parameter: "templateArguments",
+      message: expect.stringMatching(/^The chat template of the checkpoint .* on these templateArguments/),
+    }),
+  );
+});
+
+test("a template that fails without the request's arguments too is the checkpoint's error", () => {
+  const template = new ChatTemplate("{{ messages.no.such.thing() }}", namedTokens);
+  expect(() => template.render(greeting, { addGenerationPrompt: true, templateArguments: { true: 1 } })).toThrow(
+    expect.objectContaining({ code: "invalid_checkpoint" }),
+  );
+});
+
 test("a checkpoint's template for tools is used with tools", async () => {
   const folder = await mkdtemp(join(tmpdir(), "fovea-template-"));
   try {

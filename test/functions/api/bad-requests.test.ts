@@ -325,6 +325,7 @@ test.for([
   ["samplingParams.logitBias", "logit_bias"],
   ["samplingParams.structuredOutput", "response_format"],
   ["numChoices", "n"],
+  ["templateArguments", "chat_template_kwargs"],
 ] as const)("the engine's %s is %s on the wire", async ([parameter, param]) => {
   const image = { type: "image_url", image_url: { url: "https://example.com/a.png" } };
   const messages = [
