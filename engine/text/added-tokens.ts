@@ -21,7 +21,13 @@ export interface TextRange {
 /** A part of the text, or the token found in its place. */
 export type TextSection =
   | { readonly kind: "text"; readonly text: string; readonly start: number }
-  | { readonly kind: "token"; readonly id: number };
+  | { readonly kind: "token"; readonly id: number }
+  /** Nothing was found in a long part of the text: other work may be done before the search goes on. */
+  | { readonly kind: "pause" };
+
+/** Places where a token may begin that are searched at once, in up to ten milliseconds. */
+const SEARCHED_AT_ONCE = 65_536;
+const NUM_CODE_UNITS = 65_536;
 
 interface TrieNode {
   readonly children: Map<number, TrieNode>;
@@ -37,8 +43,8 @@ const whiteSpacePattern = /\p{White_Space}/u;
  */
 export class AddedTokenSplitter {
   readonly #root: TrieNode = { children: new Map(), token: null };
-  /** Matches what a token may begin with. A search for it skips ordinary text five times faster than the trie. */
-  readonly #beginning: RegExp;
+  /** By code unit: 1 if a token may begin with it. Ordinary text is skipped without the trie. */
+  readonly #isBeginning = new Uint8Array(NUM_CODE_UNITS);
 
   constructor(tokens: readonly AddedToken[]) {
     for (const token of tokens) {
@@ -52,17 +58,16 @@ export class AddedTokenSplitter {
       }
       node.token = token;
     }
-    const units = Array.from(this.#root.children.keys(), (unit) => `\\u${unit.toString(16).padStart(4, "0")}`);
-    this.#beginning = new RegExp(`[${units.join("")}]`, "g");
+    for (const unit of this.#root.children.keys()) this.#isBeginning[unit] = 1;
   }
 
   /** `literal`: ranges in order whose added tokens are ordinary text. */
-  split(text: string, literal: readonly TextRange[] = []): TextSection[] {
-    const sections: TextSection[] = [];
+  *split(text: string, literal: readonly TextRange[] = []): Generator<TextSection> {
     let sectionStart = 0;
-    let position = 0;
+    let position = this.#nextBeginning(text, 0);
     let literalIndex = 0;
-    while (position < text.length) {
+    for (let numSearched = 1; position < text.length; numSearched++) {
+      if (numSearched % SEARCHED_AT_ONCE === 0) yield { kind: "pause" };
       while (literalIndex < literal.length && literal[literalIndex]!.end <= position) literalIndex += 1;
       const match = this.#longestMatchAt(text, position);
       if (match === null) {
@@ -77,22 +82,23 @@ export class AddedTokenSplitter {
       }
       const start = match.stripLeft ? trimmedEnd(text, sectionStart, position) : position;
       if (sectionStart < start) {
-        sections.push({ kind: "text", text: text.slice(sectionStart, start), start: sectionStart });
+        yield { kind: "text", text: text.slice(sectionStart, start), start: sectionStart };
       }
-      sections.push({ kind: "token", id: match.id });
+      yield { kind: "token", id: match.id };
       position = match.stripRight ? trimmedStart(text, end) : end;
       sectionStart = position;
     }
     if (sectionStart < text.length) {
-      sections.push({ kind: "text", text: text.slice(sectionStart), start: sectionStart });
+      yield { kind: "text", text: text.slice(sectionStart), start: sectionStart };
     }
-    return sections;
   }
 
   /** The text's length if no token can begin from `position` on. */
   #nextBeginning(text: string, position: number): number {
-    this.#beginning.lastIndex = position;
-    return this.#beginning.exec(text)?.index ?? text.length;
+    for (let index = position; index < text.length; index++) {
+      if (this.#isBeginning[text.charCodeAt(index)] === 1) return index;
+    }
+    return text.length;
   }
 
   #longestMatchAt(text: string, position: number): AddedToken | null {

@@ -20,6 +20,12 @@ import type { TokenizerConfig, TokenizerJson } from "./tokenizer-json.ts";
  * delays no other request.
  */
 const PIECE_LENGTH = 4096;
+/**
+ * Limits of what is divided into words at once, and of a word that is encoded at once. Longer ones, of which ordinary
+ * text has none, would keep the event loop for seconds.
+ */
+const MAX_PIECE_LENGTH = 2 ** 20;
+const MAX_WORD_LENGTH = 2 ** 18;
 /** Tokens decoded at once, in about as much time. */
 const DECODED_AT_ONCE = 16_384;
 /** A space between letters, where a piece may end: every known pre-tokenizer starts a word there. */
@@ -168,23 +174,31 @@ export class Tokenizer implements Vocabulary {
 
   /**
    * Returns the token ids of `text`, equal to those of Hugging Face's `encode`; null if there are more than
-   * `maxTokens`. Yields to the event loop every few thousand characters. Rejects with the signal's reason when aborted.
+   * `maxTokens`. Yields to the event loop every few thousand characters. Rejects with the signal's reason when aborted,
+   * and with EngineError `invalid_argument` for a word that is too long.
    */
   async encode(text: string, options: EncodeOptions): Promise<number[] | null> {
     const maxTokens = options.maxTokens ?? Number.POSITIVE_INFINITY;
     const tokenIds: number[] = options.addSpecialTokens ? [...this.prefixIds] : [];
     let numSinceTurn = 0;
+    const takeTurn = () => nextTurn(undefined, { signal: options.signal });
     for (const unit of this.#units(text, options.literal)) {
-      if (typeof unit === "number") {
+      if (unit === null) {
+        await takeTurn();
+        numSinceTurn = 0;
+      } else if (typeof unit === "number") {
         tokenIds.push(unit);
       } else {
-        numSinceTurn += unit.text.length;
-        if (numSinceTurn > PIECE_LENGTH) {
-          await nextTurn(undefined, { signal: options.signal });
-          numSinceTurn = unit.text.length;
-        }
         if (this.#leastTokens(unit.text) > maxTokens - tokenIds.length) return null;
-        for (const token of this.#encodePiece(unit)) tokenIds.push(token);
+        for (const { words, length } of this.#words(unit)) {
+          numSinceTurn += length;
+          if (numSinceTurn > PIECE_LENGTH) {
+            await takeTurn();
+            numSinceTurn = length;
+          }
+          for (const token of this.#encodeWords(words)) tokenIds.push(token);
+          if (tokenIds.length > maxTokens) return null;
+        }
       }
       if (tokenIds.length > maxTokens) return null;
     }
@@ -213,18 +227,18 @@ export class Tokenizer implements Vocabulary {
     return first === undefined ? text : this.#withoutTextStart(text, this.token(first) ?? "");
   }
 
-  /** Added tokens as ids; the text between them normalised and in pieces. */
-  *#units(text: string, literal: readonly TextRange[] | undefined): Iterable<number | Piece> {
+  /** Added tokens as ids; the text between them normalised and in pieces; null where other work may be done. */
+  *#units(text: string, literal: readonly TextRange[] | undefined): Iterable<number | Piece | null> {
     const { normalizer } = this.#library;
     for (const section of this.#inText.split(text, literal)) {
-      if (section.kind === "token") {
-        yield section.id;
+      if (section.kind !== "text") {
+        yield section.kind === "token" ? section.id : null;
         continue;
       }
       const normalized = normalizer === null ? section.text : normalizer.normalize(section.text);
       for (const part of this.#inNormalizedText.split(normalized)) {
-        if (part.kind === "token") yield part.id;
-        else yield* this.#pieces(part.text, section.start === 0 && part.start === 0);
+        if (part.kind === "text") yield* this.#pieces(part.text, section.start === 0 && part.start === 0);
+        else yield part.kind === "token" ? part.id : null;
       }
     }
   }
@@ -244,11 +258,32 @@ export class Tokenizer implements Vocabulary {
     yield { text: text.slice(start), beginsText: beginsText && start === 0 };
   }
 
-  #encodePiece({ text, beginsText }: Piece): number[] {
+  /** The words of a piece, in groups that are encoded at once. */
+  *#words({ text, beginsText }: Piece): Iterable<WordGroup> {
     const { pre_tokenizer: preTokenizer, model } = this.#library;
-    if (model === null) return [];
+    if (text.length > MAX_PIECE_LENGTH) throw tooLong("a text without a space between letters", text, MAX_PIECE_LENGTH);
     const words =
       preTokenizer === null ? [text] : preTokenizer.pre_tokenize(text, { section_index: beginsText ? 0 : 1 });
+    // Unknown words that follow each other are one token, so they stay together.
+    const { fuse_unk: isFused = false } = (model?.config ?? {}) as { readonly fuse_unk?: boolean };
+    let group: string[] = [];
+    let length = 0;
+    for (const word of words) {
+      if (word.length > MAX_WORD_LENGTH) throw tooLong("a word", word, MAX_WORD_LENGTH);
+      if (group.length > 0 && length + word.length > PIECE_LENGTH && !isFused) {
+        yield { words: group, length };
+        group = [];
+        length = 0;
+      }
+      group.push(word);
+      length += word.length;
+    }
+    if (group.length > 0) yield { words: group, length };
+  }
+
+  #encodeWords(words: string[]): number[] {
+    const { model } = this.#library;
+    if (model === null) return [];
     const tokenIds: number[] = [];
     for (const token of model._call(words)) {
       const tokenId = model.tokens_to_ids.get(token);
@@ -315,6 +350,18 @@ export class Tokenizer implements Vocabulary {
     const toIds = (names: string[]): number[] => names.flatMap((name) => this.tokenId(name) ?? []);
     return { prefix: toIds(tokens.slice(0, index)), suffix: toIds(tokens.slice(index + 1)) };
   }
+}
+
+interface WordGroup {
+  readonly words: string[];
+  /** Characters of the words together, in the spelling of the vocabulary. */
+  readonly length: number;
+}
+
+function tooLong(what: string, { length }: string, limit: number): EngineError {
+  return new EngineError("invalid_argument", `The prompt has ${what} of ${length} characters; the limit is ${limit}.`, {
+    parameter: "prompt",
+  });
 }
 
 /** Normalised text between added tokens. */

@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 
 import { loadTokenizer } from "../../../engine/text/tokenizer.ts";
+import type { Tokenizer } from "../../../engine/text/tokenizer.ts";
 import { fixtureFamilies, loadFixtureTokenizer, readCases } from "./fixture-tokenizer.ts";
 
 describe.for(fixtureFamilies)("%s", (family) => {
@@ -73,6 +74,57 @@ test("other work runs while a long text is encoded", async () => {
   await tokenizer.encode("some words of a long text ".repeat(8000), { addSpecialTokens: false });
   isDone = true;
   expect(numTurns).toBeGreaterThan(20);
+});
+
+/** Turns of the event loop while the text is encoded. */
+async function countTurns(tokenizer: Tokenizer, text: string, maxTokens: number): Promise<number> {
+  let numTurns = 0;
+  let isDone = false;
+  const count = (): void => {
+    numTurns += 1;
+    if (!isDone) setImmediate(count);
+  };
+  setImmediate(count);
+  await tokenizer.encode(text, { addSpecialTokens: false, maxTokens });
+  isDone = true;
+  return numTurns;
+}
+
+test.for<readonly [string, string, number]>([
+  ["beginnings of added tokens", "<".repeat(500_000), 1000],
+  ["words without letters", "12, 34! ".repeat(40_000), 1_000_000],
+])("other work runs while a text of %s is encoded", async ([, text, maxTokens]) => {
+  const tokenizer = await loadFixtureTokenizer("qwen2");
+  expect(await countTurns(tokenizer, text, maxTokens)).toBeGreaterThan(3);
+});
+
+test("words of one piece have the ids that they have alone", async () => {
+  for (const family of fixtureFamilies) {
+    const tokenizer = await loadFixtureTokenizer(family);
+    const encode = (text: string) => tokenizer.encode(text, { addSpecialTokens: false });
+    const unit = "12, (34)!\n\n";
+    const [once, twice, many] = [
+      await encode(unit.repeat(1)),
+      await encode(unit.repeat(2)),
+      await encode(unit.repeat(3000)),
+    ];
+    if (once === null || twice === null || many === null) throw new Error("Encoding ended early.");
+    expect(many.length).toBe(once.length + 2999 * (twice.length - once.length));
+  }
+});
+
+test("a word that would keep the event loop for seconds is rejected", async () => {
+  const tokenizer = await loadFixtureTokenizer("qwen2");
+  const encode = (text: string) => tokenizer.encode(text, { addSpecialTokens: false });
+  await expect(encode("a".repeat(300_000))).rejects.toMatchObject({
+    code: "invalid_argument",
+    parameter: "prompt",
+    message: "The prompt has a word of 300000 characters; the limit is 262144.",
+  });
+  await expect(encode("1 ".repeat(600_000))).rejects.toMatchObject({
+    code: "invalid_argument",
+    message: "The prompt has a text without a space between letters of 1200000 characters; the limit is 1048576.",
+  });
 });
 
 // Recorded with Hugging Face tokenizers 0.23.3.
