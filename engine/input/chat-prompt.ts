@@ -1,6 +1,6 @@
 /** Renders a conversation as a prompt in which exactly its images are placeholders. */
 import { EngineError } from "../contract/errors.ts";
-import type { ChatMessage, ChatPromptInput, ImagePart } from "../contract/generation-request.ts";
+import type { ChatMessage, ChatPromptInput, ContentPart, ImagePart } from "../contract/generation-request.ts";
 import type { JsonObject, ToolDefinition } from "../contract/tools.ts";
 import type { ImageMarkers } from "../multimodal/multimodal-processor.ts";
 import type { TextRange } from "../text/added-tokens.ts";
@@ -31,7 +31,8 @@ export function imagePartsOf(messages: readonly ChatMessage[]): ImagePart[] {
 
 /**
  * Renders the chat template. A template that iterates over content parts places the images itself; a placeholder
- * written in a message's text is then ordinary text. For a template that prints the content, the text parts are joined
+ * written in a message's text is then ordinary text. If it accepts strings too, it gets the messages that were given as
+ * strings, and every system message, as strings. For a template that prints the content, the text parts are joined
  * by newlines. Placeholders in them stand for the message's images. Missing placeholders are put before the text, one
  * per line (as in vLLM), and surplus ones are ordinary text.
  */
@@ -122,7 +123,7 @@ function toTemplateMessage(message: ChatMessage, rendering: Rendering): Template
 }
 
 function toTemplateContent(
-  { content }: ChatMessage,
+  { role, content }: ChatMessage,
   { template, imagePlaceholder, markers, mark }: Rendering,
 ): TemplateMessage["content"] {
   const parts = typeof content === "string" ? [{ type: "text", text: content } as const] : content;
@@ -131,7 +132,11 @@ function toTemplateContent(
       .map((part) => ("image" in part ? imagePlaceholder : mark.apply(part.text, 0)))
       .join("");
   }
-  if (template.contentFormat === "parts") {
+  if (template.contentFormat === "either") {
+    const text = typeof content === "string" ? content : role === "system" ? joinedText(content) : null;
+    if (text !== null) return mark?.apply(text, 0) ?? text;
+  }
+  if (template.contentFormat !== "string") {
     return parts.map((part) =>
       part.type === "text" ? { type: "text", text: mark?.apply(part.text, 0) ?? part.text } : { type: "image" },
     );
@@ -142,6 +147,11 @@ function toTemplateContent(
   const numPlaced = Math.min(numImages, text.split(imagePlaceholder).length - 1);
   const missing = Array.from({ length: numImages - numPlaced }, () => imagePlaceholder);
   return [...missing, mark.apply(text, numPlaced)].join("\n");
+}
+
+/** The text of a message that consists of nothing else; null with a picture. */
+function joinedText(parts: readonly ContentPart[]): string | null {
+  return parts.every((part) => part.type === "text") ? parts.map(({ text }) => text).join("") : null;
 }
 
 /** The value with every placeholder in its texts and names marked: none of them means an image. */

@@ -17,7 +17,7 @@ type TemplatePart = { readonly type: "text"; readonly text: string } | { readonl
 /** A message as transformers passes it to a template. */
 export interface TemplateMessage {
   readonly role: string;
-  /** A list of parts if the template's `contentFormat` is "parts", otherwise a string. */
+  /** A string for the template's `contentFormat` "string", a list of parts for "parts". */
   readonly content: string | readonly TemplatePart[];
   readonly name?: string;
   readonly tool_calls?: readonly {

@@ -1,10 +1,12 @@
-/** Detects whether a chat template expects a message's content as one string or as a list of parts. */
+/** Detects whether a chat template expects a message's content as one string, as a list of parts, or as either. */
 
 /**
  * `parts`: the template iterates over the content and writes each part itself, pictures included.
  * `string`: it prints the content; the pictures' placeholders must be in the text.
+ * `either`: it does both, according to the content's type. In places that only texts are expected to reach, such as a
+ * system message, it may print the content without looking.
  */
-export type ContentFormat = "string" | "parts";
+export type ContentFormat = "string" | "parts" | "either";
 
 /** A node of @huggingface/jinja's syntax tree, with the fields that are read here. */
 interface SyntaxNode {
@@ -13,8 +15,8 @@ interface SyntaxNode {
 }
 
 /**
- * Looks for a loop over `message.content`, like vLLM's detection. Names are followed through `set`, slices, filters and
- * macro arguments, and no template is rendered.
+ * Looks for a loop over `message.content`, like vLLM's detection, and for `message.content is string`. Names are followed
+ * through `set`, slices, filters and macro arguments, and no template is rendered.
  */
 export function detectContentFormat(program: object): ContentFormat {
   const names = new ContentNames();
@@ -25,8 +27,8 @@ export function detectContentFormat(program: object): ContentFormat {
     numKnown = names.size;
     for (const node of nodes) names.learnFrom(node, nodes);
   }
-  const loops = nodes.filter((node) => node.type === "For");
-  return loops.some((loop) => names.isContent(loop.iterable)) ? "parts" : "string";
+  if (!nodes.some((node) => node.type === "For" && names.isContent(node.iterable))) return "string";
+  return nodes.some((node) => isStringTest(node) && names.isContent(node.operand)) ? "either" : "parts";
 }
 
 /** Names that a template gives to the messages, to one message, and to a message's content. */
@@ -92,6 +94,10 @@ export function* descendants(value: unknown): Iterable<SyntaxNode> {
   if (node !== null) yield node;
   const children = value instanceof Map ? [...value.entries()].flat() : Object.values(value);
   for (const child of children) yield* descendants(child);
+}
+
+function isStringTest({ type, test }: SyntaxNode): boolean {
+  return type === "TestExpression" && nameOf(test) === "string";
 }
 
 /** Parts that an expression passes on unchanged except for filtering: operands of filters, selections, conditionals. */

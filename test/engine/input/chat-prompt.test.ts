@@ -53,6 +53,51 @@ test("a message given as a string is one text part, and private use characters p
   expect(rendered.literal).toEqual([{ start: 4, end: 11 }]);
 });
 
+const either = `{% for m in messages %}<{{ m.role }}>{% if m.role == 'system' %}{{ m.content | trim }}{% elif m.role == 'assistant' %}{{ m.content + eos_token }}{% if m.content and m.tool_calls %}
+{% endif %}{% for call in m.tool_calls or [] %}{{ call.function.name }}()
+{% endfor %}{% elif m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ '<image>' if p.type == 'image' else p.text }}|{% endfor %}{% endif %}{% endfor %}`;
+
+test("a template that accepts strings and parts gets each message as it was given, and the system's as a string", () => {
+  const rendered = renderChat(
+    {
+      messages: [
+        { role: "system", content: [text(" Be brief"), text(".\n")] },
+        { role: "user", content: "an <image>?" },
+        { role: "assistant", content: "", toolCalls: [{ id: "1", name: "look", arguments: {} }] },
+        { role: "user", content: [text("a"), image("1")] },
+        { role: "assistant", content: "Yes" },
+      ],
+      addGenerationPrompt: true,
+    },
+    { template: new ChatTemplate(either, { eos_token: "</s>" }), imagePlaceholder: "<image>" },
+  );
+  expect(rendered.text).toBe(
+    "<system>Be brief.<user>an <image>?<assistant></s>look()\n<user>a|<image>|<assistant>Yes</s>",
+  );
+  expect(rendered.literal).toEqual([{ start: 26, end: 33 }]);
+});
+
+test.for([
+  ["pixtral", "<s>[INST]Q[/INST]A</s>[INST]Be brief.\n\nR[/INST]"],
+  ["glm-4.1v", "[gMASK]<sop><|system|>\nBe brief.<|user|>\nQ<|assistant|>\nA<|user|>\nR<|assistant|>"],
+])("the template of %s prints a system message without a loop", async ([name, expected]) => {
+  const file = new URL(`../../fixtures/hub/${name}/v5/chat_template.jinja`, import.meta.url);
+  const template = new ChatTemplate(await readFile(file, "utf8"), { bos_token: "<s>", eos_token: "</s>" });
+  const messages = [
+    { role: "system", content: "Be brief." },
+    { role: "user", content: "Q" },
+    { role: "assistant", content: "A" },
+    { role: "user", content: "R" },
+  ] as const;
+  const options = { template, imagePlaceholder: null };
+  expect(renderChat({ messages, addGenerationPrompt: true }, options).text).toBe(expected);
+  const asParts = messages.map(({ role, content }) => ({
+    role,
+    content: role === "system" ? [text(content)] : content,
+  }));
+  expect(renderChat({ messages: asParts, addGenerationPrompt: true }, options).text).toBe(expected);
+});
+
 test("without images in the model, no text is a placeholder", () => {
   const messages = [{ role: "user", content: "an <image>" }] as const;
   expect(renderChat({ messages, addGenerationPrompt: true }, { template: printing, imagePlaceholder: null })).toEqual({

@@ -43,6 +43,16 @@ test.for([
     "parts",
   ],
   [
+    "a test of a macro's argument",
+    "{% macro show(c) %}{% if c is not string %}{% for p in c %}x{% endfor %}{% endif %}{% endmacro %}{% for m in messages %}{{ show(m.content) }}{% endfor %}",
+    "either",
+  ],
+  [
+    "a test of something else",
+    "{% for m in messages %}{% for p in m.content %}{{ p is string }}{{ m.name is string }}{% endfor %}{% endfor %}",
+    "parts",
+  ],
+  [
     "a loop over something else",
     "{% for m in messages %}{{ m.content }}{% for t in tools %}{{ t }}{% endfor %}{% endfor %}",
     "string",
