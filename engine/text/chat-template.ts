@@ -10,6 +10,7 @@ import { describeError, excerpt } from "../excerpt.ts";
 import { readRegularFile } from "../weights/regular-file.ts";
 import { descendants, detectContentFormat } from "./content-format.ts";
 import type { ContentFormat } from "./content-format.ts";
+import { jinjaFunctions, rewriteLikeJinja } from "./jinja-differences.ts";
 import { parseCheckpointJson, parseTokenizerConfig, tryReadCheckpointFile } from "./tokenizer-json.ts";
 
 type TemplatePart = { readonly type: "text"; readonly text: string } | { readonly type: "image" };
@@ -39,7 +40,7 @@ export interface TemplateTool {
 
 export interface RenderOptions {
   readonly addGenerationPrompt: boolean;
-  /** Undefined in the template if there are none. */
+  /** None in the template if there are none, as in transformers. */
   readonly tools?: readonly TemplateTool[];
   /** Further variables. They cannot replace those of the conversation. */
   readonly templateArguments?: JsonObject;
@@ -96,6 +97,7 @@ export class ChatTemplate {
     this.source = source;
     this.forTools = forTools ?? this;
     this.contentFormat = contentFormat ?? detectContentFormat(this.#template.parsed);
+    rewriteLikeJinja(this.#template.parsed);
     this.#namedTokens = namedTokens;
     // The library's own function throws a plain Error; ours distinguishes a rejection from a failing template.
     for (const node of descendants(this.#template.parsed)) {
@@ -142,11 +144,14 @@ export class ChatTemplate {
 
   #render(messages: readonly TemplateMessage[], options: RenderOptions): string {
     const variables = {
+      tools: null,
+      documents: null,
       ...options.templateArguments,
       ...this.#namedTokens,
       messages,
       ...(options.tools !== undefined && { tools: options.tools }),
       add_generation_prompt: options.addGenerationPrompt,
+      ...jinjaFunctions,
       [raiseRefusalName]: (message: unknown) => {
         throw new TemplateRefusal(String(message));
       },

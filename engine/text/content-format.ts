@@ -9,7 +9,7 @@
 export type ContentFormat = "string" | "parts" | "either";
 
 /** A node of @huggingface/jinja's syntax tree, with the fields that are read here. */
-interface SyntaxNode {
+export interface SyntaxNode {
   readonly type: string;
   readonly [field: string]: unknown;
 }
@@ -108,7 +108,7 @@ function insides(node: SyntaxNode): unknown[] {
   return [];
 }
 
-function asNode(value: unknown): SyntaxNode | null {
+export function asNode(value: unknown): SyntaxNode | null {
   const isNode = typeof value === "object" && value !== null && "type" in value && typeof value.type === "string";
   return isNode ? (value as SyntaxNode) : null;
 }
@@ -118,7 +118,7 @@ function asList(value: unknown): readonly unknown[] {
 }
 
 /** The name of an identifier or the value of a string: `message.content` equals `message["content"]`. */
-function nameOf(value: unknown): string | null {
+export function nameOf(value: unknown): string | null {
   const node = asNode(value);
   const isName = node?.type === "Identifier" || node?.type === "StringLiteral";
   return isName && typeof node.value === "string" ? node.value : null;

@@ -126,6 +126,45 @@ test("variables of a request cannot replace those of the conversation", () => {
   expect(template.render([], { addGenerationPrompt: true, templateArguments })).toBe("<s>0true!");
 });
 
+test.for([
+  [
+    "`string` makes a text of any value",
+    "{{ none | string }},{{ true | string }},{{ 2 | string }},{{ missing | string }}",
+    "None,True,2,",
+  ],
+  [
+    "`string` writes lists like Python",
+    "{{ values | string }}",
+    `[None, False, 1.5, 'a\\n', "it's", {'b': [], 'c': ''}]`,
+  ],
+  ["`upper` accepts a list and nothing", "{{ types | upper }},{{ missing | upper }}", "['STRING', 'NULL'],"],
+  ["`trim` and `replace` accept what is no string", "{{ none | trim }},{{ 121 | replace('1', 'x') }}", "None,x2x"],
+  ["`~` joins any values", "{{ 'a' ~ missing ~ none ~ 1 ~ types }}", "aNone1['string', 'null']"],
+  ["`strip` removes the given characters", "[{{ padded.strip('\\n') }}]", "[  code ]"],
+  ["`lstrip` removes them on the left", "[{{ padded.lstrip('\\n') }}]", "[  code \n]"],
+  ["`rstrip` removes them on the right", "[{{ padded.rstrip('\\n ') }}]", "[\n\n  code]"],
+  ["`strip` alone removes white space", "[{{ padded.strip() }}]", "[code]"],
+  ["`strip` knows characters of two units", "{{ '😀a😁'.strip('😁😀') }},{{ '😀'.strip('😁') }}", "a,😀"],
+  [
+    "a loop over something undefined is empty",
+    "{% for a in missing %}a{% endfor %}{% for a in missing if a %}a{% endfor %}.",
+    ".",
+  ],
+  [
+    "tools and documents are None",
+    "{{ 'tools' if tools is none }}, {{ 'documents' if documents is none }}",
+    "tools, documents",
+  ],
+] as const)("as in Jinja, %s", ([, source, expected]) => {
+  const templateArguments = {
+    types: ["string", "null"],
+    values: [null, false, 1.5, "a\n", "it's", { b: [], c: "" }],
+    padded: "\n\n  code \n",
+  };
+  const template = new ChatTemplate(source, namedTokens);
+  expect(template.render([], { addGenerationPrompt: true, templateArguments })).toBe(expected);
+});
+
 test("a template that does not end is interrupted, and named", () => {
   const nested = (depth: number): string =>
     depth === 0 ? "{% set n = 1 %}" : `{% for a${depth} in messages %}${nested(depth - 1)}{% endfor %}`;
