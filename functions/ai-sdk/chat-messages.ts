@@ -25,12 +25,17 @@ export function toChatMessages(prompt: LanguageModelV4Prompt): ChatMessage[] {
     return [
       {
         role,
-        content: parts.flatMap(toContentParts),
+        content: role === "assistant" ? joinedTexts(parts.flatMap(toContentParts)) : parts.flatMap(toContentParts),
         ...(toolCalls.length > 0 && { toolCalls }),
         ...(reasoning !== "" && { reasoning }),
       },
     ];
   });
+}
+
+/** Texts without pictures are one string, which every chat template accepts. */
+function joinedTexts(parts: readonly ContentPart[]): ChatMessage["content"] {
+  return parts.every((part) => part.type === "text") ? parts.map(({ text }) => text).join("") : parts;
 }
 
 function toToolCalls(part: MessagePart): ToolCall[] {

@@ -143,8 +143,11 @@ function toMessages(items: readonly InputItem[]): ChatMessageFields[] {
   return messages;
 }
 
+/** A single text, as answers have it, is a string, which every chat template accepts. */
 function toContent(content: ItemContent): ContentFields {
-  return typeof content === "string" ? content : content.map(toPart);
+  if (typeof content === "string") return content;
+  const [only, ...others] = content;
+  return only !== undefined && "text" in only && others.length === 0 ? only.text : content.map(toPart);
 }
 
 function toPart(part: Exclude<ItemContent, string>[number]): Exclude<ContentFields, string>[number] {

@@ -141,7 +141,7 @@ test("every field reaches the engine as the same field of a chat completion", as
           { type: "image_url", image_url: { url: picture } },
         ],
       },
-      { role: "assistant", content: [{ type: "text", text: "A square." }], reasoning_content: "Hm." },
+      { role: "assistant", content: "A square.", reasoning_content: "Hm." },
       { role: "developer", content: "Name its colour." },
     ],
     max_tokens: 9,
