@@ -98,6 +98,7 @@ export async function createJobs(openSource: OpenJobSource, dependencies: JobsDe
       if (client === null) throw new Error("A file is on S3, for which there is no client.");
       return runFileJob(jobId, job, signal, { client, prepareLine: prepare, window, maxBodyBytes, logger });
     },
+    canCompute: () => service.state === "ready",
     window,
     maxNumDeliveries: jobs.maxDeliveries,
     maxMessageBytes: maxBodyBytes + LINE_ROOM_BYTES,

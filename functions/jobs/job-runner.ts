@@ -25,6 +25,8 @@ const LAST_DELIVERY_MS = 1_000;
 const RETURN_MS = 4_000;
 /** Time in which a queue must let its connections end. */
 const CLOSE_MS = 3_000;
+/** Interval at which a runner looks whether the engine can compute again. */
+const LOOK_MS = 500;
 
 /** Statuses of answers that may differ on the next try. */
 const retryableStatuses: ReadonlySet<number> = new Set([500, 502, 503, 504]);
@@ -42,6 +44,11 @@ export interface JobRunnerOptions {
   readonly telemetry?: Telemetry;
   /** Computes all lines of a file. Null if the engine ended before the file was complete. Throws HttpError for bad input. */
   readonly runFile: (jobId: string, job: FileJob, signal: AbortSignal) => Promise<JobResult | null>;
+  /**
+   * Whether the engine can compute now. While it cannot, no jobs are taken: each would be released at once, and after
+   * some deliveries rejected. Default: it always can.
+   */
+  readonly canCompute?: () => boolean;
   /** Limits the sequences in progress together with those of batches. */
   readonly window: WorkWindow;
   /** Jobs beyond this number of deliveries are rejected: they may have ended the process each time. */
@@ -129,9 +136,13 @@ export class JobRunner {
 
   /** Never rejects. */
   async #takeJobs(): Promise<void> {
-    const { source, window, logger } = this.#options;
+    const { source, window, logger, canCompute = () => true } = this.#options;
     const { signal } = this.#stopping;
     while (!signal.aborted) {
+      if (!canCompute()) {
+        await sleep(LOOK_MS, null, { signal }).catch(() => {});
+        continue;
+      }
       // A job may have several sequences, so the number of jobs is limited as well.
       const room = Math.min(window.free, window.maxWeight - this.#underWay.size, this.#roomForMessages());
       if (room <= 0 && !(window.isEmpty && this.#underWay.size === 0)) {

@@ -1,0 +1,56 @@
+/** The runner of jobs over a scripted engine, with jobs that are pushed to it. */
+import { expect, onTestFinished, test } from "vitest";
+
+import { prepareLine } from "../../../functions/batch/answer-line.ts";
+import { WorkWindow } from "../../../functions/batch/work-window.ts";
+import { JobRunner } from "../../../functions/jobs/job-runner.ts";
+import type { JobRunnerOptions } from "../../../functions/jobs/job-runner.ts";
+import { createPushedJobSource } from "../../../functions/jobs/sources/pushed-job-source.ts";
+import { createLogger } from "../../../functions/logger.ts";
+import { createMetrics } from "../../../functions/metrics.ts";
+import { createTestApp } from "../../support/service/test-app.ts";
+
+const MAX_DELIVERIES = 5;
+const body = JSON.stringify({ prompt: "a" });
+
+function startRunner(options: Partial<JobRunnerOptions> = {}) {
+  const { service, engine, config, bodies } = createTestApp();
+  const logger = createLogger({ level: "error", write() {} });
+  const metrics = createMetrics(service, bodies, "tiny");
+  const source = createPushedJobSource({ maxNumWaiting: 10, maxWaitingBytes: 10_000 });
+  const runner = new JobRunner({
+    source,
+    sinks: [],
+    openTargets: () => [],
+    prepareLine: (line) => prepareLine(line, { service, engine, metrics, logger, config, tenant: "" }),
+    runFile: async () => null,
+    window: new WorkWindow(2),
+    maxNumDeliveries: MAX_DELIVERIES,
+    maxMessageBytes: 10_000,
+    retry: { firstMs: 1, mostMs: 1 },
+    onOutcome() {},
+    logger,
+    ...options,
+  });
+  onTestFinished(() => runner.close());
+  return { runner, source, engine, service };
+}
+
+test.for(["stalled", "failed"] as const)(
+  "no job is taken while the engine is %s, so that none is rejected for its deliveries",
+  async (state) => {
+    let numLooks = 0;
+    const { runner, source, engine, service } = startRunner({
+      canCompute: () => {
+        numLooks += 1;
+        return service.state === "ready";
+      },
+    });
+    engine.state = state;
+    const outcome = source.push({ id: "a", body, numDeliveries: 1 });
+    runner.start();
+    await expect.poll(() => numLooks, { timeout: 20_000 }).toBeGreaterThan(2);
+    engine.state = "ready";
+    expect((await outcome)?.kind).toBe("completed");
+  },
+);
