@@ -45,14 +45,23 @@ export async function serve(config: Config, logger: Logger, { servesRequests }: 
     });
     exitProcess(exitCodeOf(error));
   }
-  void endWhenDeviceIsLost(service, logger);
+  void endWhenEngineIsLost(service, logger, { servesRequests });
 }
 
-/** The platform starts another process, on another GPU if it has to. Its requests have ended with an error by then. */
-async function endWhenDeviceIsLost(service: StartedService, logger: Logger): Promise<void> {
+/**
+ * The platform starts another process, on another GPU if it has to. Its requests have ended with an error by then. A
+ * server whose engine has failed otherwise asks for a restart at /livez. A worker ends then too, because not every
+ * platform asks it.
+ */
+async function endWhenEngineIsLost(
+  service: StartedService,
+  logger: Logger,
+  { servesRequests }: ServeOptions,
+): Promise<void> {
   const { code } = await service.failed;
-  if (code !== "device_lost") return;
-  logger.error("The GPU is lost, and the process ends.");
+  const isDeviceLost = code === "device_lost";
+  if (!isDeviceLost && servesRequests) return;
+  logger.error(isDeviceLost ? "The GPU is lost, and the process ends." : "The engine has failed, and the worker ends.");
   await endAfter(async () => {
     await service.stop();
     return false;

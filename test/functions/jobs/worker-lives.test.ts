@@ -15,6 +15,7 @@ import type { CliProcess } from "../../support/service/cli-process.ts";
 
 const bucket = "results";
 const numJobs = 60;
+const exiting = `${new URL("../../engine/exiting-processor.ts", import.meta.url).pathname}:Exiting`;
 
 let redis: RedisServer;
 let aws: S3Server;
@@ -72,7 +73,11 @@ async function openSqsQueue(): Promise<TestQueue> {
   };
 }
 
-async function startWorker(address: string, prefix: string): Promise<CliProcess> {
+async function startWorker(
+  address: string,
+  prefix: string,
+  environment: Readonly<Record<string, string>> = {},
+): Promise<CliProcess> {
   const cli = startCli(["worker"], {
     HOST: "127.0.0.1",
     PORT: "0",
@@ -85,6 +90,7 @@ async function startWorker(address: string, prefix: string): Promise<CliProcess>
     AWS_REGION: "us-east-1",
     AWS_ACCESS_KEY_ID: "test",
     AWS_SECRET_ACCESS_KEY: "test",
+    ...environment,
   });
   await cli.waitForLog("Taking jobs.");
   return cli;
@@ -133,6 +139,36 @@ test.for([
     await queue.close();
   },
 );
+
+test("a job that ends the engine ends its worker, and after a count is rejected", { timeout: 240_000 }, async () => {
+  const queue = await openRedisQueue();
+  const prefix = randomUUID();
+  // The processor ends the engine at its third step.
+  for (const [customId, numTokens] of Object.entries({ poison: 9, "good-1": 1, "good-2": 1 })) {
+    await queue.send({
+      custom_id: customId,
+      body: { prompt: "a", max_tokens: numTokens, ignore_eos: true, temperature: 0 },
+    });
+  }
+  const exitCodes: (number | null)[] = [];
+  while ((await queue.numUnfinished()) > 0) {
+    // Alone, so that jobs beside it are not suspected as well.
+    const settings = { LOGITS_PROCESSORS: exiting, JOB_MAX_DELIVERIES: "2", BATCH_MAX_NUM_SEQS: "1" };
+    await using worker = await startWorker(queue.address, prefix, settings);
+    let exitCode = undefined as number | null | undefined;
+    void worker.exitCode.then((code) => (exitCode = code));
+    await expect
+      .poll(async () => exitCode !== undefined || (await queue.numUnfinished()) === 0, { timeout: 60_000 })
+      .toBe(true);
+    if (exitCode !== undefined) exitCodes.push(exitCode);
+  }
+  expect(exitCodes).toEqual([1, 1]);
+  const results = new Map((await storedResults(prefix)).map((result) => [result.custom_id, result]));
+  expect(results.get("poison")?.error?.code).toBe("too_many_deliveries");
+  expect(results.get("good-1")?.response?.status_code).toBe(200);
+  expect(results.get("good-2")?.response?.status_code).toBe(200);
+  await queue.close();
+});
 
 test("a worker serves its health and metrics, and no requests", async () => {
   const queue = await openRedisQueue();
