@@ -20,13 +20,18 @@ export function trustOf(service: string): string {
   });
 }
 
-/** For the model, batches and results on S3, and for the queue of jobs. */
+/** Objects that are uploaded in parts, and deleted when they are done with. */
+const objectActions = ["s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:AbortMultipartUpload"] as const;
+
+/** For the model, batches, results and files on S3, and for the queue of jobs. */
 export function statementsOf({ environment, asyncOutput, config }: Deployment): Statement[] {
   return [
     ...readable(environment.MODEL),
-    ...writable(environment.BATCH_STORE, ["s3:GetObject", "s3:PutObject", "s3:DeleteObject"]),
+    ...writable(environment.BATCH_STORE, objectActions),
     ...writable(asyncOutput ?? undefined, ["s3:PutObject"]),
-    ...(environment.JOB_RESULTS ?? "").split(",").flatMap((target) => writable(target.trim(), ["s3:PutObject"])),
+    // Workers look for the result of an earlier delivery before they compute a job.
+    ...config.jobs.results.flatMap((target) => writable(target, ["s3:GetObject", "s3:PutObject"])),
+    ...config.jobs.allowedTargets.flatMap(filesAt),
     ...queueStatements(config.jobs.source),
   ];
 }
@@ -48,13 +53,30 @@ function writable(address: string | undefined, actions: readonly string[]): Stat
   const below = prefix === "" ? "*" : `${prefix}/*`;
   return [
     { Effect: "Allow", Action: actions, Resource: `arn:aws:s3:::${bucket}/${below}` },
-    {
-      Effect: "Allow",
-      Action: ["s3:ListBucket"],
-      Resource: `arn:aws:s3:::${bucket}`,
-      ...(prefix !== "" && { Condition: { StringLike: { "s3:prefix": [prefix, below] } } }),
-    },
+    listing(bucket, prefix === "" ? [] : [prefix, below]),
   ];
+}
+
+/** Jobs name files in a folder, or a single file, whose parts are beside it until it is complete. */
+function filesAt(address: string): Statement[] {
+  const place = readS3(address);
+  if (place === null) return [];
+  const { bucket, prefix } = place;
+  const keys = prefix === "" ? ["*"] : [prefix, `${prefix}/*`, `${prefix}.parts/*`];
+  return [
+    { Effect: "Allow", Action: objectActions, Resource: keys.map((key) => `arn:aws:s3:::${bucket}/${key}`) },
+    listing(bucket, prefix === "" ? [] : keys),
+  ];
+}
+
+/** Without it, S3 does not say that an object does not exist. No keys: the whole bucket. */
+function listing(bucket: string, keys: readonly string[]): Statement {
+  return {
+    Effect: "Allow",
+    Action: ["s3:ListBucket"],
+    Resource: `arn:aws:s3:::${bucket}`,
+    ...(keys.length > 0 && { Condition: { StringLike: { "s3:prefix": keys } } }),
+  };
 }
 
 export interface SqsQueue {

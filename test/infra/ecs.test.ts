@@ -115,16 +115,19 @@ test("waiting and leased jobs count for each worker, so that a job wakes the fir
   expect(resource.aws_appautoscaling_target!.fovea!.min_capacity).toBe(0);
 });
 
+const rightsOf = (policy: unknown) =>
+  policyDocument
+    .parse(policy)
+    .Statement.flatMap(({ Action, Resource }) => Action.map((action) => `${action} ${[Resource].flat().join(" ")}`));
+
 test("each role has its own rights: the process on queue and buckets, ECS on the image, the log and the secrets", () => {
   const { task, start } = render().resource.aws_iam_role_policy!;
-  const rightsOf = (policy: unknown) =>
-    policyDocument
-      .parse(policy)
-      .Statement.flatMap(({ Action, Resource }) => Action.map((action) => `${action} ${[Resource].flat().join(" ")}`));
   const queue = "arn:aws:sqs:eu-west-1:123456789012:pictures";
   expect(rightsOf(task!.policy)).toEqual([
     "s3:GetObject arn:aws:s3:::models/llava/*",
     "s3:ListBucket arn:aws:s3:::models",
+    // Without it, workers could not look for the result of an earlier delivery, and no job would be done.
+    "s3:GetObject arn:aws:s3:::answers/pictures/*",
     "s3:PutObject arn:aws:s3:::answers/pictures/*",
     "s3:ListBucket arn:aws:s3:::answers",
     `sqs:ReceiveMessage ${queue}`,
@@ -137,6 +140,19 @@ test("each role has its own rights: the process on queue and buckets, ECS on the
   expect(rightsOf(start!.policy)).toContain(
     "secretsmanager:GetSecretValue ${data.aws_secretsmanager_secret.JOB_WEBHOOK_SECRET.arn}",
   );
+});
+
+test("the process may read and write the files that jobs may name, and their parts", () => {
+  const environment = { JOB_SOURCE: jobSource, JOB_ALLOWED_TARGETS: "s3://files/lines/, https://example.com/hooks" };
+  const { task } = render({ environment }).resource.aws_iam_role_policy!;
+  const files = ["lines", "lines/*", "lines.parts/*"].map((key) => `arn:aws:s3:::files/${key}`).join(" ");
+  expect(rightsOf(task!.policy).filter((right) => right.includes(":::files"))).toEqual([
+    `s3:GetObject ${files}`,
+    `s3:PutObject ${files}`,
+    `s3:DeleteObject ${files}`,
+    `s3:AbortMultipartUpload ${files}`,
+    "s3:ListBucket arn:aws:s3:::files",
+  ]);
 });
 
 test.for<[object, RegExp]>([
