@@ -223,15 +223,22 @@ export class JobRunner {
 
   /** Computes and delivers the result. Never rejects. */
   async #attempt(job: LeasedJob, signal: AbortSignal): Promise<Attempt> {
+    const { logger, maxNumDeliveries } = this.#options;
+    let attempt: Attempt | null = null;
     try {
-      const attempt = await this.#compute(job, signal);
+      attempt = await this.#compute(job, signal);
       if (attempt.kind === "release") return attempt;
       const result = await this.#delivery.deliver(attempt.sinks, attempt.result, signal);
       return result === attempt.result ? attempt : { ...attempt, kind: "complete", result };
     } catch (error) {
       if (signal.aborted) return { kind: "release", delayMs: 0 };
+      // Otherwise a place that takes no result would keep the job for ever.
+      if (attempt?.kind === "reject" && job.numDeliveries > maxNumDeliveries) {
+        logger.error("The result of a rejected job could not be delivered.", { jobId: job.id, error });
+        return attempt;
+      }
       const delayMs = this.#delays.afterFailure(job.id);
-      this.#options.logger.error("A job failed; it will be retried.", { jobId: job.id, afterMs: delayMs, error });
+      logger.error("A job failed; it will be retried.", { jobId: job.id, afterMs: delayMs, error });
       return { kind: "release", delayMs };
     }
   }

@@ -3,8 +3,11 @@ import { expect, onTestFinished, test } from "vitest";
 
 import { prepareLine } from "../../../functions/batch/answer-line.ts";
 import { WorkWindow } from "../../../functions/batch/work-window.ts";
+import type { JobResult } from "../../../functions/jobs/job-result.ts";
 import { JobRunner } from "../../../functions/jobs/job-runner.ts";
 import type { JobRunnerOptions } from "../../../functions/jobs/job-runner.ts";
+import { ResultRefusedError } from "../../../functions/jobs/result-sink.ts";
+import type { ResultSink } from "../../../functions/jobs/result-sink.ts";
 import { createPushedJobSource } from "../../../functions/jobs/sources/pushed-job-source.ts";
 import { createLogger } from "../../../functions/logger.ts";
 import { createMetrics } from "../../../functions/metrics.ts";
@@ -54,3 +57,31 @@ test.for(["stalled", "failed"] as const)(
     expect((await outcome)?.kind).toBe("completed");
   },
 );
+
+function createSink(put: (result: JobResult) => Promise<JobResult>): ResultSink {
+  return { name: "sink", put, async close() {} };
+}
+
+const refusing = createSink(async () => {
+  throw new ResultRefusedError("The webhook is gone.");
+});
+const failing = createSink(async () => {
+  throw new Error("The webhook does not answer.");
+});
+
+test.for<[string, Partial<JobRunnerOptions>]>([
+  ["a place of the settings refuses every result", { sinks: [refusing] }],
+  ["a place that the job names never answers", { openTargets: () => [failing] }],
+])("a job of which %s goes to the dead letters after its last delivery", async ([, options]) => {
+  const { runner, source } = startRunner(options);
+  runner.start();
+  const kinds: (string | undefined)[] = [];
+  const results: string[] = [];
+  for (let numDeliveries = 1; numDeliveries <= MAX_DELIVERIES + 1; numDeliveries++) {
+    const outcome = await source.push({ id: "a", body, numDeliveries });
+    kinds.push(outcome?.kind);
+    if (outcome?.kind === "rejected") results.push(outcome.result.text);
+  }
+  expect(kinds).toEqual([...Array.from({ length: MAX_DELIVERIES }, () => "released"), "rejected"]);
+  expect(results).toEqual([expect.stringContaining("too_many_deliveries")]);
+});
