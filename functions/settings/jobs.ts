@@ -34,13 +34,13 @@ export const jobSettings = {
   ),
   results: setting(
     "JOB_RESULTS",
-    commaSeparated("s3://bucket/prefix and https:// addresses separated by commas", isS3OrHttpUrl),
+    commaSeparated("s3://bucket/prefix and https:// addresses without credentials separated by commas", isS3OrHttpUrl),
     "Where results of jobs go: s3://bucket/prefix stores one object per job, an https:// address is a webhook. Separated by commas. Queues that carry answers return results as well.",
     { unset: [] },
   ),
   allowedTargets: setting(
     "JOB_ALLOWED_TARGETS",
-    commaSeparated("s3://bucket/prefix and https:// addresses separated by commas", isS3OrHttpUrl),
+    commaSeparated("s3://bucket/prefix and https:// addresses without credentials separated by commas", isS3OrHttpUrl),
     "Addresses that jobs may name themselves: prefixes of S3 for input and output files, and of webhooks. Separated by commas. Default: none.",
     { unset: [] },
   ),

@@ -214,9 +214,12 @@ export function batchStore(): Parser<BatchStoreLocation> {
   };
 }
 
-/** Whether the text is `s3://bucket/prefix` or an http(s) URL. */
+/** Whether the text is `s3://bucket/prefix`, or an http(s) URL without credentials, which logs would show. */
 export function isS3OrHttpUrl(text: string): boolean {
-  return /^s3:\/\/[^/\s]+/i.test(text) || isHttpUrl(text);
+  if (/^s3:\/\/[^/\s]+(?:\/\S*)?$/i.test(text)) return true;
+  if (!isHttpUrl(text)) return false;
+  const { username, password } = new URL(text);
+  return username === "" && password === "";
 }
 
 /** The URL of a service; its scheme says of which kind. A name of a kind alone is short for `name://`. */

@@ -2,6 +2,7 @@
 import { expect, test } from "vitest";
 
 import { isAllowed, readTarget } from "../../../functions/jobs/targets.ts";
+import { isS3OrHttpUrl } from "../../../functions/settings/values.ts";
 
 const toTarget = (text: string) => readTarget(text)!;
 
@@ -34,3 +35,20 @@ test.for(["https://user:password@host/hooks", "ftp://host/hooks", "s3:///key", "
     expect(readTarget(text)).toBeNull();
   },
 );
+
+test.for([
+  "s3://bucket",
+  "s3://bucket/",
+  "s3://bucket/a/b",
+  "S3://bucket//a",
+  "s3://bucket/my answers",
+  "s3:///key",
+  "https://host/hooks",
+  "http://host",
+  "https://user:password@host/hooks",
+  "https://user@host/hooks",
+  "https://",
+  "ftp://host/hooks",
+])("the settings accept %s if results can go there, and only then", (text) => {
+  expect(isS3OrHttpUrl(text)).toBe(readTarget(text) !== null);
+});
