@@ -36,15 +36,33 @@ class MissingResultsError extends Error {
   }
 }
 
+/** Of a chat or completion. */
+const chatUsage = z.object({
+  prompt_tokens: z.int(),
+  completion_tokens: z.int(),
+  prompt_tokens_details: z.object({ cached_tokens: z.int() }).nullish(),
+  completion_tokens_details: z.object({ reasoning_tokens: z.int() }).nullish(),
+});
+/** Of a Response, whose names are those of batches. */
+const responseUsage = z.object({
+  input_tokens: z.int(),
+  input_tokens_details: z.object({ cached_tokens: z.int() }),
+  output_tokens: z.int(),
+  output_tokens_details: z.object({ reasoning_tokens: z.int() }),
+});
 /** The part of an answer that the sums need. */
 const answeredLine = z.object({
   response: z.object({
     body: z.object({
-      usage: z.object({
-        prompt_tokens: z.int(),
-        completion_tokens: z.int(),
-        prompt_tokens_details: z.object({ cached_tokens: z.int() }).nullish(),
-      }),
+      usage: z.union([
+        responseUsage,
+        chatUsage.transform((usage): z.output<typeof responseUsage> => ({
+          input_tokens: usage.prompt_tokens,
+          input_tokens_details: { cached_tokens: usage.prompt_tokens_details?.cached_tokens ?? 0 },
+          output_tokens: usage.completion_tokens,
+          output_tokens_details: { reasoning_tokens: usage.completion_tokens_details?.reasoning_tokens ?? 0 },
+        })),
+      ]),
     }),
   }),
 });
@@ -68,7 +86,7 @@ export async function writeResultFiles(
   { log, expected, readInput }: ResultSources,
   files: StoredFiles,
 ): Promise<ResultFiles> {
-  const sums = { input_tokens: 0, cached_tokens: 0, output_tokens: 0 };
+  const sums = { input_tokens: 0, cached_tokens: 0, output_tokens: 0, reasoning_tokens: 0 };
   let numFailed = 0;
   /**
    * The findings of the pass for the first file. The second pass must find the same, although another worker may write
@@ -88,9 +106,10 @@ export async function writeResultFiles(
     for await (const { text, result } of results()) {
       if (!isSuccess(result)) continue;
       const usage = answeredLine.safeParse(result.json).data?.response.body.usage;
-      sums.input_tokens += usage?.prompt_tokens ?? 0;
-      sums.cached_tokens += usage?.prompt_tokens_details?.cached_tokens ?? 0;
-      sums.output_tokens += usage?.completion_tokens ?? 0;
+      sums.input_tokens += usage?.input_tokens ?? 0;
+      sums.cached_tokens += usage?.input_tokens_details.cached_tokens ?? 0;
+      sums.output_tokens += usage?.output_tokens ?? 0;
+      sums.reasoning_tokens += usage?.output_tokens_details.reasoning_tokens ?? 0;
       yield Buffer.from(`${text}\n`);
     }
   }
@@ -175,12 +194,13 @@ function toUsage(sums: {
   readonly input_tokens: number;
   readonly cached_tokens: number;
   readonly output_tokens: number;
+  readonly reasoning_tokens: number;
 }): BatchUsage {
   return {
     input_tokens: sums.input_tokens,
     input_tokens_details: { cached_tokens: sums.cached_tokens },
     output_tokens: sums.output_tokens,
-    output_tokens_details: { reasoning_tokens: 0 },
+    output_tokens_details: { reasoning_tokens: sums.reasoning_tokens },
     total_tokens: sums.input_tokens + sums.output_tokens,
   };
 }
