@@ -46,6 +46,8 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
     servers: server,
     name: "fovea-jobs",
     maxReconnectAttempts: -1,
+    // Otherwise the second rejection of the credentials ends the connection for good, also while a password changes.
+    ignoreAuthErrorAbort: true,
     ...(user && { user: user.name, pass: user.password }),
     ...(tls && { tls: {} }),
   });

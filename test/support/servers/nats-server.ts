@@ -7,21 +7,25 @@ import { startServerProcess } from "./server-process.ts";
 export interface NatsServer extends AsyncDisposable {
   /** `host:port`. */
   readonly address: string;
-  /** A crash and another start with the same port and streams. */
-  restart(): Promise<void>;
+  /** A crash and another start with the same port and streams. `options` replace those of the last start. */
+  restart(options?: readonly string[]): Promise<void>;
 }
 
-export async function startNatsServer(): Promise<NatsServer> {
+/** @param options Of the command line. */
+export async function startNatsServer(options: readonly string[] = []): Promise<NatsServer> {
   const program = await ensureNatsServer();
   const folder = await createTemporaryFolder();
   const port = await freePort();
   const args = ["--addr", "127.0.0.1", "--port", String(port), "--jetstream", "--store_dir", folder.path];
-  const start = () => startServerProcess({ name: "nats-server", program, args, readyText: "Server is ready" });
+  let current = options;
+  const start = () =>
+    startServerProcess({ name: "nats-server", program, args: [...args, ...current], readyText: "Server is ready" });
   let server = await start();
   return {
     address: `127.0.0.1:${port}`,
-    async restart() {
+    async restart(others = current) {
       await server.kill();
+      current = others;
       server = await start();
     },
     async [Symbol.asyncDispose]() {

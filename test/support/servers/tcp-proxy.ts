@@ -4,13 +4,17 @@ import type { AddressInfo, Socket } from "node:net";
 
 export interface TcpProxy extends AsyncDisposable {
   readonly port: number;
+  /** Connections that clients have opened so far. */
+  readonly numConnections: number;
   /** Ends all connections and accepts no more. Idempotent. */
   cut(): void;
 }
 
 export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
   const sockets = new Set<Socket>();
+  let numConnections = 0;
   const server = createServer((client) => {
+    numConnections += 1;
     const target = connect(targetPort, "127.0.0.1");
     for (const [socket, other] of [
       [client, target],
@@ -36,6 +40,9 @@ export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
   };
   return {
     port: (server.address() as AddressInfo).port,
+    get numConnections() {
+      return numConnections;
+    },
     cut,
     async [Symbol.asyncDispose]() {
       cut();

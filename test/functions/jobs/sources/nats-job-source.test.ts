@@ -11,6 +11,7 @@ import { createLogger } from "../../../../functions/logger.ts";
 import { testJobSource } from "../../../contracts/job-source.ts";
 import { startNatsServer } from "../../../support/servers/nats-server.ts";
 import type { NatsServer } from "../../../support/servers/nats-server.ts";
+import { startTcpProxy } from "../../../support/servers/tcp-proxy.ts";
 
 const never = new AbortController().signal;
 const lines: string[] = [];
@@ -121,5 +122,47 @@ test("a stream that is deleted and created again hands out its jobs", async () =
   const jobs: LeasedJob[] = [];
   await expect.poll(async () => jobs.push(...(await source.take(1, never).catch(() => [])))).toBe(1);
   await jobs[0]!.release(0);
+  await source.close();
+});
+
+test("a worker whose credentials were rejected for a while takes jobs again", { timeout: 120_000 }, async () => {
+  const right = ["--user", "jobs", "--pass", "right"];
+  await using server = await startNatsServer(right);
+  await using proxy = await startTcpProxy(Number(server.address.split(":")[1]));
+  const stream = `jobs-${randomUUID()}`;
+  const send = async (): Promise<void> => {
+    const connection = await connect({ servers: server.address, user: "jobs", pass: "right" });
+    const manager = await jetstreamManager(connection);
+    await manager.streams.info(stream).catch(() => manager.streams.add({ name: stream, subjects: [stream] }));
+    await jetstream(connection).publish(stream, "{}");
+    await connection.close();
+  };
+  await send();
+  const source = await createNatsJobSource({
+    server: `127.0.0.1:${proxy.port}`,
+    user: { name: "jobs", password: "right" },
+    tls: false,
+    stream,
+    consumer: "workers",
+    deadLetterSubject: null,
+    leaseMs: 60_000,
+    maxNumDeliveries: 5,
+    logger,
+    waitMs: 1000,
+  });
+  const take = async (): Promise<number> => {
+    const jobs = await source.take(1, never).catch(() => []);
+    for (const job of jobs) await job.complete(refusalResult(job.id, null, { code: "done", message: "Done." }));
+    return jobs.length;
+  };
+  await expect.poll(take, { timeout: 30_000 }).toBe(1);
+
+  await server.restart(["--user", "jobs", "--pass", "wrong"]);
+  const { numConnections } = proxy;
+  // The client gives up after the second rejection, unless it is told otherwise.
+  await expect.poll(() => proxy.numConnections, { timeout: 60_000 }).toBeGreaterThan(numConnections + 2);
+  await server.restart(right);
+  await send();
+  await expect.poll(take, { timeout: 60_000 }).toBe(1);
   await source.close();
 });
