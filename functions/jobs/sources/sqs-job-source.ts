@@ -22,8 +22,10 @@ const MAX_MESSAGES = 10;
 const WAIT_SECONDS = 20;
 /** Time limit of calls that do not wait for messages, with their retries. */
 const CALL_TIMEOUT_MS = 10_000;
-/** The longest time that SQS hides a message. */
+/** SQS hides a message for at most this long after it has handed it out, however often its time is extended. */
 const MAX_HIDDEN_SECONDS = 43_200;
+/** The last renewal ends this long before, because SQS counts from before its answer arrives. */
+const LAST_SECONDS = 60;
 
 /** Codes of missing permissions in AWS's two protocols. */
 const accessErrors: ReadonlySet<string> = new Set(["AccessDenied", "AccessDeniedException"]);
@@ -31,7 +33,7 @@ const accessErrors: ReadonlySet<string> = new Set(["AccessDenied", "AccessDenied
 export interface SqsJobSourceOptions {
   /** URL of the queue: https://sqs.eu-west-1.amazonaws.com/123456789012/name. */
   readonly queueUrl: string;
-  /** Null: that of the queue's URL, or of the AWS settings. */
+  /** For a queue whose URL names none. Null: that of the AWS settings. */
   readonly region: string | null;
   /** Visibility timeout of taken messages in milliseconds: whole seconds. */
   readonly leaseMs: number;
@@ -48,6 +50,12 @@ interface RedrivePolicy {
   readonly maxReceiveCount: number | string;
 }
 
+/** AWS accepts only calls that are signed for the region of the queue. `fallback` is for other servers. */
+export function regionOfQueue(queueUrl: string, fallback: string | null): string | undefined {
+  const { hostname } = new URL(queueUrl);
+  return /(?:^|\.)sqs(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?amazonaws\./.exec(hostname)?.[1] ?? fallback ?? undefined;
+}
+
 /**
  * The id of a job is that of its message. A job is released by making its message visible again, and rejected by moving
  * it to the queue's dead-letter queue. Without a dead-letter queue a rejected message is deleted, as its result says why.
@@ -56,8 +64,8 @@ interface RedrivePolicy {
 export async function createSqsJobSource(options: SqsJobSourceOptions): Promise<JobSource> {
   const { queueUrl, leaseMs, maxNumDeliveries, logger, waitSeconds = WAIT_SECONDS } = options;
   const leaseSeconds = Math.round(leaseMs / 1000);
-  const { origin, hostname } = new URL(queueUrl);
-  const region = options.region ?? /^sqs\.([a-z0-9-]+)\.amazonaws\./.exec(hostname)?.[1];
+  const { origin } = new URL(queueUrl);
+  const region = regionOfQueue(queueUrl, options.region);
   const client = new SQSClient({ endpoint: origin, ...(region !== undefined && { region }) });
   const queue = { QueueUrl: queueUrl };
   const inTime = () => ({ abortSignal: AbortSignal.timeout(CALL_TIMEOUT_MS) });
@@ -124,6 +132,7 @@ export async function createSqsJobSource(options: SqsJobSourceOptions): Promise<
   function toJob(message: Message): LeasedJob[] {
     const { MessageId: id, ReceiptHandle: receipt, Body: body = "", Attributes, MessageAttributes } = message;
     if (id === undefined || receipt === undefined) return [];
+    const receivedAt = performance.now();
     const remove = async (): Promise<void> => {
       await client.send(new DeleteMessageCommand({ ...queue, ReceiptHandle: receipt }), inTime());
     };
@@ -135,8 +144,10 @@ export async function createSqsJobSource(options: SqsJobSourceOptions): Promise<
         traceContext: readTraceContext((name) => MessageAttributes?.[name]?.StringValue),
         lost: new AbortController().signal,
         async renew() {
+          const secondsLeft = MAX_HIDDEN_SECONDS - LAST_SECONDS - Math.ceil((performance.now() - receivedAt) / 1000);
+          if (secondsLeft <= 0) throw new LeaseLostError(id);
           try {
-            await hide(receipt, leaseSeconds);
+            await hide(receipt, Math.min(leaseSeconds, secondsLeft));
           } catch (error) {
             if (isLost(error)) throw new LeaseLostError(id, error);
             throw error;
@@ -150,8 +161,10 @@ export async function createSqsJobSource(options: SqsJobSourceOptions): Promise<
           }));
           if (url !== null) {
             const groupId = Attributes?.MessageGroupId;
-            const fifo = groupId === undefined ? {} : { MessageGroupId: groupId, MessageDeduplicationId: id };
-            await sendDead({ QueueUrl: url, MessageBody: body, ...fifo }, result);
+            // Messages of fair queues have groups too, but only FIFO queues accept an id against duplicates.
+            const group = groupId === undefined ? {} : { MessageGroupId: groupId };
+            const fifo = url.endsWith(".fifo") ? { MessageDeduplicationId: id } : {};
+            await sendDead({ QueueUrl: url, MessageBody: body, ...group, ...fifo }, result);
           }
           await remove();
         },

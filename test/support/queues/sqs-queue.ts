@@ -14,7 +14,8 @@ export interface SqsQueue {
   readonly url: string;
   /** As JOB_SOURCE takes it. */
   readonly address: string;
-  readonly send: (body: string, headers?: TraceContext) => Promise<void>;
+  /** `group` is for a fair queue. */
+  readonly send: (body: string, headers?: TraceContext, group?: string) => Promise<void>;
   /** Receives and deletes the dead letters. */
   readonly deadLetters: () => Promise<readonly string[]>;
   /** Numbers of messages that are visible, and that workers have. */
@@ -46,11 +47,12 @@ export async function createSqsQueue(
   return {
     url,
     address: url.replace(/^http:/, "sqs+http:"),
-    async send(body, headers = { traceparent: "" }) {
+    async send(body, headers = { traceparent: "" }, group) {
       const given = Object.entries(headers).filter(([, value]) => value !== "");
       const attributes = given.map(([name, value]) => [name, { DataType: "String", StringValue: value }]);
       const MessageAttributes = Object.fromEntries(attributes);
-      await client.send(new SendMessageCommand({ QueueUrl: url, MessageBody: body, MessageAttributes }));
+      const message = { QueueUrl: url, MessageBody: body, MessageAttributes };
+      await client.send(new SendMessageCommand({ ...message, ...(group !== undefined && { MessageGroupId: group }) }));
     },
     async deadLetters() {
       const bodies: string[] = [];

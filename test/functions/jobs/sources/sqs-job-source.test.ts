@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { refusalResult } from "../../../../functions/jobs/job-result.ts";
-import { createSqsJobSource } from "../../../../functions/jobs/sources/sqs-job-source.ts";
+import { createSqsJobSource, regionOfQueue } from "../../../../functions/jobs/sources/sqs-job-source.ts";
 import { createLogger } from "../../../../functions/logger.ts";
 import { LEASE_MS, testJobSource } from "../../../contracts/job-source.ts";
 import { createSqsQueue } from "../../../support/queues/sqs-queue.ts";
@@ -36,6 +36,17 @@ testJobSource("SQS", async () => {
     send: queue.send,
     deadLetters: queue.deadLetters,
   };
+});
+
+test.for([
+  ["https://sqs.eu-west-1.amazonaws.com/123456789012/jobs", "us-east-1", "eu-west-1"],
+  ["https://sqs.cn-north-1.amazonaws.com.cn/123456789012/jobs", null, "cn-north-1"],
+  ["https://sqs-fips.us-gov-west-1.amazonaws.com/123456789012/jobs", "us-east-1", "us-gov-west-1"],
+  ["https://vpce-1a2b-3c4d.sqs.eu-west-1.vpce.amazonaws.com/123456789012/jobs", "us-east-1", "eu-west-1"],
+  ["http://localhost:9324/000000000000/jobs", "eu-central-1", "eu-central-1"],
+  ["http://localhost:9324/000000000000/jobs", null, undefined],
+] as const)("calls of %s are signed for its region, whatever AWS_REGION says: %s", ([url, setting, region]) => {
+  expect(regionOfQueue(url, setting)).toBe(region);
 });
 
 describe("SQS", () => {
@@ -83,5 +94,29 @@ describe("SQS", () => {
     await source.close();
     expect(numRefused).toBe(1);
     expect((await queue.deadLetters()).map((dead) => dead === body)).toEqual([true]);
+  });
+
+  test("a rejected message of a fair queue goes to the dead letters", async () => {
+    const queue = await createSqsQueue(aws.endpoint, `jobs-${randomUUID()}`);
+    await using proxy = await startFaultProxy(aws.endpoint);
+    // As SQS does for queues that are not FIFO, and moto does not.
+    proxy.decide(({ body }) => (body.includes("MessageDeduplicationId") ? "invalid" : "forward"));
+    const source = await open(queue.url.replace(aws.endpoint, proxy.endpoint), LEASE_MS);
+    await queue.send("{}", undefined, "tenant-1");
+    const [job] = await source.take(1, new AbortController().signal);
+    await job!.reject(refusalResult(job!.id, null, { code: "invalid_value", message: "It is no job." }));
+    await source.close();
+    expect(await queue.deadLetters()).toEqual(["{}"]);
+  });
+
+  test("a lease is renewed for no longer than SQS hides a message", async () => {
+    const queue = await createSqsQueue(aws.endpoint, `jobs-${randomUUID()}`);
+    const source = await open(queue.url, 43_200_000);
+    await queue.send("{}");
+    const [job] = await source.take(1, new AbortController().signal);
+    await job!.renew();
+    expect(await queue.count()).toEqual({ numVisible: 0, numInFlight: 1 });
+    await job!.release(0);
+    await source.close();
   });
 });
