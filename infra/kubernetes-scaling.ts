@@ -122,8 +122,9 @@ export function queueTriggers(deployment: Deployment) {
         ...(protocol === "rediss:" && { enableTLS: "true" }),
         ...credentialsFromEnvironment(deployment),
       };
-      // KEDA takes the largest number of replicas that a trigger asks for.
-      return ["wait", "active"].map((list) => ({
+      // KEDA takes the largest number of replicas that a trigger asks for, and counts sorted sets like lists. Jobs with a
+      // priority wait in a set of their own.
+      return ["wait", "prioritized", "active"].map((list) => ({
         type: "redis",
         metadata: { ...server, listName: `${queue}:${list}`, listLength: length },
       }));

@@ -224,11 +224,11 @@ describe("jobs", () => {
     expect(() => new ScaledObject(scaledObjectOf(files)).validate()).not.toThrow();
   });
 
-  test("waiting and running jobs of BullMQ both count, beside requests", () => {
+  test("waiting and running jobs of BullMQ count, those with a priority too, beside requests", () => {
     const triggers = triggersOf(render({ concurrency: 4, environment: { JOB_SOURCE: redis } }));
-    expect(triggers.map(({ type }) => type)).toEqual(["prometheus", "redis", "redis"]);
+    expect(triggers.map(({ type }) => type)).toEqual(["prometheus", "redis", "redis", "redis"]);
     expect(triggers.slice(1).map(({ metadata }) => metadata)).toEqual(
-      ["wait", "active"].map((list) => ({
+      ["wait", "prioritized", "active"].map((list) => ({
         address: "redis.queues:6380",
         databaseIndex: "2",
         listName: `bull:pictures:${list}`,
