@@ -14,8 +14,9 @@ const MAX_GRACE_SECONDS = 590;
 const DEFAULT_GRACE_SECONDS = 45;
 const EXIT_SECONDS = 10;
 const STARTUP_PERIOD_SECONDS = 10;
-/** The platform allows at most this many failures of a probe, at most 240 s apart. */
+/** The platform allows at most this many failures of a probe, at most this far apart. */
 const MAX_FAILURES = 10;
+const MAX_PERIOD_SECONDS = 240;
 
 interface GpuProfile {
   /** A profile of the environment with serverless GPUs; a replica has all of it. */
@@ -49,6 +50,7 @@ function problemsOf(deployment: Deployment, profile: GpuProfile | undefined): st
   const { resources, timeouts } = deployment;
   const limits = exceeded("Azure Container Apps", [
     ["timeouts.requestSeconds", timeouts.requestSeconds, MAX_REQUEST_SECONDS, " s"],
+    ["timeouts.startupSeconds", timeouts.startupSeconds, MAX_FAILURES * MAX_PERIOD_SECONDS, " s"],
     ["timeouts.shutdownGraceSeconds", timeouts.shutdownGraceSeconds, MAX_GRACE_SECONDS, " s"],
     ["resources.cpu", resources.cpu, profile?.cpu ?? null, ""],
     ["resources.memoryGiB", resources.memoryGiB, profile?.memoryGiB ?? null, " GiB"],

@@ -169,6 +169,10 @@ test("a job of SQS wakes a worker from zero, counted with the keys of the deploy
 
 test.for<[object, RegExp]>([
   [{ timeouts: {} }, /^timeouts\.requestSeconds: Azure Container Apps allows at most 240 s, got 300 s\.$/],
+  [
+    { timeouts: { requestSeconds: 240, startupSeconds: 2401 } },
+    /^timeouts\.startupSeconds: Azure Container Apps allows at most 2400 s, got 2401 s\.$/,
+  ],
   [{ device: { kind: "cuda", gpu: "l4" } }, /^device\.gpu: Azure Container Apps has t4, a100-80gb, not l4\.$/],
   [{ resources: { cpu: 25, memoryGiB: 8 } }, /^resources\.cpu: Azure Container Apps allows at most 24, got 25\.$/],
   [
