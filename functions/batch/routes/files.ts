@@ -103,12 +103,18 @@ export function fileRoute(dependencies: AppDependencies): Handler<AppEnvironment
 export function fileContentRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return batchRoute(dependencies, async (c, { files }) => {
     const id = c.req.param("file") ?? "";
-    const { file, numBytes, chunks } = (await files.read(c.get("tenant"), id)) ?? unknownFile(id);
-    return c.body(Readable.toWeb(Readable.from(chunks)) as ReadableStream, 200, {
+    const headersOf = (numBytes: number) => ({
       "Content-Type": "application/octet-stream",
       "Content-Length": String(numBytes),
-      "Content-Disposition": `attachment; filename="${file.id}.jsonl"`,
+      "Content-Disposition": `attachment; filename="${id}.jsonl"`,
     });
+    if (c.req.method === "HEAD") {
+      // Nothing would read a body, and so close its file.
+      const { bytes } = (await files.find(c.get("tenant"), id)) ?? unknownFile(id);
+      return c.body(null, 200, headersOf(bytes));
+    }
+    const { numBytes, chunks } = (await files.read(c.get("tenant"), id)) ?? unknownFile(id);
+    return c.body(Readable.toWeb(Readable.from(chunks)) as ReadableStream, 200, headersOf(numBytes));
   });
 }
 

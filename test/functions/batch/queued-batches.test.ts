@@ -1,6 +1,6 @@
 /** The whole service with its own store, called by OpenAI's client. */
 import { once } from "node:events";
-import { readdir, writeFile } from "node:fs/promises";
+import { readdir, readlink, writeFile } from "node:fs/promises";
 import { connect } from "node:net";
 import type { Socket } from "node:net";
 import { join } from "node:path";
@@ -138,6 +138,32 @@ test("chat lines are answered at their endpoint", async () => {
   expect(ended).toMatchObject({ status: "completed", metadata, endpoint: "/v1/chat/completions" });
   const [answer] = await resultsOf(ended.output_file_id);
   expect(answer!.response?.body).toMatchObject({ object: "chat.completion", model: "fovea-shapes" });
+});
+
+test("lines of Responses are answered, and count in the usage", async () => {
+  const body = { input: "How many shapes are there?", max_output_tokens: 16 };
+  const input_file_id = await upload(["a", "b"].map((id) => line(id, body, "/v1/responses")));
+  const batch = await client.batches.create({ input_file_id, endpoint: "/v1/responses", completion_window: "24h" });
+  const ended = await whenEnded(batch);
+  const answers = await resultsOf(ended.output_file_id);
+  const usages = answers.map(({ response }) => (response!.body as OpenAI.Responses.Response).usage!);
+  const sum = (name: "input_tokens" | "output_tokens") => usages.reduce((total, usage) => total + usage[name], 0);
+  expect(usages).toHaveLength(2);
+  expect(ended.usage).toMatchObject({ input_tokens: sum("input_tokens"), output_tokens: sum("output_tokens") });
+});
+
+// Elsewhere, the system does not list the open files of a process.
+test.runIf(process.platform === "linux")("HEAD of a file's content leaves no file open", async () => {
+  const text = "x".repeat(900 * 1024);
+  const id = await upload(text);
+  const response = await fetch(`${service.baseUrl}/v1/files/${id}/content`, { method: "HEAD" });
+  expect([response.status, response.headers.get("content-length")]).toEqual([200, String(text.length)]);
+  const open = await Promise.all(
+    (await readdir("/proc/self/fd")).map((number) => readlink(`/proc/self/fd/${number}`).catch(() => "")),
+  );
+  expect(open.filter((path) => path.endsWith(id))).toEqual([]);
+  const missing = await fetch(`${service.baseUrl}/v1/files/file-none/content`, { method: "HEAD" });
+  expect(missing.status).toBe(404);
 });
 
 describe("an invalid file fails the batch, lists the invalid lines, and answers none", () => {
