@@ -7,10 +7,11 @@ import { get } from "node:http";
 /** Less than the HEALTHCHECK's own timeout, which would kill the probe without a message. */
 const TIMEOUT_MS = 4000;
 
-const { HOST = "0.0.0.0", PORT = "8000", AIP_HTTP_PORT, SAGEMAKER_BIND_TO_PORT } = process.env;
-// As in functions/settings/config.ts.
-const port = AIP_HTTP_PORT ?? SAGEMAKER_BIND_TO_PORT ?? PORT;
-const host = HOST === "0.0.0.0" || HOST === "::" ? "127.0.0.1" : HOST;
+/** @param {string} name */
+const valueOf = (name) => process.env[name]?.trim() ?? "";
+// As in functions/settings/config.ts, where empty text counts as unset.
+const port = valueOf("AIP_HTTP_PORT") || valueOf("SAGEMAKER_BIND_TO_PORT") || valueOf("PORT") || "8000";
+const host = ["", "0.0.0.0", "::"].includes(valueOf("HOST")) ? "127.0.0.1" : valueOf("HOST");
 
 get({ host, port: Number(port), path: "/livez", timeout: TIMEOUT_MS }, (response) => {
   process.exit(response.statusCode === 200 ? 0 : 1);

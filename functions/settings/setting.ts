@@ -155,5 +155,5 @@ export const secretMask = "********";
 
 /** Masks the user and password of every URL in the text. */
 export function maskPasswords(text: string): string {
-  return text.replace(/(?<=:\/\/)[^/@\s]+(?=@)/g, secretMask);
+  return text.replace(/(?<=:\/\/)[^/\s]+(?=@)/g, secretMask);
 }

@@ -244,6 +244,12 @@ test("masks a password in a URL that does not parse", () => {
   ]);
 });
 
+test("masks a password that contains an @ as a whole", () => {
+  expect(problemsOf({ AWS_ENDPOINT_URL_S3: "ftp://user:hunter@2@minio:9000" })).toEqual([
+    'AWS_ENDPOINT_URL_S3 is "ftp://********@minio:9000": expected an http:// or https:// URL.',
+  ]);
+});
+
 test("reports all problems at once, and no secret with them", () => {
   const problems = problemsOf({ PORT: "x", DTYPE: "y", API_KEY: "hunter2,,", MAX_NUM_SEQS: "4" });
   expect(problems.map((problem) => problem.split(" ", 1)[0])).toEqual(["PORT", "API_KEY", "DTYPE"]);
