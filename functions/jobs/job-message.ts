@@ -9,7 +9,7 @@ import { parseJson } from "../http/json-body.ts";
 import { readTraceContext } from "../telemetry/trace-context.ts";
 import type { TraceContext } from "../telemetry/trace-context.ts";
 import type { JobRefusal } from "./job-result.ts";
-import { readTarget } from "./targets.ts";
+import { describeTarget, readTarget } from "./targets.ts";
 import type { S3Location } from "./targets.ts";
 
 /** Where a message wants its result, beside the places that the settings name. */
@@ -97,6 +97,10 @@ export function parseMessage(jobId: string, body: string | Uint8Array, options: 
 
 function readFileJob(message: object): FileJob {
   const { custom_id: customId, input, output, webhook: url } = parseFields(fileSchema, message);
+  const place = describeTarget(input);
+  if (place === describeTarget(output)) {
+    throw new HttpError(400, "invalid_value", `output is the same object as input, ${place}.`, { parameter: "output" });
+  }
   return { kind: "file", customId: customId ?? null, input, output, targets: { webhook: url ?? null } };
 }
 

@@ -39,3 +39,11 @@ test.for(["../../etc/passwd", "a\u0000b", "\ud800", "\u00e9", "e\u0301", "__prot
     expect(parsed).toMatchObject({ kind: "good", job: { line: { customId } } });
   },
 );
+
+test("a file whose output is its input is refused, because the results would replace it", () => {
+  const parsed = parseMessage("job", '{"input": "s3://bucket/lines.jsonl", "output": "s3://bucket//lines.jsonl"}');
+  expect(parsed).toMatchObject({
+    kind: "bad",
+    refusal: { message: "output is the same object as input, s3://bucket/lines.jsonl.", parameter: "output" },
+  });
+});

@@ -357,7 +357,7 @@ describe("files", () => {
     const cases = [
       [{ input: `s3://${bucket}/${prefix}-other/in.jsonl`, output: inside }, "input", /does not allow/],
       [{ input: inside, output: `s3://other/${prefix}/out.jsonl` }, "output", /does not allow/],
-      [{ input: inside, output: inside }, "input", /there is no object/],
+      [{ input: inside, output: `${inside}.out` }, "input", /there is no object/],
     ] as const;
     for (const [message, param, reason] of cases) {
       const { error } = await failed(queue, await queue.add("file", message));
