@@ -33,6 +33,11 @@ export class WorkWindow {
     return Math.min(this.maxWeight, this.#room()) - this.#weight;
   }
 
+  /** Weight that is inside. */
+  get weight(): number {
+    return this.#weight;
+  }
+
   /** Whether nothing is inside. */
   get isEmpty(): boolean {
     return this.#numInside === 0;

@@ -77,6 +77,10 @@ export class JobRunner {
   readonly #delays: RetryDelays;
   readonly #delivery: ResultDelivery;
   #heldBytes = 0;
+  /** Jobs in the window, and files, whose lines enter it by themselves. */
+  #numInside = 0;
+  /** Of the jobs in the window, without files. */
+  #weightInside = 0;
   #taking: Promise<void> | null = null;
   #ended: Promise<void> | null = null;
   #isInTrouble = false;
@@ -145,7 +149,7 @@ export class JobRunner {
       }
       // A job may have several sequences, so the number of jobs is limited as well.
       const room = Math.min(window.free, window.maxWeight - this.#underWay.size, this.#roomForMessages());
-      if (room <= 0 && !(window.isEmpty && this.#underWay.size === 0)) {
+      if (room <= 0 && !(window.isEmpty && this.#underWay.size === 0) && !this.#isCrowdedOut) {
         await Promise.race([window.whenChanged(), this.#stopped.promise, ...this.#underWay]);
         continue;
       }
@@ -163,6 +167,17 @@ export class JobRunner {
         await sleep(this.#delays.afterFailure(""), null, { signal }).catch(() => {});
       }
     }
+  }
+
+  /**
+   * Whether batches or files fill the window, and no job waits for a place there. They always have a next line waiting, so
+   * no place is ever free; but places are given in turn, so one job may wait with them.
+   */
+  get #isCrowdedOut(): boolean {
+    const { window } = this.#options;
+    const isFilledByOthers = window.free <= 0 && window.weight > this.#weightInside;
+    const hasRoom = this.#underWay.size < window.maxWeight && this.#roomForMessages() > 0;
+    return isFilledByOthers && hasRoom && this.#underWay.size === this.#numInside;
   }
 
   /** Number of messages that may be taken now, as each may have the maximum length. */
@@ -278,11 +293,14 @@ export class JobRunner {
   ): Promise<Attempt> {
     const { id, numDeliveries } = leased;
     if (job.kind === "file") {
+      this.#numInside += 1;
       try {
         const result = await this.#options.runFile(id, job, signal);
         return result === null ? { kind: "release", delayMs: 0 } : { kind: "complete", result, sinks };
       } catch (error) {
         return { kind: "reject", result: refusalResult(id, job.customId, toRefusal(error)), sinks };
+      } finally {
+        this.#numInside -= 1;
       }
     }
     const span = this.#startSpan(leased, leased.traceContext ?? job.traceContext);
@@ -338,6 +356,8 @@ export class JobRunner {
         isAlone = !window.isNarrowed;
         if (!isAlone) await Promise.race([window.whenChanged(), this.#stopped.promise]);
       } finally {
+        this.#numInside -= 1;
+        this.#weightInside -= weight;
         window.leave(weight);
       }
     }
@@ -348,7 +368,10 @@ export class JobRunner {
     const { window } = this.#options;
     const entering = window.enter(weight).then(() => true);
     const hasEntered = await Promise.race([entering, this.#stopped.promise.then(() => false)]);
-    if (!hasEntered) void entering.then(() => window.leave(weight));
+    if (hasEntered) {
+      this.#numInside += 1;
+      this.#weightInside += weight;
+    } else void entering.then(() => window.leave(weight));
     return hasEntered;
   }
 }

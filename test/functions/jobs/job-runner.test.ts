@@ -1,4 +1,5 @@
 /** The runner of jobs over a scripted engine, with jobs that are pushed to it. */
+import { setImmediate as turn } from "node:timers/promises";
 import { expect, onTestFinished, test } from "vitest";
 
 import { prepareLine } from "../../../functions/batch/answer-line.ts";
@@ -11,13 +12,15 @@ import type { ResultSink } from "../../../functions/jobs/result-sink.ts";
 import { createPushedJobSource } from "../../../functions/jobs/sources/pushed-job-source.ts";
 import { createLogger } from "../../../functions/logger.ts";
 import { createMetrics } from "../../../functions/metrics.ts";
+import type { Script } from "../../support/engine/scripted-engine.ts";
 import { createTestApp } from "../../support/service/test-app.ts";
+import type { TestAppOptions } from "../../support/service/test-app.ts";
 
 const MAX_DELIVERIES = 5;
 const body = JSON.stringify({ prompt: "a" });
 
-function startRunner(options: Partial<JobRunnerOptions> = {}) {
-  const { service, engine, config, bodies } = createTestApp();
+function startRunner(options: Partial<JobRunnerOptions> = {}, script: TestAppOptions["script"] = ["x"]) {
+  const { service, engine, config, bodies } = createTestApp({ script });
   const logger = createLogger({ level: "error", write() {} });
   const metrics = createMetrics(service, bodies, "tiny");
   const source = createPushedJobSource({ maxNumWaiting: 10, maxWaitingBytes: 10_000 });
@@ -84,4 +87,46 @@ test.for<[string, Partial<JobRunnerOptions>]>([
   }
   expect(kinds).toEqual([...Array.from({ length: MAX_DELIVERIES }, () => "released"), "rejected"]);
   expect(results).toEqual([expect.stringContaining("too_many_deliveries")]);
+});
+
+test("a batch that always has a next line leaves every second place to jobs", async () => {
+  const window = new WorkWindow(1);
+  const order: string[] = [];
+  const script = (): Script => {
+    order.push("job");
+    return ["x"];
+  };
+  const { runner, source } = startRunner({ window }, script);
+  const enter = (line: string) => window.enter(1).then(() => order.push(line));
+  await enter("line 1");
+  const second = enter("line 2");
+  let numTaken = 0;
+  const outcome = source.push({ id: "a", body, numDeliveries: 1, onTaken: () => (numTaken += 1) });
+  runner.start();
+  await expect.poll(() => numTaken).toBe(1);
+  // Its way to the window has no I/O.
+  await turn();
+  const third = enter("line 3");
+  window.leave(1);
+  await second;
+  window.leave(1);
+  expect((await outcome)?.kind).toBe("completed");
+  await third;
+  window.leave(1);
+  expect(order).toEqual(["line 1", "line 2", "job", "line 3"]);
+});
+
+test("a runner whose own jobs fill the engine takes no other", async () => {
+  const { promise: held, resolve } = Promise.withResolvers<void>();
+  const { runner, source } = startRunner({ window: new WorkWindow(1) }, [held, "x"]);
+  const taken: string[] = [];
+  const push = (id: string) => source.push({ id, body, numDeliveries: 1, onTaken: () => taken.push(id) });
+  const outcomes = [push("a"), push("b")];
+  runner.start();
+  await expect.poll(() => runner.numRunning).toBe(1);
+  await turn();
+  expect(taken).toEqual(["a"]);
+  resolve();
+  for (const outcome of outcomes) expect((await outcome)?.kind).toBe("completed");
+  expect(taken).toEqual(["a", "b"]);
 });
