@@ -54,7 +54,7 @@ export class BackgroundWork {
   async stop(graceMs: number): Promise<void> {
     const { batches, jobs } = this.#parts;
     this.#options.pushes?.source.stop();
-    await Promise.all([batches?.stop(), ...jobs.map((one) => one.stop(graceMs))]);
+    await Promise.all([batches?.stop(graceMs), ...jobs.map((one) => one.stop(graceMs))]);
   }
 
   /** Closes all connections. */

@@ -3,18 +3,20 @@ import type { Batches } from "./batches.ts";
 import type { BatchesDependencies } from "./create-batches.ts";
 
 const RETRY_MS = 5_000;
-/** Time to store the state of running batches; an unresponsive store must not block the end of the process. */
+/** Time after the grace to store the state of running batches: an unresponsive store must not block the end. */
 const STOP_MS = 10_000;
 
 /** Mutable; one per process. */
 export class LazyBatches {
   readonly #dependencies: BatchesDependencies;
+  readonly #stopMs: number;
   #batches: Promise<Batches> | null = null;
   #isStopped = false;
   #retry: NodeJS.Timeout | undefined;
 
-  constructor(dependencies: BatchesDependencies) {
+  constructor(dependencies: BatchesDependencies, stopMs = STOP_MS) {
     this.#dependencies = dependencies;
+    this.#stopMs = stopMs;
   }
 
   /** Rejects if creation fails; the next call retries. */
@@ -40,15 +42,18 @@ export class LazyBatches {
     }
   }
 
-  /** Releases running batches and starts nothing more. Idempotent. */
-  async stop(): Promise<void> {
+  /**
+   * Releases running batches and starts nothing more. Lines in progress end with the service, at the latest after
+   * `graceMs`. Idempotent.
+   */
+  async stop(graceMs = 0): Promise<void> {
     if (this.#isStopped) return;
     this.#isStopped = true;
     clearTimeout(this.#retry);
     if (this.#batches === null) return;
     const stopped = this.#batches.then((batches) => batches.stop());
     const { promise: late, resolve } = Promise.withResolvers<void>();
-    const deadline = setTimeout(resolve, STOP_MS);
+    const deadline = setTimeout(resolve, graceMs + this.#stopMs);
     await Promise.race([stopped, late]).catch((error: unknown) => {
       this.#dependencies.logger.warn("Batches were not released cleanly.", { error });
     });
