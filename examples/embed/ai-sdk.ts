@@ -1,7 +1,7 @@
 /**
  * The same through the Vercel AI SDK: streamed text about a picture, then one of two answers.
  *
- *     npm install fovea ai @ai-sdk/provider
+ *     npm install /path/to/fovea-0.1.0.tgz ai @ai-sdk/provider
  *     node ai-sdk.ts picture.png
  */
 import { readFile } from "node:fs/promises";

@@ -1,7 +1,7 @@
 /**
  * Answers a question about a picture in this process: no HTTP, no server.
  *
- *     npm install fovea
+ *     npm install /path/to/fovea-0.1.0.tgz
  *     node describe-picture.ts picture.png "What does the label say?"
  *
  * MODEL names the folder of a checkpoint. Without it, the small one that comes with Fovea answers; it knows drawn shapes

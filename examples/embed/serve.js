@@ -1,7 +1,7 @@
 /**
  * The HTTP service inside a program of yours, in plain JavaScript.
  *
- *     npm install fovea
+ *     npm install /path/to/fovea-0.1.0.tgz
  *     node serve.js
  *
  * Settings have the names that `npx fovea --help` lists.
