@@ -1,6 +1,6 @@
 /**
  * `npm run gpu:pack`: everything that a bare x64 Linux machine with an NVIDIA driver and no network needs to run the
- * experiments of docs/gpu.md, as files small enough to be carried one by one.
+ * experiments of docs/gpu-experiments.md, as files small enough to be carried one by one.
  */
 import { execFileSync } from "node:child_process";
 import { chmodSync, copyFileSync, createReadStream } from "node:fs";

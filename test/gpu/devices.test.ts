@@ -27,12 +27,12 @@ test("a device that does not start is named once with its reason, and the suites
   expect(reported).toMatch(/^(cpu,cuda: |cpu: The device suites run on the cpu: cuda does not start here\. \S.*\n)$/);
 });
 
-test("the device suites are the files whose tests take a device, and docs/gpu.md has all of them", () => {
+test("the device suites are the files whose tests take a device, and docs/gpu-experiments.md has all of them", () => {
   const repository = fileURLToPath(new URL("../..", import.meta.url));
   const suites = globSync("test/**/*.test.ts", { cwd: repository }).filter((path) =>
     /describe\.for\(testDevices\)/.test(readFileSync(join(repository, path), "utf8")),
   );
   expect(suites.sort()).toEqual(deviceSuites);
-  const page = readFileSync(join(repository, "docs/gpu.md"), "utf8");
+  const page = readFileSync(join(repository, "docs/gpu-experiments.md"), "utf8");
   expect(deviceSuites.filter((path) => !page.includes(`\`${path.slice("test/gpu/".length)}\``))).toEqual([]);
 });

@@ -1,6 +1,6 @@
 #!/bin/sh
 # For a GPU machine that is lent for minutes, runs one command after the other over this working tree, and takes at most
-# 64 MiB with each: the commands of such a lease. docs/gpu.md has them in order.
+# 64 MiB with each: the commands of such a lease. docs/gpu-experiments.md has them in order.
 #
 #   sh test/gpu/lease.sh receive      keeps the parts of a pack that came with this command
 #   sh test/gpu/lease.sh first        parts 1, 2 and 3, in at most 240 s

@@ -1,6 +1,6 @@
 /**
  * `node test/gpu/main.ts PART [...]`: runs experiments, each in processes of its own, and writes what they found as JSON.
- * docs/gpu.md lists the parts.
+ * docs/gpu-experiments.md lists the parts.
  */
 import { mkdirSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -1,4 +1,4 @@
-/** The test files that run on every device of FOVEA_TEST_DEVICES: docs/gpu.md says what each shows. */
+/** The test files that run on every device of FOVEA_TEST_DEVICES: docs/gpu-experiments.md says what each shows. */
 export const deviceSuites = [
   "test/gpu/experiments.test.ts",
   "test/gpu/goldens.test.ts",
