@@ -18,8 +18,6 @@ export interface IsolateMemory {
   readonly name: string;
   /** Bytes of reachable objects and of the buffers that belong to them, after a collection. */
   readonly usedBytes: number;
-  /** Timers, sockets, requests and other resources that keep an event loop running. */
-  readonly activeResources: readonly string[];
 }
 
 type Send = (method: string, params?: object) => Promise<Record<string, unknown>>;
@@ -60,7 +58,7 @@ class IsolateEnded extends Error {}
 
 const readMemory = `(() => {
   const { heapUsed, external } = process.memoryUsage();
-  return JSON.stringify({ usedBytes: heapUsed + external, activeResources: process.getActiveResourcesInfo() });
+  return JSON.stringify({ usedBytes: heapUsed + external });
 })()`;
 
 /** Null if the thread ends meanwhile. */
