@@ -316,6 +316,8 @@ export class ThreadedEngine implements Engine {
     );
     for (const [index, sequenceId] of sequenceIds.entries()) this.#running.set(sequenceId, { request: running, index });
     this.#requestIds.add(request.requestId);
+    // At once, because its reader may be busy with an earlier output.
+    running.ended.addEventListener("abort", () => this.#endInThread(running), { once: true });
     const stopListening = running.endWith(signal);
     try {
       running.ended.throwIfAborted();
@@ -332,7 +334,7 @@ export class ThreadedEngine implements Engine {
       running.stages?.end();
       for (const sequenceId of sequenceIds) this.#running.delete(sequenceId);
       this.#requestIds.delete(request.requestId);
-      for (const sequenceId of running.inThread) this.#abortInThread(sequenceId);
+      this.#endInThread(running);
     }
   }
 
@@ -388,6 +390,8 @@ export class ThreadedEngine implements Engine {
     running.outputs = outputs;
     for (const sequenceId of sequenceIds) running.inThread.add(sequenceId);
     if (request.onStage !== undefined) running.stages = new RequestStages(request.onStage, sequenceIds.length);
+    // The request may take the place of one that has just been aborted.
+    this.#postAborts();
     // Tensors are copied, or shared if they are in shared memory: caches keep the tensors of images.
     thread.post(message);
     return outputs;
@@ -408,14 +412,21 @@ export class ThreadedEngine implements Engine {
     }
   }
 
+  #endInThread({ inThread }: RunningRequest): void {
+    for (const sequenceId of inThread) this.#abortInThread(sequenceId);
+    inThread.clear();
+  }
+
   /** Sends one message for all aborts in one turn of the event loop: thousands of clients may disconnect at once. */
   #abortInThread(sequenceId: string): void {
     this.#toAbort.push(sequenceId);
-    if (this.#toAbort.length > 1) return;
-    setImmediate(() => {
-      this.#thread?.post({ kind: "abort", requestIds: this.#toAbort });
-      this.#toAbort = [];
-    });
+    if (this.#toAbort.length === 1) setImmediate(() => this.#postAborts());
+  }
+
+  #postAborts(): void {
+    if (this.#toAbort.length === 0) return;
+    this.#thread?.post({ kind: "abort", requestIds: this.#toAbort });
+    this.#toAbort = [];
   }
 }
 

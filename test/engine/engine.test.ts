@@ -164,6 +164,32 @@ describe("a request that ends early", () => {
   });
 });
 
+describe("a request whose reader is busy or gone", () => {
+  test("ends in the engine thread when its signal is aborted", async () => {
+    const aborting = new AbortController();
+    const request = ask(greeting, { maxTokens: 400 });
+    await waitUntilIdle(engine);
+    const before = engine.stats.numGenerationTokens;
+    const iterator = engine.generate(request, { signal: aborting.signal })[Symbol.asyncIterator]();
+    await iterator.next();
+    aborting.abort();
+    await waitUntilIdle(engine);
+    expect(engine.stats.numGenerationTokens - before).toBeLessThan(400);
+    await expect(iterator.next()).rejects.toMatchObject({ code: "aborted" });
+  });
+
+  test("leaves its place to a request that begins at once", async () => {
+    const other = startEngine({ maxNumSequences: 1, maxNumWaiting: 0 });
+    await other.ready;
+    const leaving = other.generate(ask(greeting, { maxTokens: 400 }))[Symbol.asyncIterator]();
+    await leaving.next();
+    await leaving.return?.();
+    const { last } = await collect(other.generate(ask(greeting, { maxTokens: 4 })));
+    expect(last.finishReason).toBe("length");
+    await other.close();
+  });
+});
+
 describe("a rejected request", () => {
   test("does not change the engine", async () => {
     const bad: [GenerationRequest, string][] = [
