@@ -88,6 +88,7 @@ export async function createEngineCore(
       sampler: new Sampler(chain, logits),
       logits,
       imageWidth: graph.imageWidth,
+      keepsImagesWhole: graph.keepsImagesWhole === true,
       progress,
     });
     return new EngineCore({ scheduler, runner, takeMessages: take, progress });

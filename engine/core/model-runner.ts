@@ -36,6 +36,8 @@ export interface ModelRunnerParts {
   readonly logits: StepLogits;
   /** Size of an image embedding. */
   readonly imageWidth: number;
+  /** See `DecoderShape`. */
+  readonly keepsImagesWhole: boolean;
   readonly progress: StepProgress;
 }
 
@@ -53,7 +55,7 @@ export class ModelRunner implements Disposable {
   constructor(parts: ModelRunnerParts) {
     this.#parts = parts;
     this.#logits = parts.logits;
-    this.#promptLogprobs = new PromptLogprobs(parts.logits.vocabSize);
+    this.#promptLogprobs = new PromptLogprobs(parts.logits.vocabSize, parts.keepsImagesWhole);
     const pool = parts.decoder.featurePool ?? null;
     this.#copies = new EmbeddingCopies({ ...parts, pool });
     this.#images = new StepImages({ ...parts, pool });
@@ -297,10 +299,12 @@ export class ModelRunner implements Disposable {
   #computeWithPromptLogprobs(chunk: PrefillChunk): void {
     const { vocabSize } = this.#logits;
     for (const piece of this.#promptLogprobs.piecesOf(chunk)) {
+      const { numRows, numTokensBehind } = piece;
       const logits = this.#promptLogprobs.logitsFor(piece);
-      this.#parts.decoder.compute([this.#spanOf(piece, piece.numTokens)], { rows: logits, step: null });
+      const span = { ...this.#spanOf(piece, numRows), numTokensBehind };
+      this.#parts.decoder.compute([span], { rows: logits, step: null });
       this.#promptLogprobs.read(piece, logits);
-      if (!isLastChunk(piece)) continue;
+      if (!isLastChunk(piece) || numTokensBehind > 0) continue;
       this.#logits.row(this.#batch.rowIndexOf(piece.sequence)).set(logits.subarray(-vocabSize));
     }
   }

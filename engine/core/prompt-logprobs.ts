@@ -1,5 +1,6 @@
 /** Logprobs of prompt tokens, computed a few rows of logits at a time. */
 import type { SampledLogprobs } from "../contract/request-output.ts";
+import { embeddedSpan } from "../multimodal/placeholder.ts";
 import { logprobsOf } from "../sampling/raw-logprobs.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
@@ -7,41 +8,72 @@ import type { Sequence } from "../scheduler/sequence.ts";
 /** Rows of logits in memory at once. With a vocabulary of 150,000 tokens they take 20 MB. */
 const MAX_ROWS = 32;
 
-/** Mutable. Splits a chunk into pieces, because all logits of a long prompt would take gigabytes. */
+/** A run over tokens of a prompt that returns the logits of some of them. */
+interface LogprobsPiece extends PrefillChunk {
+  /** The first token whose logits it returns. */
+  readonly firstRow: number;
+  readonly numRows: number;
+  /** Tokens of the run behind these. */
+  readonly numTokensBehind: number;
+}
+
+/**
+ * Mutable. Splits a chunk into pieces, because all logits of a long prompt would take gigabytes. An image that must be
+ * whole is computed once for every `MAX_ROWS` of its tokens.
+ */
 export class PromptLogprobs {
   readonly #vocabSize: number;
+  readonly #keepsImagesWhole: boolean;
   /** Row-major [MAX_ROWS, vocabSize]; allocated for the first request that asks for prompt logprobs. */
   #logits = new Float32Array(0);
   /** For prompts in progress. An entry is garbage-collected with its sequence. */
   readonly #logprobs = new WeakMap<Sequence, SampledLogprobs[]>();
 
-  constructor(vocabSize: number) {
+  /** @param keepsImagesWhole See `DecoderShape`. */
+  constructor(vocabSize: number, keepsImagesWhole: boolean) {
     this.#vocabSize = vocabSize;
+    this.#keepsImagesWhole = keepsImagesWhole;
   }
 
-  piecesOf({ sequence, firstToken, numTokens }: PrefillChunk): PrefillChunk[] {
-    return Array.from({ length: Math.ceil(numTokens / MAX_ROWS) }, (_, piece) => ({
-      sequence,
-      firstToken: firstToken + piece * MAX_ROWS,
-      numTokens: Math.min(MAX_ROWS, numTokens - piece * MAX_ROWS),
-      imagesToEncode: [],
-    }));
+  /** In the order of their rows. The last one ends with the chunk. */
+  piecesOf({ sequence, firstToken, numTokens }: PrefillChunk): LogprobsPiece[] {
+    const pieces: LogprobsPiece[] = [];
+    const endToken = firstToken + numTokens;
+    for (let start = firstToken; start < endToken;) {
+      const end = Math.min(this.#endOfRun(sequence, start), endToken);
+      const run = { sequence, firstToken: start, numTokens: end - start, imagesToEncode: [] };
+      for (let firstRow = start; firstRow < end; firstRow += MAX_ROWS) {
+        const numRows = Math.min(MAX_ROWS, end - firstRow);
+        pieces.push({ ...run, firstRow, numRows, numTokensBehind: end - firstRow - numRows });
+      }
+      start = end;
+    }
+    return pieces;
   }
 
-  /** Row-major [piece.numTokens, vocabSize], to be filled. Valid until the next call. */
-  logitsFor({ numTokens }: PrefillChunk): Float32Array {
+  /** Before or behind an image that must be whole. */
+  #endOfRun({ images }: Sequence, start: number): number {
+    const end = start + MAX_ROWS;
+    if (!this.#keepsImagesWhole) return end;
+    const cut = images.map(embeddedSpan).find((span) => span.start < end && end < span.end);
+    if (cut === undefined) return end;
+    return cut.start > start ? cut.start : cut.end;
+  }
+
+  /** Row-major [piece.numRows, vocabSize], to be filled. Valid until the next call. */
+  logitsFor({ numRows }: LogprobsPiece): Float32Array {
     if (this.#logits.length === 0) this.#logits = new Float32Array(MAX_ROWS * this.#vocabSize);
-    return this.#logits.subarray(0, numTokens * this.#vocabSize);
+    return this.#logits.subarray(0, numRows * this.#vocabSize);
   }
 
   /** Each row predicts the token after it. The row of the last prompt token predicts no prompt token. */
-  read({ sequence, firstToken, numTokens }: PrefillChunk, logits: Float32Array): void {
+  read({ sequence, firstRow, numRows }: LogprobsPiece, logits: Float32Array): void {
     const { promptTokenIds, samplingParams } = sequence;
     // A preempted prompt starts again.
-    const logprobs = (firstToken === 0 ? undefined : this.#logprobs.get(sequence)) ?? [];
+    const logprobs = (firstRow === 0 ? undefined : this.#logprobs.get(sequence)) ?? [];
     this.#logprobs.set(sequence, logprobs);
-    for (let row = 0; row < numTokens; row++) {
-      const predicted = promptTokenIds[firstToken + row + 1];
+    for (let row = 0; row < numRows; row++) {
+      const predicted = promptTokenIds[firstRow + row + 1];
       if (predicted === undefined) break;
       const values = logits.subarray(row * this.#vocabSize, (row + 1) * this.#vocabSize);
       logprobs.push(logprobsOf(values, predicted, samplingParams.promptLogprobs!));

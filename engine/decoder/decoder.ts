@@ -26,8 +26,10 @@ export interface TokenSpan {
   readonly firstToken: number;
   /** The first token after the span. */
   readonly endToken: number;
-  /** The predictions of this many last tokens are wanted. */
+  /** The predictions of this many tokens are wanted: of the last ones before `numTokensBehind`. */
   readonly numLogits: number;
+  /** The predictions of this many last tokens are not wanted. Left out: 0. */
+  readonly numTokensBehind?: number;
   readonly embeddings: SpanEmbeddings;
   /** The last tokens of the span, if the sequence does not have them yet. Left out: none. */
   readonly draftTokenIds?: readonly number[];

@@ -83,7 +83,7 @@ export class ExportedDecoder implements Decoder {
   }
 
   compute(spans: readonly TokenSpan[], { rows }: LogitsTarget): void {
-    if (spans[0]!.sequence.isPrefilling) return this.#prefill(spans[0]!, rows);
+    if (spans[0]!.sequence.isPrefilling) return this.#computeChunk(spans[0]!, rows);
     // A sequence has the token already if it was computed beside one whose run failed.
     for (const { sequence, firstToken } of spans) this.#pastSlots.truncate(sequence.kvSlot!, firstToken);
     this.#decode(
@@ -94,6 +94,15 @@ export class ExportedDecoder implements Decoder {
 
   [Symbol.dispose](): void {
     this.#session[Symbol.dispose]();
+  }
+
+  /** An export returns the predictions of the last tokens. */
+  #computeChunk(span: TokenSpan, rows: Float32Array): void {
+    const { numTokensBehind = 0 } = span;
+    if (numTokensBehind === 0) return this.#prefill(span, rows);
+    const logits = new Float32Array(rows.length + numTokensBehind * this.#graph.vocabSize);
+    this.#prefill(span, logits);
+    rows.set(logits.subarray(0, rows.length));
   }
 
   #prefill({ sequence, firstToken, endToken, embeddings }: TokenSpan, logits: Float32Array): void {

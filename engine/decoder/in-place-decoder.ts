@@ -158,7 +158,7 @@ export class InPlaceDecoder implements Decoder {
       const firstRow = (each.sequence.kvSlot! - firstSlot) * length;
       const ids = spanTokenIds({ ...each, firstToken });
       tokenIds.set(BigInt64Array.from(ids, BigInt), firstRow);
-      const endRow = firstRow + ids.length;
+      const endRow = firstRow + ids.length - (each.numTokensBehind ?? 0);
       for (let row = endRow - each.numLogits; row < endRow; row++) logitRows.push(BigInt(row));
       if (positions !== null) writePositions(each.sequence, firstToken, each.endToken, positions, firstRow);
     }

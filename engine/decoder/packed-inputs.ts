@@ -74,7 +74,7 @@ export function fillPackedInputs(
   let row = 0;
   arrays.cumulative_lengths[0] = 0;
   for (let index = 0; index < spans.length; index++) {
-    const { sequence, firstToken, endToken, numLogits } = spans[index]!;
+    const { sequence, firstToken, endToken, numLogits, numTokensBehind = 0 } = spans[index]!;
     arrays.past_lengths[index] = firstToken;
     writeTokenIds(arrays.input_ids, spans[index]!, token);
     writeBlocks(arrays.block_table, sequence.blockTable, index, shape.numColumns);
@@ -84,7 +84,8 @@ export function fillPackedInputs(
     const { samplingParams } = sequence;
     const scale = isGreedy(samplingParams) ? 1 : inverseTemperature(samplingParams);
     arrays.inverse_temperature.fill(scale, row, row + numLogits);
-    for (let logit = numLogits; logit > 0; logit--) arrays.logit_rows[row++] = BigInt(token - logit);
+    const endRow = token - numTokensBehind;
+    for (let logit = numLogits; logit > 0; logit--) arrays.logit_rows[row++] = BigInt(endRow - logit);
   }
   arrays.image_rows.fill(TEXT_ROW);
   arrays.inverse_temperature.fill(1, row);

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { expect } from "vitest";
 
 import { createSamplingParams } from "../../../engine/index.ts";
-import type { Engine, EngineConfig } from "../../../engine/index.ts";
+import type { Engine, EngineConfig, SamplingParams } from "../../../engine/index.ts";
 import { hubMessages, type HubCase } from "../checkpoints/hub-checkpoints.ts";
 
 /** Other parameters, such as penalties, are the checkpoint's, as in transformers. */
@@ -35,28 +35,37 @@ export function hubEngineConfig(model: string, cacheFolder: string): EngineConfi
 /**
  * Asks each case at the same time, and then one by one, on the keys and values that the first run left behind. Returns
  * the number of answers that equal those of transformers, and of prompt tokens that the second time reused.
+ *
+ * @param params Of all requests, beside those of a greedy answer.
  */
 export async function compareHubAnswers(
   engine: Engine,
   folder: string,
   cases: readonly HubCase[],
+  params: Partial<SamplingParams> = {},
 ): Promise<{ readonly numAnswers: number; readonly numReusedTokens: number }> {
   const fallsBackToBytes = (await readFile(join(folder, "tokenizer.json"), "utf8")).includes("ByteFallback");
   await engine.ready;
-  const together = await Promise.all(cases.map((golden) => expectAnswer(engine, golden, fallsBackToBytes)));
+  const answer = (golden: HubCase): Promise<number> => expectAnswer(engine, golden, params, fallsBackToBytes);
+  const together = await Promise.all(cases.map(answer));
   const reused: number[] = [];
-  for (const golden of cases) reused.push(await expectAnswer(engine, golden, fallsBackToBytes));
+  for (const golden of cases) reused.push(await answer(golden));
   const numReusedTokens = reused.reduce((sum, numTokens) => sum + numTokens, 0);
   return { numAnswers: together.length + reused.length, numReusedTokens };
 }
 
 /** Returns the number of reused tokens. */
-async function expectAnswer(engine: Engine, golden: HubCase, fallsBackToBytes: boolean): Promise<number> {
+async function expectAnswer(
+  engine: Engine,
+  golden: HubCase,
+  params: Partial<SamplingParams>,
+  fallsBackToBytes: boolean,
+): Promise<number> {
   const { defaultSamplingParams: defaults } = engine.modelInfo!;
   const request = {
     requestId: golden.name,
     prompt: { kind: "chat", messages: await hubMessages(golden), addGenerationPrompt: true },
-    samplingParams: createSamplingParams({ ...defaults, ...greedy }),
+    samplingParams: createSamplingParams({ ...defaults, ...greedy, ...params }),
   } as const;
   const promptTokenIds: number[] = [];
   const tokenIds: number[] = [];
