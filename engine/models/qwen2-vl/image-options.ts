@@ -25,15 +25,29 @@ const numPixels = integer(1, 2 ** 28);
  */
 const smallCount = integer(1, 1024);
 
+const sizeForm =
+  'an object such as {"shortest_edge": 3136, "longest_edge": 1003520}, both in pixels of the whole picture';
+
 const imageOptions = z.object({
   ...clipScalingFields,
   do_resize: always("this model always resizes pictures").default(true),
   resample: filter.default("bicubic"),
-  /** In pixels of the whole picture, whatever the names say. */
+  /** In pixels of the whole picture, whatever the names say. transformers 4.45 to 4.48 wrote the second pair of names. */
   size: z
-    .strictObject(
-      { shortest_edge: numPixels, longest_edge: numPixels },
-      'an object such as {"shortest_edge": 3136, "longest_edge": 1003520}, both in pixels of the whole picture',
+    .union(
+      [
+        z.strictObject(
+          {
+            shortest_edge: numPixels,
+            longest_edge: numPixels,
+            min_pixels: numPixels.optional(),
+            max_pixels: numPixels.optional(),
+          },
+          sizeForm,
+        ),
+        z.strictObject({ min_pixels: numPixels, max_pixels: numPixels }, sizeForm),
+      ],
+      sizeForm,
     )
     .optional(),
   min_pixels: numPixels.optional(),
@@ -66,15 +80,20 @@ export function parseImageOptions(json: ProcessorOptions): Qwen2VlImageOptions {
   const options = parseProcessorOptions(imageOptions, json);
   const { resizes_like_glm: isGlm, min_pixels, max_pixels } = options;
   const size = options.size ?? (isGlm ? defaultGlmSize : defaultSize);
-  const older = min_pixels === undefined ? "max_pixels" : "min_pixels";
-  if (isGlm && options[older] !== undefined) {
-    throw unsupportedOption(older, "is not an option of this model's image processor; set size");
+  const older = (["min_pixels", "max_pixels"] as const).find((name) => options[name] !== undefined || name in size);
+  if (isGlm && older !== undefined) {
+    throw unsupportedOption(
+      older,
+      "is not an option of this model's image processor; set size.shortest_edge and size.longest_edge",
+    );
   }
+  const { shortest_edge, longest_edge } =
+    "shortest_edge" in size ? size : { shortest_edge: size.min_pixels, longest_edge: size.max_pixels };
   const numCounted = isGlm ? options.temporal_patch_size : 1;
   return {
     ...options,
-    minPixels: (min_pixels ?? size.shortest_edge) / numCounted,
-    maxPixels: (max_pixels ?? size.longest_edge) / numCounted,
+    minPixels: (min_pixels ?? shortest_edge) / numCounted,
+    maxPixels: (max_pixels ?? longest_edge) / numCounted,
     growsToSquare: isGlm,
     squareSize: options.patch_size * options.merge_size,
     scaling: scalingOf(options),

@@ -131,6 +131,21 @@ test("qwen2-vl: ids, patches, grids and positions equal those of transformers", 
   }
 });
 
+test.for([
+  [{ size: { min_pixels: 784, max_pixels: 7840 } }, 784, 7840],
+  [{ size: { min_pixels: 784, max_pixels: 7840 }, min_pixels: 1568, max_pixels: 3136 }, 1568, 3136],
+  [{ size: { min_pixels: 784, max_pixels: 7840, shortest_edge: 1568, longest_edge: 3136 } }, 1568, 3136],
+] as const)("%j, as files of transformers 4.45 to 4.48 have it, limits the pixels", ([json, minPixels, maxPixels]) => {
+  expect(parseImageOptions(json)).toMatchObject({ minPixels, maxPixels });
+});
+
+test.for([{ min_pixels: 784 }, { min_pixels: 784, longest_edge: 7840 }, { shortest_edge: 784, max_pixels: 7840 }])(
+  "a size of %j lacks a limit",
+  (size) => {
+    expect(() => parseImageOptions({ size })).toThrow(/^size\.\w+ is missing/);
+  },
+);
+
 test("the picture with the most squares reaches the limit of the options", () => {
   const options = parseImageOptions({ min_pixels: 3136, max_pixels: 12845056 });
   const size = largestImageSize(options);

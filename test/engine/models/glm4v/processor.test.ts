@@ -86,6 +86,8 @@ test.for([
 test("missing sizes are those of GLM's processor, and Qwen's older names are refused", () => {
   expect(parseImageOptions(glm)).toMatchObject({ minPixels: 6272, maxPixels: 5_880_000 });
   expect(() => parseImageOptions({ ...glm, max_pixels: 5000 })).toThrow("max_pixels is not an option of this model");
+  const size = { min_pixels: 784, max_pixels: 7840 };
+  expect(() => parseImageOptions({ ...glm, size })).toThrow("min_pixels is not an option of this model");
   expect(parseImageOptions({})).toMatchObject({ minPixels: 3136, maxPixels: 1_003_520, growsToSquare: false });
 });
 
