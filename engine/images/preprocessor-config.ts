@@ -110,7 +110,8 @@ export function parsePreprocessorConfig(json: unknown): PreprocessorPlan {
   const nested = json as { readonly image_processor?: unknown } | null;
   const config = parseProcessorOptions(clipOptions, nested?.image_processor ?? json);
   const type = config.image_processor_type ?? config.feature_extractor_type ?? "CLIPImageProcessor";
-  const defaults = processorDefaults(type.replace(/Fast$/, ""));
+  // transformers 4 names the processors that compute with torch, and transformers 5 those that compute with Pillow.
+  const defaults = processorDefaults(type.replace(/(Fast|Pil)$/, ""));
   if (config.do_pad && !defaults.mayPad) throw unsupportedOption("do_pad", `is not supported with ${type}`);
 
   const { image_mean: mean = [...defaults.mean], image_std: std = [...defaults.std] } = config;

@@ -70,11 +70,10 @@ export async function openModel(
   };
 }
 
-/** Newer checkpoints keep it inside processor_config.json. */
+/** Newer checkpoints keep it inside processor_config.json. As in transformers, that comes before an older file. */
 async function readPreprocessorConfig(checkpoint: Checkpoint): Promise<unknown> {
-  const own = await checkpoint.readJson("preprocessor_config.json");
-  if (own !== null) return own;
   const processor = await checkpoint.readJson("processor_config.json");
   const isObject = typeof processor === "object" && processor !== null;
-  return isObject && "image_processor" in processor ? processor.image_processor : null;
+  if (isObject && "image_processor" in processor) return processor.image_processor;
+  return checkpoint.readJson("preprocessor_config.json");
 }

@@ -88,6 +88,15 @@ test.for(files)(
   },
 );
 
+test("an image processor in processor_config.json comes before one in preprocessor_config.json", async () => {
+  const processor = { image_processor: { image_processor_type: "OtherImageProcessor" } };
+  expect(await load("llava-full", "processor_config.json", holding(JSON.stringify(processor)))).toMatchObject({
+    code: "unsupported_model",
+    message: expect.stringContaining('"OtherImageProcessor"'),
+  });
+  expect(await load("llava-full", "processor_config.json", holding("{}"))).toBeNull();
+});
+
 test("a chat template that is not Jinja, a pipe or a folder is rejected with the reason", async () => {
   for (const breakFile of [holding("{% for message in %}"), holding("{{"), holding("{% endfor %}")]) {
     const error = await load("llama", "chat_template.jinja", breakFile);

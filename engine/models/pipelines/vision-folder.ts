@@ -45,15 +45,10 @@ export async function readFolderJson(folder: string, fileName: string): Promise<
   }
 }
 
-/** preprocessor_config.json, or the part of processor_config.json that newer checkpoints have instead. */
+/** preprocessor_config.json, or the part of processor_config.json that newer checkpoints have before it or instead. */
 export async function readPreprocessor(folder: string): Promise<unknown> {
-  try {
-    return await readFolderJson(folder, "preprocessor_config.json");
-  } catch (error) {
-    const newer = (await readFolderJson(folder, "processor_config.json").catch(() => null)) as {
-      readonly image_processor?: unknown;
-    } | null;
-    if (newer?.image_processor !== undefined) return newer.image_processor;
-    throw error;
-  }
+  const newer = (await readFolderJson(folder, "processor_config.json").catch(() => null)) as {
+    readonly image_processor?: unknown;
+  } | null;
+  return newer?.image_processor ?? (await readFolderJson(folder, "preprocessor_config.json"));
 }

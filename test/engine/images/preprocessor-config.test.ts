@@ -14,6 +14,7 @@ test.for([
   {},
   { image_processor_type: "CLIPImageProcessor" },
   { image_processor_type: "CLIPImageProcessorFast", processor_class: "LlavaProcessor" },
+  { image_processor_type: "CLIPImageProcessorPil" },
   { feature_extractor_type: "CLIPFeatureExtractor", size: 224, crop_size: 224 },
   { image_processor_type: "LlavaImageProcessor", do_pad: false, size: { shortest_edge: 224 } },
   { size: { shortest_edge: 224, longest_edge: null }, crop_size: { height: 224, width: 224 }, do_convert_rgb: null },
