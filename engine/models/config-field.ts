@@ -28,7 +28,8 @@ export const width = countUpTo(524_288);
 /** 262,144. */
 export const vocabularySize = countUpTo(4_194_304);
 /** 10,485,760; the tables of rotary embeddings have a separate bound. */
-export const positionCount = countUpTo(134_217_728);
+export const MOST_POSITIONS = 134_217_728;
+export const positionCount = countUpTo(MOST_POSITIONS);
 /** Side of pictures, in pixels: 1,536. */
 export const pictureSide = countUpTo(16_384);
 /** Side of patches in pixels, and of squares in patches: 32. */

@@ -20,7 +20,7 @@ import {
   width,
 } from "../config-field.ts";
 import { parseQueryScaling, withDefaultRope, type QueryScaling } from "./query-scaling.ts";
-import { parseRopeConfig, type RopeConfig } from "./rope.ts";
+import { longestSequence, parseRopeConfig, type RopeConfig } from "./rope.ts";
 
 export interface DecoderConfig {
   readonly vocabSize: number;
@@ -214,7 +214,8 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
   if (family !== "llama") refuseOtherThan(config, path, { mlp_bias: [false] });
   const maxPositionEmbeddings = fields.max_position_embeddings ?? defaults.max_position_embeddings;
   if (family === "phi3") refuseOtherRope(config, path);
-  const rope = family === "ministral3" ? withDefaultRope(config, path) : config;
+  const holder = family === "ministral3" ? withDefaultRope(config, path) : config;
+  const rope = parseRopeConfig(holder, path, { defaultTheta: DEFAULT_ROPE_THETA, maxPositionEmbeddings });
   return {
     vocabSize: fields.vocab_size ?? defaults.vocab_size,
     hiddenSize,
@@ -223,17 +224,17 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
     numHeads,
     numKvHeads,
     headDim,
-    maxPositionEmbeddings,
+    maxPositionEmbeddings: longestSequence(rope, maxPositionEmbeddings),
     rmsNormEpsilon: fields.rms_norm_eps ?? defaults.rms_norm_eps ?? 1e-6,
     tieWordEmbeddings: fields.tie_word_embeddings,
-    rope: parseRopeConfig(rope, path, { defaultTheta: DEFAULT_ROPE_THETA, maxPositionEmbeddings }),
+    rope,
     hasQkvBias: family === "qwen2" || hasAttentionBias,
     hasOutputBias: hasAttentionBias,
     hasMlpBias: family === "llama" && fields.mlp_bias,
     normalisesQueryAndKey: family === "qwen3",
     slidingWindows: slidingWindows(fields, path, family, numLayers),
     fusesProjections: family === "phi3",
-    queryScaling: family === "ministral3" ? parseQueryScaling(rope, path) : null,
+    queryScaling: family === "ministral3" ? parseQueryScaling(holder, path) : null,
   };
 }
 

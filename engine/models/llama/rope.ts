@@ -5,7 +5,7 @@
 import { z } from "zod";
 
 import { EngineError } from "../../contract/errors.ts";
-import { parseConfigObject, positiveNumber, unsupportedField } from "../config-field.ts";
+import { MOST_POSITIONS, parseConfigObject, positiveNumber, unsupportedField } from "../config-field.ts";
 
 export type RopeScaling =
   | { readonly kind: "none" }
@@ -34,6 +34,8 @@ export interface RopeConfig {
   /** Base wavelength. */
   readonly theta: number;
   readonly scaling: RopeScaling;
+  /** Tokens of the longest sequence of YaRN that states the length before it; otherwise that of the model. */
+  readonly maxPositions?: number;
 }
 
 const ropeFields = z.looseObject({
@@ -86,8 +88,8 @@ export function parseRopeConfig(
     throw unsupportedField(fieldPath, "partial_rotary_factor", fields.partial_rotary_factor);
   }
   const theta = fields.rope_theta ?? holder.rope_theta ?? defaultTheta;
-  const original =
-    holder.original_max_position_embeddings ?? fields.original_max_position_embeddings ?? maxPositionEmbeddings;
+  const statedOriginal = holder.original_max_position_embeddings ?? fields.original_max_position_embeddings;
+  const original = statedOriginal ?? maxPositionEmbeddings;
 
   const required = (name: "factor" | "low_freq_factor" | "high_freq_factor"): number => {
     const value = fields[name];
@@ -135,11 +137,20 @@ export function parseRopeConfig(
           truncate: fields.truncate ?? true,
           originalMaxPositionEmbeddings: original,
         },
+        ...(statedOriginal != null && { maxPositions: Math.min(Math.floor(original * factor), MOST_POSITIONS) }),
       };
     }
     default:
       throw unsupportedField(fieldPath, "rope_type", kind, `supported are ${supportedKinds}`);
   }
+}
+
+/**
+ * Tokens of the longest sequence: `max_position_embeddings`, or the length that YaRN reaches from its original one. Pages
+ * of models on the hub describe YaRN without a change of `max_position_embeddings`; vLLM multiplies likewise.
+ */
+export function longestSequence(rope: RopeConfig, maxPositionEmbeddings: number): number {
+  return Math.max(rope.maxPositions ?? 0, maxPositionEmbeddings);
 }
 
 const supportedKinds = "default, linear, dynamic, proportional, llama3, yarn";

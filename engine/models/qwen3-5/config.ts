@@ -18,7 +18,7 @@ import {
   vocabularySize,
   width,
 } from "../config-field.ts";
-import { parseRopeConfig, type RopeConfig } from "../llama/rope.ts";
+import { longestSequence, parseRopeConfig, type RopeConfig } from "../llama/rope.ts";
 import { rotarySectionsField, type RotarySections } from "../qwen2-vl/config.ts";
 import { parseQwen3VlVision, type Qwen3VlVisionConfig } from "../qwen3-vl/config.ts";
 
@@ -124,7 +124,8 @@ export function parseQwen35Text(config: unknown, path: string): Qwen35TextConfig
   const { num_attention_heads: numHeads, num_key_value_heads: numKvHeads, head_dim: headDim } = fields;
   requireWholeGroups(path, numHeads, numKvHeads);
   requireHeadSize(path, headDim);
-  const maxPositionEmbeddings = fields.max_position_embeddings;
+  const { max_position_embeddings: maxPositionEmbeddings } = fields;
+  const rope = parseRopeConfig(config, path, { defaultTheta: DEFAULT_THETA, maxPositionEmbeddings, isPartial: true });
   return {
     vocabSize: fields.vocab_size,
     hiddenSize: fields.hidden_size,
@@ -134,8 +135,8 @@ export function parseQwen35Text(config: unknown, path: string): Qwen35TextConfig
     numKvHeads,
     headDim,
     ...rotary(config, path, fields),
-    rope: parseRopeConfig(config, path, { defaultTheta: DEFAULT_THETA, maxPositionEmbeddings, isPartial: true }),
-    maxPositionEmbeddings,
+    rope,
+    maxPositionEmbeddings: longestSequence(rope, maxPositionEmbeddings),
     rmsNormEpsilon: fields.rms_norm_eps,
     tieWordEmbeddings: fields.tie_word_embeddings,
     hasAttentionBias: fields.attention_bias,

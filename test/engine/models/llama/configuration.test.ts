@@ -2,6 +2,7 @@
 import { expect, test } from "vitest";
 
 import { parseDecoderConfig } from "../../../../engine/models/llama/config.ts";
+import { parseQwen35Text } from "../../../../engine/models/qwen3-5/config.ts";
 import { errorOf, testRefusals } from "../refused-configurations.ts";
 
 const llama = { architectures: ["LlamaForCausalLM"], hidden_size: 64, num_attention_heads: 4, num_hidden_layers: 2 };
@@ -89,6 +90,18 @@ test.for(["qwen2", "qwen3"] as const)(
     expect(parseDecoderConfig({ ...sliding, use_sliding_window: true }, "", family).slidingWindows).toEqual([null, 16]);
   },
 );
+
+test.for([
+  ["of the length that it extends", { original_max_position_embeddings: 32768 }, 40960, 131072],
+  ["that states no length", {}, 40960, 40960],
+  ["that reaches no further than the model", { original_max_position_embeddings: 32768 }, 262144, 262144],
+  ["beyond all bounds", { original_max_position_embeddings: 1e300 }, 40960, 2 ** 27],
+] as const)("the longest sequence with YaRN %s", ([, stated, max_position_embeddings, expected]) => {
+  const rope = { rope_type: "yarn", factor: 4, ...stated };
+  const fields = { max_position_embeddings, rope_parameters: rope };
+  expect(parseDecoderConfig({ ...qwen3, ...fields }, "", "qwen3").maxPositionEmbeddings).toBe(expected);
+  expect(parseQwen35Text({ num_hidden_layers: 4, ...fields }, "").maxPositionEmbeddings).toBe(expected);
+});
 
 test("Phi-3 has fused projections and a window in every layer", () => {
   const config = { num_hidden_layers: 2, sliding_window: 2047, rope_scaling: null };
