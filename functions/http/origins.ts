@@ -5,22 +5,14 @@ import { cors } from "hono/cors";
 /** Seconds for which a browser may cache a preflight; browsers cap it at minutes or hours. */
 const PREFLIGHT_MAX_AGE = 600;
 
-/** Sent by Anthropic's client to /v1/messages. */
-const anthropicHeaders = [
-  "X-Api-Key",
-  "Anthropic-Version",
-  "Anthropic-Beta",
-  "Anthropic-Dangerous-Direct-Browser-Access",
-];
-
 /**
  * Preflights are answered here, because browsers send them without a key. `*` among the origins allows every origin.
+ * Pages may send any header: the clients of OpenAI and Anthropic add `X-Stainless-OS` and others to every request.
  */
 export function allowOrigins(origins: readonly string[]): MiddlewareHandler {
   return cors({
     origin: origins.includes("*") ? "*" : [...origins],
     allowMethods: ["GET", "POST", "DELETE"],
-    allowHeaders: ["Authorization", "Content-Type", "X-Request-Id", ...anthropicHeaders],
     exposeHeaders: ["X-Request-Id", "Request-Id", "Retry-After", "X-Fovea-Warning", "X-Omitted-Images"],
     maxAge: PREFLIGHT_MAX_AGE,
   });

@@ -65,6 +65,28 @@ describe("web pages of other origins", () => {
     const other = await app.request("/v1/models", { headers: { origin: "https://b.example" } });
     expect(other.headers.has(allowed)).toBe(false);
   });
+
+  test("may send every header that the clients of OpenAI and Anthropic add, and read the service's own", async () => {
+    const { app } = createTestApp({ config: { allowedOrigins: ["https://a.example"] } });
+    const sent = [
+      "authorization",
+      "content-type",
+      "x-api-key",
+      "anthropic-version",
+      "x-stainless-os",
+      "x-stainless-timeout",
+    ];
+    const headers = { ...preflight.headers, "access-control-request-headers": sent.join(",") };
+    const { headers: answered } = await app.request("/v1/messages", { method: "OPTIONS", headers });
+    expect(answered.get("access-control-allow-headers")?.toLowerCase().split(/, */)).toEqual(
+      expect.arrayContaining(sent),
+    );
+    const models = await app.request("/v1/models", { headers: { origin: "https://a.example" } });
+    const readable = models.headers.get("access-control-expose-headers")?.toLowerCase().split(/, */);
+    expect(readable).toEqual(
+      expect.arrayContaining(["x-request-id", "retry-after", "x-fovea-warning", "x-omitted-images"]),
+    );
+  });
 });
 
 test("the loaded logits processors are listed in order, for clients with a key", async () => {
