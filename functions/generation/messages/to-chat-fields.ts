@@ -1,5 +1,6 @@
 /** Converts the fields of POST /v1/messages to those of a chat completion, so that both take one way to the engine. */
 import type { RequestPaths } from "../../http/wire-parameter.ts";
+import { withCombinedTurns, withOneSystemMessage } from "../conversation-turns.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "../schemas/chat-completion-request.ts";
 import { requiresCall } from "../schemas/tool-fields.ts";
 import type { Block, ImageSource, MessageFields } from "./message-blocks.ts";
@@ -26,19 +27,22 @@ export function messagesToChatFields(fields: MessagesRequest): ChatCompletionReq
 
 /** The fields that determine the prompt. */
 export function promptToChatFields(fields: CountTokensRequest): ChatCompletionRequest {
-  const { model, cache_salt, mm_processor_kwargs, system, tool_choice: choice, output_config: config } = fields;
+  const { model, cache_salt, mm_processor_kwargs, tool_choice: choice, output_config: config } = fields;
   const tools = toolsOf(fields).map(({ tool }) => tool);
   const isSingle = choice && "disable_parallel_tool_use" in choice && choice.disable_parallel_tool_use === true;
   const format = config?.format;
+  const system = withoutBillingNote(fields.system ?? "");
   const turns = withoutEmptyEnd(fields.messages);
+  const conversation = [
+    ...(system.length > 0 ? [{ role: "system" as const, content: toContent(system) }] : []),
+    ...turns.flatMap(toMessages),
+  ];
   return {
     model,
     cache_salt,
     mm_processor_kwargs,
-    messages: [
-      ...(system ? [{ role: "system" as const, content: toContent(system) }] : []),
-      ...turns.flatMap(toMessages),
-    ],
+    // As at Anthropic, adjacent turns of one role are one turn.
+    messages: withCombinedTurns(withOneSystemMessage(conversation)),
     ...(isContinued(turns.at(-1)) && { continue_final_message: true }),
     ...(tools.length > 0 && { tools, tool_choice: toolChoiceOf(fields), parallel_tool_calls: isSingle ? false : null }),
     ...(format && { response_format: { kind: "json-schema" as const, schema: JSON.stringify(format.schema) } }),
@@ -111,9 +115,28 @@ export function messagesRequestPaths(fields: CountTokensRequest): RequestPaths {
   };
 }
 
+/**
+ * Claude Code's note for Anthropic, at the start of its system prompt. It is another one in every request, so no prompt
+ * that contains it could reuse another's keys and values.
+ */
+const billingNote = /^x-anthropic-billing-header:[^\n]*\n*/;
+
+function withoutBillingNote(content: string | readonly PictureBlock[]): string | readonly PictureBlock[] {
+  if (typeof content === "string") return content.replace(billingNote, "");
+  return content.flatMap((block) => {
+    if (block.type !== "text" || !billingNote.test(block.text)) return [block];
+    const text = block.text.replace(billingNote, "");
+    return text === "" ? [] : [{ ...block, text }];
+  });
+}
+
 /** Results of tools are turns of their own; what else a user's turn has stays in order around them. */
 function toMessages({ role, content }: MessageFields): ChatMessageFields[] {
   if (role === "assistant") return [toAssistantTurn(content)];
+  if (role === "system") {
+    const texts = typeof content === "string" ? content : content.filter((block) => block.type === "text");
+    return [{ role, content: toContent(withoutBillingNote(texts)) }];
+  }
   if (typeof content === "string") return [{ role, content }];
   const messages: ChatMessageFields[] = [];
   let parts: PictureBlock[] = [];

@@ -1,5 +1,6 @@
 /** Converts the fields of POST /v1/responses to those of a chat completion, so that both take one way to the engine. */
 import type { RequestPaths } from "../../http/wire-parameter.ts";
+import { withOneSystemMessage } from "../conversation-turns.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "../schemas/chat-completion-request.ts";
 import { requiresCall } from "../schemas/tool-fields.ts";
 import type { InputItem, ItemContent } from "./input-items.ts";
@@ -28,10 +29,10 @@ export function responsesToChatFields(fields: ResponsesRequest): ChatCompletionR
   const withLogprobs = includesLogprobs(fields);
   return {
     ...decoding,
-    messages: [
+    messages: withOneSystemMessage([
       ...(typeof instructions === "string" ? [{ role: "system" as const, content: instructions }] : []),
       ...(typeof input === "string" ? [{ role: "user" as const, content: input }] : toMessages(input)),
-    ],
+    ]),
     max_tokens: maxTokens,
     logprobs: withLogprobs,
     ...(withLogprobs && { top_logprobs: numTopLogprobs ?? 0 }),

@@ -13,6 +13,7 @@ import { hello, image, weather } from "./message-parts.ts";
 
 const path = "/v1/messages";
 const check = wireSchemas("anthropic-messages.json");
+const billing = "x-anthropic-billing-header: cc_version=2.1.240.3d9; cc_entrypoint=cli; cch=74943;";
 
 async function ask(body: object, options?: TestAppOptions) {
   const testApp = createTestApp(options);
@@ -203,6 +204,82 @@ test("every field reaches the engine as the same field of a chat completion", as
   const ours = engine.requests.at(0)!;
   const chat = engine.requests.at(1)!;
   expect(ours).toEqual({ ...chat, requestId: ours.requestId });
+});
+
+test("system messages among the others are part of the user's turn, as Claude Code sends them", async () => {
+  const { request } = await ask({
+    max_tokens: 9,
+    system: [{ type: "text", text: "You are an agent." }],
+    messages: [
+      { role: "user", content: [{ type: "text", text: "Fix it." }] },
+      { role: "system", content: "Agents: planner." },
+    ],
+  });
+  expect(request.prompt).toMatchObject({
+    addGenerationPrompt: true,
+    messages: [
+      { role: "system", content: "You are an agent." },
+      { role: "user", content: "Fix it.\n\nAgents: planner." },
+    ],
+  });
+});
+
+test("adjacent turns of one role are one turn", async () => {
+  const { request } = await ask({
+    max_tokens: 9,
+    messages: [
+      { role: "user", content: "Hello?" },
+      { role: "user", content: [image, { type: "text", text: "Which?" }] },
+      { role: "assistant", content: "A square." },
+      { role: "assistant", content: "It is blue." },
+      { role: "user", content: "Sure?" },
+    ],
+  });
+  expect(request.prompt).toMatchObject({
+    messages: [
+      {
+        role: "user",
+        content: [{ type: "text", text: "Hello?" }, { type: "image" }, { type: "text", text: "Which?" }],
+      },
+      { role: "assistant", content: "A square.\n\nIt is blue." },
+      { role: "user", content: "Sure?" },
+    ],
+  });
+});
+
+test.for<[name: string, system: unknown, content: unknown, expected: string]>([
+  [
+    "a block of its own",
+    [
+      { type: "text", text: billing },
+      { type: "text", text: "Be brief." },
+    ],
+    "A note.",
+    "Be brief.",
+  ],
+  ["the first line of a text", `${billing}\nBe brief.`, "A note.", "Be brief."],
+  [
+    "a message",
+    "Be brief.",
+    [
+      { type: "text", text: billing },
+      { type: "text", text: "A note." },
+    ],
+    "Be brief.",
+  ],
+])("Claude Code's note about its request is not part of the prompt: %s", async ([, system, content, expected]) => {
+  const { request } = await ask({ ...hello, system, messages: [...hello.messages, { role: "system", content }] });
+  expect(request.prompt).toMatchObject({
+    messages: [
+      { role: "system", content: expected },
+      { role: "user", content: "Hello?\n\nA note." },
+    ],
+  });
+});
+
+test("a prompt of Claude Code's note alone has no system message", async () => {
+  const { request } = await ask({ ...hello, system: [{ type: "text", text: billing }] });
+  expect(request.prompt).toMatchObject({ messages: [{ role: "user", content: "Hello?" }] });
 });
 
 test.for<[object, object]>([

@@ -142,7 +142,8 @@ test("every field reaches the engine as the same field of a chat completion", as
         ],
       },
       { role: "assistant", content: "A square.", reasoning_content: "Hm." },
-      { role: "developer", content: "Name its colour." },
+      // Templates accept a system message only at the start.
+      { role: "user", content: "Name its colour." },
     ],
     max_tokens: 9,
     reasoning_effort: "low",
@@ -214,6 +215,23 @@ test("calls and their results become turns of the conversation, and tools are fl
   const chat = engine.requests.at(1)!;
   expect(ours).toEqual({ ...chat, requestId: ours.requestId });
   expect(ours.prompt).toMatchObject({ tools: [{ name: "get_weather", strict: true }] });
+});
+
+test("instructions and developer messages are one system message, as Codex sends them", async () => {
+  const { request } = await respond({
+    instructions: "You are a coding agent.",
+    input: [
+      { type: "message", role: "developer", content: [{ type: "input_text", text: "You may write files." }] },
+      { type: "message", role: "user", content: [{ type: "input_text", text: "Hello?" }] },
+      { type: "message", role: "developer", content: [{ type: "input_text", text: "You may not write files." }] },
+    ],
+  });
+  expect(request.prompt).toMatchObject({
+    messages: [
+      { role: "system", content: [{ type: "text", text: "You are a coding agent.\n\nYou may write files." }] },
+      { role: "user", content: [{ type: "text", text: "Hello?\n\nYou may not write files." }] },
+    ],
+  });
 });
 
 test("text after a call starts a new turn", async () => {
