@@ -2,14 +2,17 @@
 import { parseBoundedJson } from "../../http/bounded-json.ts";
 import type { AnswerPart, PartEvent } from "../parsed-output/answer-parts.ts";
 
-/** Clients send a block of thinking back with its signature, which only has a meaning for Anthropic's models. */
-const noSignature = "";
+/**
+ * It has a meaning only for Anthropic's models. But clients leave out a block of thinking without a signature when they
+ * send the answer back, and some show nothing of such an answer.
+ */
+const signature = Buffer.from("unsigned").toString("base64");
 
 /** A block of `content`. */
 export function toBlock(part: AnswerPart): object {
   switch (part.kind) {
     case "reasoning":
-      return { type: "thinking", thinking: part.text, signature: noSignature };
+      return { type: "thinking", thinking: part.text, signature };
     case "text":
       return { type: "text", text: part.text, citations: null };
     case "call":
@@ -33,14 +36,18 @@ export function toBlockEvents(event: PartEvent): readonly object[] {
   const { index } = part;
   switch (event.type) {
     case "start": {
-      // The part may have grown already; its text comes in the deltas.
+      // The part may have grown already; its text comes in the deltas, and the signature in the last one.
       const block = part.kind === "call" ? toToolUse(part, {}) : toBlock({ ...part, text: "" });
-      return [{ type: "content_block_start", index, content_block: block }];
+      const unsigned = part.kind === "reasoning" ? { ...block, signature: "" } : block;
+      return [{ type: "content_block_start", index, content_block: unsigned }];
     }
     case "delta":
       return [{ type: "content_block_delta", index, delta: toDelta(part.kind, event.text) }];
-    case "end":
-      return [{ type: "content_block_stop", index }];
+    case "end": {
+      const stop = { type: "content_block_stop", index };
+      if (part.kind !== "reasoning") return [stop];
+      return [{ type: "content_block_delta", index, delta: { type: "signature_delta", signature } }, stop];
+    }
   }
 }
 

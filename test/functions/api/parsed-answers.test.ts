@@ -186,7 +186,7 @@ describe("/v1/messages", () => {
     const answer = await ask(toScript([thinkingAndCalls]));
     expect(answer.stop_reason).toBe("tool_use");
     expect(answer.content).toEqual([
-      { type: "thinking", thinking: "Two cities.", signature: "" },
+      { type: "thinking", thinking: "Two cities.", signature: expect.stringMatching(/./) },
       { type: "text", text: "Let me look.", citations: null },
       ...["Oslo", "Rome"].map((city) => ({
         type: "tool_use",
@@ -211,6 +211,9 @@ describe("/v1/messages", () => {
       "message_delta",
       "message_stop",
     ]);
+    // Clients leave out thinking without a signature when they send the answer back.
+    const deltasOfThinking = events.filter(({ data }) => data["index"] === 0).map(({ data }) => data["delta"]);
+    expect(deltasOfThinking.at(-2)).toEqual({ type: "signature_delta", signature: expect.stringMatching(/./) });
     expect(events.find(({ data }) => data["index"] === 2)!.data).toMatchObject({
       content_block: { type: "tool_use", name: "get_weather", input: {} },
     });
@@ -247,6 +250,7 @@ describe("/v1/messages", () => {
 interface Delta {
   readonly text?: string;
   readonly thinking?: string;
+  readonly signature?: string;
   readonly partial_json?: string;
 }
 
@@ -258,10 +262,11 @@ function joinBlocks(events: readonly NamedEvent[]): object[] {
     const index = data["index"] as number;
     if (data["type"] === "content_block_start") blocks.push({ ...(data["content_block"] as object) });
     if (data["type"] !== "content_block_delta") continue;
-    const { text, thinking, partial_json: partial } = data["delta"] as Delta;
+    const { text, thinking, signature, partial_json: partial } = data["delta"] as Delta;
     const block = blocks.at(index)!;
     if (text !== undefined) block["text"] = `${String(block["text"])}${text}`;
     if (thinking !== undefined) block["thinking"] = `${String(block["thinking"])}${thinking}`;
+    if (signature !== undefined) block["signature"] = signature;
     if (partial === undefined) continue;
     json[index] = `${json[index] ?? ""}${partial}`;
   }
