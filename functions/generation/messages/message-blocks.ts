@@ -50,7 +50,8 @@ const block = z.discriminatedUnion(
     z.object({
       type: z.literal("tool_use"),
       id: name,
-      name: messageToolName,
+      // Also one that the model invented.
+      name,
       input: jsonObject(MAX_INPUT_SIZE, "must be an object"),
     }),
     z.object({

@@ -2,7 +2,7 @@
 import { z } from "zod";
 
 import { describeUnknown, MAX_MESSAGES, MAX_PARTS } from "../schemas/chat-completion-request.ts";
-import { toolCalls, toolName } from "../schemas/tool-fields.ts";
+import { toolCalls } from "../schemas/tool-fields.ts";
 import { boundedList, boundedText, MAX_NAME_LENGTH, name, text } from "../schemas/wire-types.ts";
 
 const partRule = "must be a supported part type: input_text, input_image, output_text or refusal";
@@ -51,7 +51,7 @@ const item = z.discriminatedUnion(
       role: z.enum(["user", "assistant", "system", "developer"], "must be one of user, assistant, system, developer"),
       content,
     }),
-    z.object({ type: z.literal("function_call"), call_id: name, name: toolName, arguments: callArguments }),
+    z.object({ type: z.literal("function_call"), call_id: name, name, arguments: callArguments }),
     z.object({ type: z.literal("function_call_output"), call_id: name, output: content }),
     z.object({ type: z.literal("reasoning"), summary: textParts.nullish(), content: textParts.nullish() }),
   ],

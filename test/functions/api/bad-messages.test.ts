@@ -46,7 +46,7 @@ const badBodies: [object, RegExp][] = [
   ],
   [assistant([image]), /cannot be image in a message of the assistant/],
   [assistant([{ type: "tool_use", id: "1", name: "a", input: "{}" }]), /input must be an object/],
-  [assistant([{ type: "tool_use", id: "1", name: "a b", input: {} }]), /name must be 1 to 128 letters/],
+  [assistant([{ type: "tool_use", id: "1", name: "", input: {} }]), /name must not be empty/],
   [{ ...hello, system: 5 }, /^system must be a string or a list of text blocks/],
   [{ ...hello, system: [image] }, /^system\[0\]/],
   [{ ...hello, model: "other" }, /does not exist/],

@@ -52,6 +52,65 @@ describe("allowed_tools", () => {
   });
 });
 
+describe("a call of a tool that the model invents", () => {
+  const invented = '<tool_call>\n{"name": "functions.get weather", "arguments": {"city": "Oslo"}}\n</tool_call>';
+  const error = "There is no such tool.";
+
+  interface InventedAnswer {
+    readonly choices: readonly [{ readonly message: { readonly tool_calls: readonly [{ readonly id: string }] } }];
+    readonly output: readonly [{ readonly call_id: string }];
+    readonly content: readonly [{ readonly id: string }];
+  }
+
+  test.for<[path: string, body: object, next: (answer: InventedAnswer) => object]>([
+    [
+      "/v1/chat/completions",
+      { ...chatBody, tools },
+      ({ choices: [{ message }] }) => ({
+        messages: [
+          ...chatBody.messages,
+          message,
+          { role: "tool", tool_call_id: message.tool_calls[0].id, content: error },
+        ],
+        tools,
+      }),
+    ],
+    [
+      "/v1/responses",
+      { input: "Hello?", tools: flatTools },
+      ({ output }) => ({
+        input: [...output, { type: "function_call_output", call_id: output[0].call_id, output: error }],
+        tools: flatTools,
+      }),
+    ],
+    [
+      "/v1/messages",
+      { max_tokens: 99, messages: chatBody.messages, tools: messageTools },
+      ({ content }) => ({
+        max_tokens: 99,
+        messages: [
+          ...chatBody.messages,
+          { role: "assistant", content },
+          { role: "user", content: [{ type: "tool_result", tool_use_id: content[0].id, content: error }] },
+        ],
+        tools: messageTools,
+      }),
+    ],
+  ])("can be sent back to %s, with an error as its result", async ([path, body, next]) => {
+    const app = createTestApp({ script: [invented], config: { outputFormats } });
+    const answer = (await (await app.post(path, body)).json()) as InventedAnswer;
+    const response = await app.post(path, next(answer));
+    expect([response.status, await response.text()]).toEqual([200, expect.any(String)]);
+    expect(app.engine.requests.at(1)!.prompt).toMatchObject({
+      messages: expect.arrayContaining([
+        expect.objectContaining({
+          toolCalls: [{ id: expect.any(String), name: "functions.get weather", arguments: { city: "Oslo" } }],
+        }),
+      ]),
+    });
+  });
+});
+
 /** Agents send the form of the final answer with every turn. */
 describe.for([
   [
