@@ -30,17 +30,23 @@ const typesOfCodes: Readonly<Record<string, string>> = {
   request_timeout: "timeout_error",
 };
 
+/** By our code: the words by which Anthropic's clients recognise an error; they then shorten the conversation. */
+const openings: Readonly<Record<string, string>> = {
+  context_length_exceeded: "prompt is too long: ",
+};
+
 /** Codes that Anthropic's clients read, to send the request in another form. */
 const detailedCodes: ReadonlySet<string> = new Set(["thread_not_found"]);
 
 /** The format has no field for the path of the invalid field, so the message starts with it. */
 export function toAnthropicError({ error: { type, code, message, param } }: ErrorBody): AnthropicErrorBody {
   const path = param === null || param === "" || message.includes(param) ? "" : `${param}: `;
+  const opening = openings[code] ?? path;
   return {
     type: "error",
     error: {
       type: typesOfCodes[code] ?? types[type] ?? type,
-      message: `${path}${message}`,
+      message: `${opening}${message}`,
       ...(detailedCodes.has(code) && { details: { error_code: code } }),
     },
   };

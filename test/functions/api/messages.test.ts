@@ -355,6 +355,17 @@ describe("a failure", () => {
     expect(answer).toMatchObject({ error: { type }, request_id: response.headers.get("request-id") });
   });
 
+  test("of a prompt that is too long starts with the words that Anthropic's clients look for", async () => {
+    const error = new EngineError("prompt_too_long", "The prompt has 6 tokens.", { parameter: "prompt" });
+    for (const isStream of [false, true]) {
+      const response = await createTestApp({ script: [error] }).post(path, { ...hello, stream: isStream });
+      expect(response.status).toBe(400);
+      expect(await response.json()).toMatchObject({
+        error: { type: "invalid_request_error", message: "prompt is too long: The prompt has 6 tokens." },
+      });
+    }
+  });
+
   test("in the middle of a stream is an error event", async () => {
     const events = await stream(hello, { script: ["Hel", new EngineError("runtime_failed", "A secret.")] });
     expect(events.at(-1)).toMatchObject({
