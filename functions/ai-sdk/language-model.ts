@@ -57,7 +57,7 @@ export function fovea(engine: Engine, options: FoveaModelOptions = {}): Language
       return {
         content: choice === null ? [] : contentOf(choice),
         finishReason: finishReasonOf(choice?.finishReason ?? null),
-        usage: usageOf(last),
+        usage: usageOf(last, choice?.numReasoningTokens ?? 0),
         providerMetadata: providerMetadataOf(last),
         response,
         warnings,

@@ -23,7 +23,8 @@ export function finishReasonOf(reason: ParsedFinishReason | null): LanguageModel
   }
 }
 
-export function usageOf(last: RequestOutput | null): LanguageModelV4Usage {
+/** @param numReasoningTokens Tokens of thinking among those of the output. */
+export function usageOf(last: RequestOutput | null, numReasoningTokens: number): LanguageModelV4Usage {
   if (last === null) {
     return {
       inputTokens: { total: undefined, noCache: undefined, cacheRead: undefined, cacheWrite: undefined },
@@ -38,7 +39,11 @@ export function usageOf(last: RequestOutput | null): LanguageModelV4Usage {
       cacheRead: numCachedTokens,
       cacheWrite: undefined,
     },
-    outputTokens: { total: numOutputTokens, text: numOutputTokens, reasoning: undefined },
+    outputTokens: {
+      total: numOutputTokens,
+      text: numOutputTokens - numReasoningTokens,
+      reasoning: numReasoningTokens,
+    },
   };
 }
 

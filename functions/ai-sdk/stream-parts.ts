@@ -54,7 +54,7 @@ export async function* streamParts(
   yield {
     type: "finish",
     finishReason: failure === null ? finishReasonOf(last?.finishReason ?? null) : { unified: "error", raw: "error" },
-    usage: usageOf(last?.output ?? null),
+    usage: usageOf(last?.output ?? null, last?.numReasoningTokens ?? 0),
     providerMetadata: providerMetadataOf(last?.output ?? null),
   };
 }

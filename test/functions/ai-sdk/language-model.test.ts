@@ -9,6 +9,7 @@ import { z } from "zod";
 import { createEngine } from "../../../engine/index.ts";
 import type { Engine, ImageSource } from "../../../engine/index.ts";
 import { fovea } from "../../../functions/ai-sdk/language-model.ts";
+import { createScriptedEngine } from "../../support/engine/scripted-engine.ts";
 import { Failing } from "./failing-processor.ts";
 
 const picture = await readFile(new URL("../../../models/fovea-shapes/examples/scene.png", import.meta.url));
@@ -207,6 +208,20 @@ describe("streamText", () => {
       { type: "finish", finishReason: { unified: "error" } },
     ]);
   });
+});
+
+test("usage counts the tokens of thinking apart from those of the text", async () => {
+  const scripted = createScriptedEngine(() => [
+    { text: "<think>", reasoningStart: "before" },
+    { text: "Two cities.", tokenIds: [1, 2] },
+    "</think>",
+    "Oslo.",
+  ]);
+  const thinking = fovea({ ...scripted, modelInfo: { ...scripted.modelInfo!, chatTemplate: "<think>" } });
+  const outputTokens = { total: 5, text: 2, reasoning: 3 };
+  expect(await thinking.doGenerate(callOptions())).toMatchObject({ usage: { outputTokens } });
+  const { stream } = await thinking.doStream(callOptions());
+  expect((await readAll(stream)).at(-1)).toMatchObject({ type: "finish", usage: { outputTokens } });
 });
 
 describe("an abort", () => {
