@@ -90,6 +90,12 @@ export function hostedTypesOf({ tools }: ToolFields): string[] {
   return [...new Set((tools ?? []).filter((tool) => !isFunction(tool)).map(({ type }) => type))];
 }
 
+/** The names of an `allowed_tools` choice; none for another choice. */
+export function allowedNamesOf({ tool_choice: choice }: ToolFields): string[] {
+  if (typeof choice !== "object" || choice === null || choice.type !== "allowed_tools") return [];
+  return choice.tools.map(({ name }) => name);
+}
+
 /** The tools that the model sees, and whether it must call one. */
 export function toolsForModel(fields: ToolFields): {
   readonly tools: readonly ToolDefinition[];
@@ -99,6 +105,6 @@ export function toolsForModel(fields: ToolFields): {
   const choice = fields.tool_choice ?? null;
   if (choice === null || typeof choice === "string") return { tools, choice };
   if (choice.type === "function") return { tools, choice: { named: choice.name } };
-  const allowed = new Set(choice.tools.map(({ name }) => name));
+  const allowed = new Set(allowedNamesOf(fields));
   return { tools: tools.filter(({ name }) => allowed.has(name)), choice: choice.mode };
 }

@@ -17,7 +17,7 @@ import {
   text,
 } from "../schemas/wire-types.ts";
 import { input } from "./input-items.ts";
-import { functionsOf, responseToolChoice, responseTools, toolsForModel } from "./response-tools.ts";
+import { allowedNamesOf, functionsOf, responseToolChoice, responseTools, toolsForModel } from "./response-tools.ts";
 
 /** OpenAI's limits of metadata. */
 const MAX_METADATA_ENTRIES = 16;
@@ -91,11 +91,14 @@ export const responsesRequest = z
   .superRefine((fields, context) => {
     const { choice } = toolsForModel(fields);
     const { text: form, structured_outputs: structured } = fields;
+    const functions = functionsOf(fields).map(({ index, tool }) => ({ index, name: tool.name }));
+    const unknown = allowedNamesOf(fields).find((allowed) => !functions.some(({ name }) => name === allowed));
+    if (unknown !== undefined) addIssue(context, "tool_choice", `names a tool that tools does not have: ${unknown}`);
     const isFormed = form?.format !== null && form?.format !== undefined && form.format.type !== "text";
     if (isFormed && structured) addIssue(context, "structured_outputs", "cannot be combined with text.format");
     checkToolChoice(
       {
-        names: functionsOf(fields).map(({ index, tool }) => ({ index, name: tool.name })),
+        names: functions,
         choice,
         structuredOutputs: structured,
       },

@@ -78,6 +78,14 @@ const badBodies: [object, string | null, RegExp][] = [
     "tool_choice",
     /names a tool that tools does not have: other/,
   ],
+  [
+    {
+      ...tools(weather),
+      tool_choice: { type: "allowed_tools", mode: "required", tools: [{ type: "function", name: "other" }] },
+    },
+    "tool_choice",
+    /names a tool that tools does not have: other/,
+  ],
   [{ input: "a", tool_choice: "required" }, "tool_choice", /when tools has a function/],
   [{ ...tools({ type: "web_search" }), tool_choice: "required" }, "tool_choice", /when tools has a function/],
   [
