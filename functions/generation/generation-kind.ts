@@ -172,12 +172,12 @@ function checkNumChoices(requests: readonly GenerationRequest[], maxNumChoices: 
 }
 
 /**
- * A request without a model gets the first name.
+ * A request without a model, or with an empty one, gets the first name, as in vLLM.
  *
  * @throws HttpError 404 for an unknown name.
  */
 export function resolveModel(model: string | null | undefined, served: readonly string[]): string {
-  if (model === null || model === undefined) return served[0]!;
+  if (model === null || model === undefined || model === "") return served[0]!;
   if (served.includes(model)) return model;
   throw modelNotFound(model, served);
 }

@@ -41,6 +41,11 @@ test("an answer has OpenAI's shape", async () => {
   });
 });
 
+test.for([{}, { model: null }, { model: "" }])("a request with %j gets the first model", async (fields) => {
+  const response = await createTestApp().post(path, { ...chatBody, ...fields });
+  expect([response.status, await response.json()]).toEqual([200, expect.objectContaining({ model: "tiny" })]);
+});
+
 test("the answer has the alias that the request names", async () => {
   const response = await createTestApp().post(path, { ...chatBody, model: "tiny-alias" });
   expect(await response.json()).toMatchObject({ model: "tiny-alias" });
