@@ -81,6 +81,8 @@ const promptFields = {
   tool_choice: toolChoice.nullish(),
   thinking: thinking.nullish(),
   output_config: z.object({ effort, format: jsonFormat.nullish() }, "must be an object").nullish(),
+  /** The former name of `output_config.format`. */
+  output_format: jsonFormat.nullish(),
   chat_template_kwargs: templateArguments,
 };
 

@@ -19,6 +19,7 @@ export function messagesToChatFields(fields: MessagesRequest): ChatCompletionReq
     tool_choice: _choice,
     thinking: _thinking,
     output_config: _config,
+    output_format: _format,
     stop_sequences: stop,
     ...decoding
   } = fields;
@@ -30,7 +31,7 @@ export function promptToChatFields(fields: CountTokensRequest): ChatCompletionRe
   const { model, cache_salt, mm_processor_kwargs, tool_choice: choice, output_config: config } = fields;
   const tools = toolsOf(fields).map(({ tool }) => tool);
   const isSingle = choice && "disable_parallel_tool_use" in choice && choice.disable_parallel_tool_use === true;
-  const format = config?.format;
+  const format = config?.format ?? fields.output_format;
   const system = withoutBillingNote(fields.system ?? "");
   const turns = withoutEmptyEnd(fields.messages);
   const conversation = [
@@ -90,7 +91,8 @@ function thinkingFields({
 
 /** Paths of the request's prompt and images, for errors. */
 export function messagesRequestPaths(fields: CountTokensRequest): RequestPaths {
-  const { messages, output_config: config } = fields;
+  const { messages, output_config: config, output_format: format } = fields;
+  const formatField = config?.format ? "output_config.format" : format ? "output_format" : null;
   return {
     prompt: "messages",
     images: messages.flatMap(({ content }, message) =>
@@ -105,7 +107,7 @@ export function messagesRequestPaths(fields: CountTokensRequest): RequestPaths {
             );
           }),
     ),
-    structuredOutput: config?.format && !requiresCall(toolChoiceOf(fields)) ? "output_config.format" : "tools",
+    structuredOutput: formatField !== null && !requiresCall(toolChoiceOf(fields)) ? formatField : "tools",
     names: { stop: "stop_sequences" },
     rename: (text) =>
       text.replace(/\btools\[(\d+)\]\.function\.(\w+)/g, (_, index: string, field: string) => {

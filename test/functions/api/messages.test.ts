@@ -291,10 +291,21 @@ test.for<[object, object]>([
   expect(request.prompt).toMatchObject({ templateArguments: expected });
 });
 
-test("output_config.format prescribes the form of the text", async () => {
+test.for([
+  ["output_config.format", (format: object) => ({ output_config: { format } })],
+  ["output_format", (format: object) => ({ output_format: format })],
+] as const)("%s prescribes the form of the text", async ([name, fieldOf]) => {
   const schema = { type: "object", properties: { shape: { type: "string" } } };
-  const { request } = await ask({ ...hello, output_config: { format: { type: "json_schema", schema } } });
+  const { request } = await ask({ ...hello, ...fieldOf({ type: "json_schema", schema }) });
   expect(request.samplingParams.structuredOutput).toEqual({ kind: "json-schema", schema: JSON.stringify(schema) });
+  const wrong = await createTestApp().post(path, { ...hello, ...fieldOf({ type: "yaml" }) });
+  expect(await wrong.json()).toMatchObject({ error: { message: expect.stringContaining(`${name}.type must be`) } });
+  const refusal = new EngineError("invalid_argument", "It has no end.", {
+    parameter: "samplingParams.structuredOutput",
+  });
+  const refused = createTestApp({ script: [refusal] });
+  const response = await refused.post(path, { ...hello, ...fieldOf({ type: "json_schema", schema }) });
+  expect(await response.json()).toMatchObject({ error: { message: `${name}: It has no end.` } });
 });
 
 test.for([
