@@ -78,7 +78,7 @@ export class OutputConstraints implements AsyncDisposable {
   ): Promise<ResolvedConstraints> {
     const { badWords, structuredOutput, reasoning } = params;
     const badWordsTokenIds = await this.#tokenizeBadWords(badWords, signal);
-    const textTokenIds = this.#textTokenIds(params);
+    const textTokenIds = await this.#textTokenIds(params);
     const form =
       structuredOutput === null || reasoning === null || reasoningStart === null
         ? structuredOutput
@@ -93,11 +93,15 @@ export class OutputConstraints implements AsyncDisposable {
   }
 
   /** In ascending order. */
-  #textTokenIds({ keptSpecialTokens, reasoning }: SamplingParams): number[] {
+  async #textTokenIds({ keptSpecialTokens, reasoning }: SamplingParams): Promise<number[]> {
     const { tokenizer, eosTokenIds } = this.#options;
-    const kept = new Set([...keptSpecialTokens, ...(reasoning === null ? [] : [reasoning.start, reasoning.end])]);
+    const markers = reasoning === null ? [] : [reasoning.start, reasoning.end];
+    const kept = new Set([...keptSpecialTokens, ...markers].map((text) => tokenizer.tokenId(text)));
+    for (const marker of markers.filter((text) => tokenizer.tokenId(text) === null)) {
+      // A special token and text, such as `<|channel>thought`.
+      for (const tokenId of (await tokenizer.encode(marker, { addSpecialTokens: false })) ?? []) kept.add(tokenId);
+    }
     return [...kept]
-      .map((text) => tokenizer.tokenId(text))
       .filter((tokenId) => tokenId !== null)
       .filter((tokenId) => tokenizer.isSpecial(tokenId) && !eosTokenIds.includes(tokenId))
       .sort((left, right) => left - right);

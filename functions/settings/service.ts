@@ -99,7 +99,7 @@ export const serviceSettings = {
   reasoningParser: setting(
     "REASONING_PARSER",
     anyText(),
-    "Format of the model's thinking: qwen3, deepseek_r1, mistral, seed_oss, kimi, none, or module:Export; default: what the chat template shows.",
+    "Format of the model's thinking: qwen3, deepseek_r1, mistral, seed_oss, kimi, gemma4, none, or module:Export; default: what the chat template shows.",
   ),
   parserPath: setting(
     "PARSER_PATH",

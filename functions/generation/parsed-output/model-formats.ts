@@ -93,11 +93,18 @@ const seedOss: ReasoningFormat = {
 
 const kimi: ReasoningFormat = { name: "kimi", start: "◁think▷", end: "◁/think▷", startsInside: false };
 
-export const reasoningFormats: readonly ReasoningFormat[] = [qwen3, deepseekR1, mistral, seedOss, kimi];
+const gemma4: ReasoningFormat = {
+  name: "gemma4",
+  start: "<|channel>thought",
+  end: "<channel|>",
+  startsInside: false,
+};
+
+export const reasoningFormats: readonly ReasoningFormat[] = [qwen3, deepseekR1, mistral, seedOss, kimi, gemma4];
 
 /** Null for a template that knows no thinking. */
 export function chooseReasoningFormat(template: string): ReasoningFormat | null {
-  const marked = [mistral, seedOss, kimi, qwen3].find(({ start }) => template.includes(start));
+  const marked = [mistral, seedOss, kimi, gemma4, qwen3].find(({ start }) => template.includes(start));
   if (marked !== undefined) return marked;
   // Templates that only remove the thinking of earlier turns belong to models that always think.
   return template.includes(deepseekR1.end) ? deepseekR1 : null;

@@ -84,6 +84,12 @@ describe("bad words", () => {
   });
 });
 
+test("special tokens at the start of a marker of thinking are text, like markers that are special tokens", async () => {
+  const reasoning = { start: "<|user|>thought", end: "<|assistant|>", startsInside: false, tokenBudget: null };
+  const { textTokenIds } = await resolve({ reasoning, keptSpecialTokens: ["<image>"] });
+  expect(textTokenIds).toEqual(["<image>", "<|user|>", "<|assistant|>"].map((text) => tokenizer.tokenId(text)));
+});
+
 describe("a structured output", () => {
   test("is compiled, and null if absent", async () => {
     const structuredOutput = { kind: "choice", choices: ["red", "green"] } as const;

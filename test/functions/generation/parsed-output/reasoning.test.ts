@@ -26,6 +26,9 @@ test.for<readonly [string, ReasoningStart, string, string, string]>([
   ["qwen3", "after", "Yes. </think>", "", "Yes. </think>"],
   ["mistral", "before", "[THINK]Hm.[/THINK]Yes.", "Hm.", "Yes."],
   ["seed_oss", "inside", "Hm.</seed:think>Yes.", "Hm.", "Yes."],
+  ["gemma4", "before", "<|channel>thought\nHm.\n<channel|>Yes.", "Hm.", "Yes."],
+  ["gemma4", "before", "<|channel>thought\n<channel|>Yes.", "", "Yes."],
+  ["gemma4", "inside", "Hm.\n<channel|>Yes.", "Hm.", "Yes."],
 ])("%s, starting %s: %j", ([name, start, text, reasoning, content]) => {
   const parsing = { toolCalls: null, reasoning: formatNamed(name), includesReasoning: true };
   expect(parseAll(parsing, [text], start)).toEqual({ content, reasoning, calls: [] });
@@ -37,6 +40,7 @@ test.for([
   ["{% if enable_thinking %}<think>\n{% endif %}", "qwen3"],
   ["{{ content.split('</think>')[-1] }}", "deepseek_r1"],
   ["{{ '[THINK]' + block.thinking + '[/THINK]' }}", "mistral"],
+  ["{%- if not enable_thinking -%}{{- '<|channel>thought\\n<channel|>' -}}{%- endif -%}", "gemma4"],
   ["{{ message.content }}", null],
 ] as const)("the template %s has the format %s", ([template, name]) => {
   expect(chooseReasoningFormat(template)?.name ?? null).toBe(name);
