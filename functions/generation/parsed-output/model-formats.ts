@@ -1,5 +1,6 @@
 /** The formats of a model's output: those of the settings, or those that its chat template shows. */
 import type { Engine, ReasoningMarkers } from "../../../engine/index.ts";
+import { gemma4Format } from "./formats/gemma4.ts";
 import { hermesFormat } from "./formats/hermes.ts";
 import { llama3JsonFormat } from "./formats/llama3-json.ts";
 import { mistralFormat, mistralV11Format } from "./formats/mistral.ts";
@@ -26,6 +27,7 @@ export const toolCallFormats: readonly ToolCallFormat[] = [
   mistralV11Format,
   llama3JsonFormat,
   pythonicFormat,
+  gemma4Format,
 ];
 
 /** vLLM's other names of the same formats. */
@@ -38,6 +40,7 @@ export const otherFormatNames: ReadonlyMap<string, string> = new Map([
 /** What a chat template has only if its model writes calls in a format, the most specific format first. */
 const signs: readonly (readonly [RegExp, ToolCallFormat])[] = [
   [/<function=/, qwen3XmlFormat],
+  [/<\|tool_call>/, gemma4Format],
   [/\[TOOL_CALLS\][^]*\[ARGS\]|\[ARGS\][^]*\[TOOL_CALLS\]/, mistralV11Format],
   [/\[TOOL_CALLS\]/, mistralFormat],
   [/<tool_call>/, hermesFormat],

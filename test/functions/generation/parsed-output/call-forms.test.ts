@@ -135,6 +135,10 @@ const samples: Readonly<Record<string, { readonly good: readonly string[]; reado
     good: ["Hi", 'Hm.[TOOL_CALLS]f[ARGS]{"a":true}[TOOL_CALLS]g[ARGS]{}'],
     bad: ["[TOOL_CALLS]f[ARGS]{}", "[TOOL_CALLS]x"],
   },
+  gemma4: {
+    good: ["Hi", 'Hm.<|tool_call>call:f{"a":true}<tool_call|><|tool_call>call:g{}<tool_call|>'],
+    bad: ["<|tool_call>call:f{}<tool_call|>", "<|tool_call>x"],
+  },
   llama3_json: {
     good: ["", "Hi {", '{"name": "f", "parameters": {"a":true}}; {"name": "g", "parameters": {}}'],
     bad: ['{"name": "f", "parameters": {}}', "{}"],

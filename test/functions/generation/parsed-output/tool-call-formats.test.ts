@@ -188,6 +188,32 @@ test.for<Case>([
       ["stop-it", "{}"],
     ],
   ],
+  ["gemma4", "a call", '<|tool_call>call:get_weather{city:<|"|>Paris<|"|>,days:2}<tool_call|>', "", [call()]],
+  [
+    "gemma4",
+    "text, nested values and a second call",
+    'Let me see.\n<|tool_call>call:get_weather{options:{a:[1,<|"|>x "y"<|"|>,true],b:{}},note:null}<tool_call|>' +
+      "<|tool_call>call:stop-it{}<tool_call|>",
+    "Let me see.",
+    [call('{"options": {"a": [1, "x \\"y\\"", true], "b": {}}, "note": null}'), ["stop-it", "{}"]],
+  ],
+  [
+    "gemma4",
+    "strings of JSON and Python, equals signs and parentheses",
+    `<|tool_call>call:get_weather(city='Pa"ris', options={"a": "\\u00e9"}, exact=True)<tool_call|>`,
+    "",
+    [call('{"city": "Pa\\"ris", "options": {"a": "\\u00e9"}, "exact": true}')],
+  ],
+  [
+    "gemma4",
+    "a bare text as a string",
+    "<|tool_call>call:get_weather{city:New York}<tool_call|>",
+    "",
+    [call('{"city": "New York"}')],
+  ],
+  ["gemma4", "a call cut off in a string", '<|tool_call>call:get_weather{city:<|"|>Par', "", [call('{"city": "Par')]],
+  ["gemma4", "a call cut off before its arguments as text", "a <|tool_call>call:get_", "a <|tool_call>call:get_", []],
+  ["gemma4", "a broken call as text", "<|tool_call>oh", "<|tool_call>oh", []],
   ["pythonic", "tags around", "<|python_start|>[stop-it()]<|python_end|>", "", [["stop-it", "{}"]]],
   ["pythonic", "a list of words as text", "[a, b]", "[a, b]", []],
   ["pythonic", "a reference as text", "[get_weather(city)] is called", "[get_weather(city)] is called", []],
@@ -221,6 +247,14 @@ test("the strings of XML are streamed too", () => {
   expect(texts).toEqual(['{"city": "Pa', 'ri\\"s', '"}', undefined]);
 });
 
+test("the strings of Gemma 4 are streamed too", () => {
+  const pieces = ['<|tool_call>call:get_weather{city:<|"|>Pa', 'ri"s<|', '"|>}<tool_call|>'];
+  const texts = parseDeltas(parsingOf(formatNamed("gemma4")), pieces).map(({ toolCalls }) =>
+    toolCalls?.map(({ arguments: piece }) => piece).join(""),
+  );
+  expect(texts).toEqual(['{"city": "Pa', 'ri\\"s', '"}', undefined]);
+});
+
 test("calls after the last allowed one are left out", () => {
   const format = formatNamed("hermes");
   const text = '<tool_call>{"name": "stop-it", "arguments": {}}</tool_call>'.repeat(3);
@@ -240,6 +274,7 @@ test.for([
   ["{{ '[TOOL_CALLS]' + name + '[ARGS]' }}", "mistral_v11"],
   ["{{- '{\"name\": \"' + name + '\", ' }}{{- '\"parameters\": ' }}", "llama3_json"],
   ["Use [func_name1(params_name1=params_value1)]", "pythonic"],
+  ["{{- '<|tool_call>call:' + name + '{' }}", "gemma4"],
   ["{{ message.content }}", "hermes"],
 ])("the template %s has the format %s", ([template, name]) => {
   expect(chooseToolCallFormat(template!).name).toBe(name);
