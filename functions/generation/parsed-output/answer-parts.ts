@@ -2,7 +2,7 @@
 import { randomUUID } from "node:crypto";
 
 import type { DecodedTokenLogprobs } from "../../../engine/index.ts";
-import type { ParsedGeneration, ToolCallDelta } from "./parsed-delta.ts";
+import type { ParsedGeneration, ToolCallDelta, ToolCallStart } from "./parsed-delta.ts";
 
 /** Mutable until its `end`. */
 export interface AnswerPart {
@@ -12,7 +12,7 @@ export interface AnswerPart {
   readonly index: number;
   readonly kind: "reasoning" | "text" | "call";
   /** Set for a call. */
-  readonly call: { readonly id: string; readonly name: string } | null;
+  readonly call: ToolCallStart | null;
   /** So far. For a call, the JSON text of its arguments. */
   text: string;
   /** Logprobs of the tokens of a text; empty if the request asks for none. */

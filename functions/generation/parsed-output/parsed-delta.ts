@@ -5,12 +5,19 @@
 import type { FinishReason } from "../../../engine/index.ts";
 import type { Generation } from "../generations.ts";
 
+export interface ToolCallStart {
+  readonly id: string;
+  readonly name: string;
+  /** Only for clients that name a tool by two names. */
+  readonly namespace?: string;
+}
+
 /** A piece of a tool call. The pieces of one call have the same index and arrive in order. */
 export interface ToolCallDelta {
   /** Position of the call among the calls of its choice, from 0. */
   readonly index: number;
   /** In the first delta of a call only. */
-  readonly start?: { readonly id: string; readonly name: string };
+  readonly start?: ToolCallStart;
   /** Continues the JSON text of the arguments; "" if there is nothing new. */
   readonly arguments: string;
 }

@@ -26,6 +26,7 @@ export function toItem(part: AnswerPart, status: ItemStatus): object {
         type: "function_call",
         status,
         call_id: part.call?.id,
+        ...(part.call?.namespace !== undefined && { namespace: part.call.namespace }),
         name: part.call?.name,
         arguments: status === "in_progress" ? "" : part.text,
       };

@@ -1,4 +1,4 @@
-/** Wire fields of tools in POST /v1/responses, whose functions are flat. */
+/** Wire fields of tools in POST /v1/responses, whose functions are flat or in namespaces. */
 import { z } from "zod";
 
 import type { ToolDefinition } from "../../../engine/index.ts";
@@ -17,17 +17,29 @@ const functionTool = z.object({
   strict: flag.nullish(),
 });
 
-const isHosted = (type: string): boolean => type !== "function";
+const isHosted = (type: string): boolean => type !== "function" && type !== "namespace";
 
 /** A tool that OpenAI runs itself, such as web_search. The answer does without it. */
 const hostedTool = z.object({
   type: boundedText(MAX_NAME_LENGTH).refine(isHosted, { error: "must be function", abort: true }),
 });
 
+const toolsRule = "must be a list of tools";
+
+/** Codex groups the tools of an MCP server like this. */
+const namespaceTool = z.object({
+  type: z.literal("namespace"),
+  name: toolName,
+  tools: boundedList(z.union([functionTool, hostedTool]), MAX_TOOLS, toolsRule),
+});
+
 export const responseTools = boundedList(
-  z.union([functionTool, hostedTool], 'must be an object: {"type": "function", "name": …, "parameters": …}'),
+  z.union(
+    [functionTool, hostedTool, namespaceTool],
+    'must be an object: {"type": "function", "name": …, "parameters": …}',
+  ),
   MAX_TOOLS,
-  "must be a list of tools",
+  toolsRule,
 );
 
 type GivenTool = z.output<typeof responseTools>[number];
@@ -66,28 +78,58 @@ function isFunction(tool: GivenTool): tool is z.output<typeof functionTool> {
   return tool.type === "function";
 }
 
-/** With their positions in the body. */
-export function functionsOf({ tools }: ToolFields): { readonly index: number; readonly tool: ToolDefinition }[] {
-  return (tools ?? []).flatMap((tool, index) =>
-    isFunction(tool)
-      ? [
-          {
-            index,
-            tool: {
-              name: tool.name,
-              description: tool.description ?? null,
-              parameters: tool.parameters ?? null,
-              strict: tool.strict === true,
-            },
-          },
-        ]
-      : [],
-  );
+function isNamespace(tool: GivenTool): tool is z.output<typeof namespaceTool> {
+  return tool.type === "namespace";
+}
+
+/** A function of the request, with the name that the model sees. */
+interface GivenFunction {
+  readonly tool: ToolDefinition;
+  /** Position of the function, or of its namespace, in the body's list. */
+  readonly index: number;
+  /** Path of the function in the body. */
+  readonly path: string;
+  /** The client's names of a function in a namespace; null for another one. */
+  readonly inNamespace: { readonly namespace: string; readonly name: string } | null;
+}
+
+export function functionsOf({ tools }: ToolFields): GivenFunction[] {
+  return (tools ?? []).flatMap((tool, index): GivenFunction[] => {
+    const path = `tools[${index}]`;
+    if (isFunction(tool)) return [{ tool: toDefinition(tool, tool.name), index, path, inNamespace: null }];
+    if (!isNamespace(tool)) return [];
+    const { name: namespace, tools: members } = tool;
+    return members.flatMap((member, position) => {
+      if (!isFunction(member)) return [];
+      const { name } = member;
+      return [
+        {
+          tool: toDefinition(member, nameForModel(name, namespace)),
+          index,
+          path: `${path}.tools[${position}]`,
+          inNamespace: { namespace, name },
+        },
+      ];
+    });
+  });
+}
+
+/** The model knows no namespaces; vLLM's form. */
+export function nameForModel(name: string, namespace: string | null | undefined): string {
+  return typeof namespace === "string" ? `${namespace}__${name}` : name;
+}
+
+function toDefinition(
+  { description, parameters: schema, strict }: z.output<typeof functionTool>,
+  name: string,
+): ToolDefinition {
+  return { name, description: description ?? null, parameters: schema ?? null, strict: strict === true };
 }
 
 /** Types of the tools that the answer does without. */
 export function hostedTypesOf({ tools }: ToolFields): string[] {
-  return [...new Set((tools ?? []).filter((tool) => !isFunction(tool)).map(({ type }) => type))];
+  const given = (tools ?? []).flatMap((tool): readonly GivenTool[] => (isNamespace(tool) ? tool.tools : [tool]));
+  return [...new Set(given.filter((tool) => !isFunction(tool)).map(({ type }) => type))];
 }
 
 /** The names of an `allowed_tools` choice; none for another choice. */

@@ -4,10 +4,11 @@ import type { ErrorBody } from "../../http/error-body.ts";
 import type { AnswerHead } from "../chat-completion-kind.ts";
 import { AnswerParts } from "../parsed-output/answer-parts.ts";
 import type { PartEvent } from "../parsed-output/answer-parts.ts";
-import type { ParsedFinishReason, ParsedGeneration } from "../parsed-output/parsed-delta.ts";
+import type { ParsedFinishReason, ParsedGeneration, ToolCallDelta } from "../parsed-output/parsed-delta.ts";
 import { toItem, toItemEvents } from "./response-events.ts";
 import { toResponseObject } from "./response-object.ts";
 import type { ResponseState } from "./response-object.ts";
+import { functionsOf } from "./response-tools.ts";
 import type { ResponsesRequest } from "./responses-request.ts";
 
 /** Mutable: an answer while it grows. */
@@ -15,12 +16,17 @@ class GrowingResponse {
   readonly #head: AnswerHead;
   readonly #fields: ResponsesRequest;
   readonly #parts = new AnswerParts();
+  /** The client's names of functions in namespaces, by the name that the model sees. */
+  readonly #namesInNamespaces: ReadonlyMap<string, { readonly namespace: string; readonly name: string }>;
   #last: RequestOutput | null = null;
   #finishReason: ParsedFinishReason | null = null;
 
   constructor(head: AnswerHead, fields: ResponsesRequest) {
     this.#head = head;
     this.#fields = fields;
+    this.#namesInNamespaces = new Map(
+      functionsOf(fields).flatMap(({ tool, inNamespace }) => (inNamespace ? [[tool.name, inNamespace] as const] : [])),
+    );
   }
 
   get state(): ResponseState {
@@ -32,7 +38,19 @@ class GrowingResponse {
   append(generation: ParsedGeneration): readonly PartEvent[] {
     this.#last = generation.output;
     this.#finishReason = generation.finishReason;
-    return this.#parts.append(generation);
+    return this.#parts.append(this.#withNamespaces(generation));
+  }
+
+  #withNamespaces(generation: ParsedGeneration): ParsedGeneration {
+    const { toolCalls } = generation.delta;
+    if (toolCalls === undefined || this.#namesInNamespaces.size === 0) return generation;
+    const named = toolCalls.map((call) => this.#withNamespace(call));
+    return { ...generation, delta: { ...generation.delta, toolCalls: named } };
+  }
+
+  #withNamespace(call: ToolCallDelta): ToolCallDelta {
+    if (call.start === undefined) return call;
+    return { ...call, start: { ...call.start, ...this.#namesInNamespaces.get(call.start.name) } };
   }
 
   finish(): readonly PartEvent[] {

@@ -5,7 +5,7 @@ import { structuredOutputLimits } from "../../../engine/index.ts";
 import { checkToolChoice } from "../schemas/conversation-rules.ts";
 import { reasoningFields } from "../schemas/reasoning-fields.ts";
 import { samplingFields } from "../schemas/sampling-fields.ts";
-import { jsonObject } from "../schemas/tool-fields.ts";
+import { jsonObject, MAX_TOOLS } from "../schemas/tool-fields.ts";
 import {
   addIssue,
   boundedList,
@@ -92,6 +92,10 @@ export const responsesRequest = z
     const { choice } = toolsForModel(fields);
     const { text: form, structured_outputs: structured } = fields;
     const functions = functionsOf(fields).map(({ index, tool }) => ({ index, name: tool.name }));
+    // The list and each namespace are bounded alone.
+    if (functions.length > MAX_TOOLS) {
+      addIssue(context, "tools", `can hold at most ${MAX_TOOLS} functions, not ${functions.length}`);
+    }
     const unknown = allowedNamesOf(fields).find((allowed) => !functions.some(({ name }) => name === allowed));
     if (unknown !== undefined) addIssue(context, "tool_choice", `names a tool that tools does not have: ${unknown}`);
     const isFormed = form?.format !== null && form?.format !== undefined && form.format.type !== "text";

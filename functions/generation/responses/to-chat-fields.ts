@@ -4,7 +4,7 @@ import { withOneSystemMessage } from "../conversation-turns.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "../schemas/chat-completion-request.ts";
 import { requiresCall } from "../schemas/tool-fields.ts";
 import type { InputItem, ItemContent } from "./input-items.ts";
-import { functionsOf, toolsForModel } from "./response-tools.ts";
+import { functionsOf, nameForModel, toolsForModel } from "./response-tools.ts";
 import type { ResponsesRequest } from "./responses-request.ts";
 
 type AssistantTurn = Extract<ChatMessageFields, { role: "assistant" }>;
@@ -70,7 +70,8 @@ export function responsesRequestPaths(fields: ResponsesRequest): RequestPaths {
     rename: (text) =>
       text.replace(/\btools\[(\d+)\]\.function\.(\w+)/g, (_, index: string, field: string) => {
         const name = toolsForModel(fields).tools[Number(index)]?.name;
-        return `tools[${functionsOf(fields).find(({ tool }) => tool.name === name)?.index ?? index}].${field}`;
+        const path = functionsOf(fields).find(({ tool }) => tool.name === name)?.path ?? `tools[${index}]`;
+        return `${path}.${field}`;
       }),
   };
 }
@@ -132,7 +133,8 @@ function toMessages(items: readonly InputItem[]): ChatMessageFields[] {
         break;
       }
       case "function_call": {
-        const { call_id: id, name, arguments: given } = item;
+        const { call_id: id, namespace, arguments: given } = item;
+        const name = nameForModel(item.name, namespace);
         (turnThat(() => true).tool_calls ??= []).push({ id, function: { name, arguments: given } });
         break;
       }

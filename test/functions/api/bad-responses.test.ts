@@ -71,6 +71,22 @@ const badBodies: [object, string | null, RegExp][] = [
     "tools",
     /at most 256 entries, not 300/,
   ],
+  [
+    tools(
+      ...["a", "b"].map((name) => ({
+        type: "namespace",
+        name,
+        tools: Array.from({ length: 200 }, (_, index) => ({ ...weather, name: `t${index}` })),
+      })),
+    ),
+    "tools",
+    /can hold at most 256 functions, not 400/,
+  ],
+  [
+    tools({ type: "namespace", name: "a", tools: [{ ...weather, parameters: { type: "array" } }] }),
+    "tools[0].tools[0].parameters.type",
+    /must be object/,
+  ],
   [{ ...tools(weather), tool_choice: "some" }, "tool_choice", /must be auto, none, required/],
   [{ ...tools(weather), tool_choice: { type: "web_search" } }, "tool_choice.type", /must be auto, none, required/],
   [
@@ -117,6 +133,8 @@ test("an error of a tool names its place in the body, with the tools that are le
   expect(await response.json()).toMatchObject({
     error: { param: "tools[1].strict", message: expect.stringMatching(/^tools\[1\]\.strict cannot be enforced/) },
   });
+  const grouped = await post(path, { input: "a", tools: [{ type: "namespace", name: "a", tools: [weather] }] });
+  expect(await grouped.json()).toMatchObject({ error: { param: "tools[0].tools[0].strict" } });
 });
 
 test("an error of a picture names its place in the body", async () => {

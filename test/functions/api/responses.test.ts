@@ -335,6 +335,39 @@ test("tools that are not functions are left out, with a warning", async () => {
   expect(answer["tools"]).toEqual([weather]);
 });
 
+describe("functions in a namespace, as Codex groups the tools of an MCP server", () => {
+  const tools = [
+    { type: "namespace", name: "mcp__maps", description: "Maps.", tools: [weather, { type: "custom", name: "draw" }] },
+    { ...weather, name: "other" },
+  ];
+  const call = '<tool_call>\n{"name": "mcp__maps__get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>';
+  const called = { type: "function_call", namespace: "mcp__maps", name: "get_weather" };
+
+  test("are one name for the model and two for the client", async () => {
+    const { answer, request, response } = await respond({ input: "Hello?", tools }, { script: [call] });
+    expect(request.prompt).toMatchObject({ tools: [{ name: "mcp__maps__get_weather" }, { name: "other" }] });
+    expect(answer.output).toMatchObject([{ ...called, arguments: '{"city": "Oslo"}' }]);
+    expect(response.headers.get("x-fovea-warning")).toMatch(/does not see these tools: custom\./);
+    const events = await stream({ input: "Hello?", tools }, { script: [call] });
+    const items = events.filter(({ name }) => /output_item\.(added|done)$/.test(name!));
+    expect(items.map(({ data }) => data["item"])).toMatchObject([called, called]);
+    expect(events.at(-1)!.data).toMatchObject({ response: { output: [called] } });
+  });
+
+  test("keep their name for the model when a call is sent back", async () => {
+    const { request } = await respond({
+      tools,
+      input: [
+        { ...called, call_id: "call_1", arguments: '{"city": "Oslo"}' },
+        { type: "function_call_output", call_id: "call_1", output: "4 °C" },
+      ],
+    });
+    expect(request.prompt).toMatchObject({
+      messages: [{ toolCalls: [{ name: "mcp__maps__get_weather" }] }, { role: "tool", content: "4 °C" }],
+    });
+  });
+});
+
 test("allowed_tools narrows the tools that the model sees", async () => {
   const choice = { type: "allowed_tools", mode: "auto", tools: [{ type: "function", name: "get_weather" }] };
   const { answer, request } = await respond({
