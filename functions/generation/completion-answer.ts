@@ -8,7 +8,13 @@ import { gatherChoices } from "./gathered-choices.ts";
 import type { Generation } from "./generations.ts";
 import { toChoiceUsage, toUsage } from "./usage.ts";
 import type { Usage } from "./usage.ts";
-import { promptTokenEntries, toCompletionLogprobs, toPromptLogprobs, tokenEntries } from "./wire-logprobs.ts";
+import {
+  numCodePoints,
+  promptTokenEntries,
+  toCompletionLogprobs,
+  toPromptLogprobs,
+  tokenEntries,
+} from "./wire-logprobs.ts";
 import type { CompletionLogprobs, TokenEntry } from "./wire-logprobs.ts";
 
 /** The parts of its prompt that an answer contains. */
@@ -95,7 +101,7 @@ export async function* toCompletionChunks(
     };
     heldTokenIds[index] = [];
     prompts[index] = null;
-    textOffsets[index] = held.reduce((sum, { token }) => sum + token.length, offset);
+    textOffsets[index] = held.reduce((sum, { token }) => sum + numCodePoints(token), offset);
     heldEntries[index] = [];
     yield chunk([choice], includeUsage && continuousUsage ? toChoiceUsage(output) : null);
   }

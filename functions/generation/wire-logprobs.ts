@@ -57,7 +57,7 @@ export interface CompletionLogprobs {
   readonly token_logprobs: readonly (number | null)[];
   /** Always includes the sampled token. */
   readonly top_logprobs: readonly (Readonly<Record<string, number>> | null)[];
-  /** In characters from the start of the returned text. */
+  /** In code points from the start of the returned text, as OpenAI and vLLM count in Python. */
   readonly text_offset: readonly number[];
 }
 
@@ -74,10 +74,16 @@ export function toCompletionLogprobs(
     top_logprobs: entries.map(({ logprobs }) => (logprobs === null ? null : toTopLogprobs(logprobs, asIds))),
     text_offset: entries.map(({ token }) => {
       const offset = nextOffset;
-      nextOffset += token.length;
+      nextOffset += numCodePoints(token);
       return offset;
     }),
   };
+}
+
+export function numCodePoints(text: string): number {
+  let count = text.length;
+  for (let index = 1; index < text.length; index++) if (text.codePointAt(index - 1)! > 0xffff) count--;
+  return count;
 }
 
 /** Entries may have the same text (U+FFFD). The likelier one is written last and stays. */

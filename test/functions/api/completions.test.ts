@@ -112,6 +112,18 @@ test("logprobs are lists with one entry per token, the sampled token among the t
   expect(stream).toMatch(/"text_offset":\[0\][\s\S]*"text_offset":\[2\]/);
 });
 
+test("offsets count code points, whatever the characters need in UTF-16", async () => {
+  const entry = (token: string) => [
+    { sampled: { tokenId: 1, token, logprob: -1, rank: 1, bytes: [...Buffer.from(token)] }, top: [] },
+  ];
+  const script = ["\u{1f600}a", "\u00e9", "b"].map((text) => ({ text, logprobs: entry(text) }));
+  const { post } = createTestApp({ script });
+  const whole = await (await post(path, { prompt: "a", logprobs: 0 })).json();
+  expect(whole).toMatchObject({ choices: [{ logprobs: { text_offset: [0, 2, 3] } }] });
+  const stream = await (await post(path, { prompt: "a", logprobs: 0, stream: true })).text();
+  expect(stream).toMatch(/"text_offset":\[0\][^]*"text_offset":\[2\][^]*"text_offset":\[3\]/);
+});
+
 test("each prompt has its own choices, after those of the previous prompt", async () => {
   const { post } = createTestApp({
     script: (prompt) => [
