@@ -35,11 +35,11 @@ const ROW_COST = 32;
  * The cost also bounds the decoder's memory, because deeper pixels cost more.
  */
 export function decodeCostOf(header: PictureHeader): number {
-  const { format, width, height, numChannels, bitsPerSample, numPasses, numBytes } = header;
+  const { format, height, numDecodedPixels, numChannels, bitsPerSample, numPasses, numBytes } = header;
   const { perPixel, perByte } = formatCosts[format];
   const depth = Math.max((numChannels * bitsPerSample) / PLAIN_PIXEL_BITS, 1);
   const passes = (passCosts[format] ?? 0) * (numPasses - 1);
-  return Math.ceil(width * height * (perPixel + depth - 1 + passes) + height * ROW_COST + numBytes * perByte);
+  return Math.ceil(numDecodedPixels * (perPixel + depth - 1 + passes) + height * ROW_COST + numBytes * perByte);
 }
 
 export interface DecodeLimits {

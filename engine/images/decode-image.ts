@@ -2,10 +2,12 @@
 import sharp from "sharp";
 
 import { EngineError, invariant } from "../contract/errors.ts";
+import { countAvifPixels } from "./avif-pixels.ts";
 import { barePicture, detectImageFormat, imageFormats, type ImageFormat } from "./bare-picture.ts";
 import { decodeCostOf } from "./decode-cost.ts";
 import { countJpegScans } from "./jpeg-scans.ts";
 import type { PictureHeader } from "./picture-header.ts";
+import { countTiffPixels } from "./tiff-tiles.ts";
 import { toRgb, type ColourModel } from "./to-rgb.ts";
 
 export interface DecodedImage {
@@ -78,13 +80,16 @@ const bitsOfDepth: Readonly<Record<string, number>> = {
  */
 export async function readPictureHeader(bytes: Uint8Array, limits: HeaderLimits): Promise<PictureHeader> {
   const format = requireFormat(bytes);
+  // Before the library sees the file, because its metadata may be larger than the file.
+  const numAvifPixels = format === "avif" ? countAvifPixels(bytes) : 0;
   const header = await naming(format, async () => {
     const metadata = await sharp(barePicture(bytes, format), { ...inputOptions, limitInputPixels: false }).metadata();
     const { width, height, autoOrient, channels, depth, space, isProgressive } = metadata;
+    const size = { width, height };
     return {
       format,
-      width,
-      height,
+      ...size,
+      numDecodedPixels: Math.max(numAvifPixels, format === "tiff" ? countTiffPixels(bytes, size) : width * height),
       shownSize: { width: autoOrient.width, height: autoOrient.height },
       numChannels: channels,
       bitsPerSample: bitsOfDepth[depth] ?? 64,
@@ -98,7 +103,7 @@ export async function readPictureHeader(bytes: Uint8Array, limits: HeaderLimits)
 }
 
 function checkHeader(header: PictureHeader, { maxImagePixels, maxDecodeCost }: HeaderLimits): void {
-  const { format, width, height, numChannels, bitsPerSample, numPasses } = header;
+  const { format, width, height, numDecodedPixels, numChannels, bitsPerSample, numPasses } = header;
   const numPixels = width * height;
   if (numPixels > maxImagePixels) {
     throw new EngineError(
@@ -110,9 +115,10 @@ function checkHeader(header: PictureHeader, { maxImagePixels, maxDecodeCost }: H
   const cost = decodeCostOf(header);
   if (cost > maxDecodeCost) {
     const passes = numPasses === 1 ? "" : ` in ${numPasses} passes`;
+    const decoded = numDecodedPixels === numPixels ? "" : `, ${numDecodedPixels} pixels decoded`;
     throw new EngineError(
       "image_too_large",
-      `The image (${format}, ${width}x${height} pixels of ${numChannels} x ${bitsPerSample} bits${passes}) costs as much to decode as ${cost} pixels of plain RGB; the limit is ${maxDecodeCost}. Send it smaller, or as a baseline JPEG.`,
+      `The image (${format}, ${width}x${height} pixels of ${numChannels} x ${bitsPerSample} bits${passes}${decoded}) costs as much to decode as ${cost} pixels of plain RGB; the limit is ${maxDecodeCost}. Send it smaller, or as a baseline JPEG.`,
       { setting: "maxDecodeCost" },
     );
   }

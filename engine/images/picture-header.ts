@@ -6,6 +6,11 @@ export interface PictureHeader {
   /** Stored size in pixels. */
   readonly width: number;
   readonly height: number;
+  /**
+   * Pixels that the decoder computes. More than those of the picture for a TIFF whose tiles it does not fill, and for an
+   * AVIF with several frames, tiles or a plane of transparency.
+   */
+  readonly numDecodedPixels: number;
   /** Displayed size in pixels: a quarter turn in EXIF swaps width and height. */
   readonly shownSize: { readonly width: number; readonly height: number };
   /** Samples per pixel, including transparency. */

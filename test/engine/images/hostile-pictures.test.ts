@@ -242,6 +242,7 @@ describe("decoding costs", () => {
       format,
       width,
       height,
+      numDecodedPixels: width * height,
       shownSize: { width, height },
       numChannels: channels,
       bitsPerSample: bits,

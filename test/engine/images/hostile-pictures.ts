@@ -151,3 +151,47 @@ export function absurdExif(numEntries: number): Buffer {
   }
   return exif;
 }
+
+/** A grey TIFF whose tiles are all the same: `tile` has the pixels of one, compressed by Deflate. */
+export function tiledTiff(options: {
+  readonly width: number;
+  readonly height: number;
+  readonly tileEdge: number;
+  readonly tile: Uint8Array;
+}): Buffer {
+  const { width, height, tileEdge, tile } = options;
+  const numTiles = Math.ceil(width / tileEdge) * Math.ceil(height / tileEdge);
+  const numEntries = 10;
+  const listsAt = 8 + 2 + numEntries * 12 + 4;
+  const tileAt = listsAt + 2 * 4 * numTiles;
+  const bytes = Buffer.alloc(tileAt);
+  /** A list of one value stands in its entry. */
+  const list = (value: number, at: number): number => (numTiles === 1 ? value : at);
+  const entries = [
+    [256, 1, width],
+    [257, 1, height],
+    [258, 1, 8],
+    [259, 1, 8],
+    [262, 1, 1],
+    [277, 1, 1],
+    [322, 1, tileEdge],
+    [323, 1, tileEdge],
+    [324, numTiles, list(tileAt, listsAt)],
+    [325, numTiles, list(tile.byteLength, listsAt + 4 * numTiles)],
+  ] as const;
+  bytes.write("II*\0", "latin1");
+  bytes.writeUInt32LE(8, 4);
+  bytes.writeUInt16LE(numEntries, 8);
+  for (const [index, [tag, count, value]] of entries.entries()) {
+    const at = 10 + index * 12;
+    bytes.writeUInt16LE(tag, at);
+    bytes.writeUInt16LE(4, at + 2);
+    bytes.writeUInt32LE(count, at + 4);
+    bytes.writeUInt32LE(value, at + 8);
+  }
+  for (let index = 0; index < numTiles; index++) {
+    bytes.writeUInt32LE(tileAt, listsAt + 4 * index);
+    bytes.writeUInt32LE(tile.byteLength, listsAt + 4 * (numTiles + index));
+  }
+  return Buffer.concat([bytes, tile]);
+}
