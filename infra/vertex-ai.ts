@@ -19,6 +19,8 @@ import type { Deployment, GpuName } from "./deployment.ts";
 /** The time that a container has after SIGTERM is not documented; other platforms allow at least 10 s. */
 const MAX_GRACE_SECONDS = 8;
 const MAX_REQUEST_SECONDS = 600;
+/** Of `deploymentTimeout`. */
+const MAX_STARTUP_SECONDS = 7200;
 const STARTUP_PERIOD_SECONDS = 10;
 /** Percentage of time in which the device computes, above which a replica is added. */
 const TARGET_DUTY = 70;
@@ -84,6 +86,7 @@ function problemsOf(deployment: Deployment, found: Machine | undefined): string[
   const { replicas, resources, timeouts } = deployment;
   const problems = exceeded("Vertex AI", [
     ["timeouts.requestSeconds", timeouts.requestSeconds, MAX_REQUEST_SECONDS, " s"],
+    ["timeouts.startupSeconds", timeouts.startupSeconds, MAX_STARTUP_SECONDS, " s"],
     ["timeouts.shutdownGraceSeconds", timeouts.shutdownGraceSeconds, MAX_GRACE_SECONDS, " s"],
   ]);
   const missingGpu = gpuProblems("Vertex AI", deployment, gpuMachines);

@@ -129,6 +129,7 @@ test.for<[object, string, string | undefined]>([
 
 test.for<[object, RegExp]>([
   [{ timeouts: { requestSeconds: 601 } }, /^timeouts\.requestSeconds: Vertex AI allows at most 600 s, got 601 s\.$/],
+  [{ timeouts: { startupSeconds: 7201 } }, /^timeouts\.startupSeconds: Vertex AI allows at most 7200 s, got 7201 s\.$/],
   [{ device: { kind: "cuda", gpu: "h200" } }, /^device\.gpu: Vertex AI has t4, .*h100, not h200\.$/],
   [{ resources: { cpu: 64, memoryGiB: 16 } }, /^resources: Vertex AI has no machine with 64 CPUs and 16 GiB\.$/],
   [{ replicas: { min: 0, max: 1 } }, /^replicas\.min: Vertex AI keeps at least one replica; expected 1, got 0\.$/],
