@@ -228,8 +228,8 @@ test("instructions and developer messages are one system message, as Codex sends
   });
   expect(request.prompt).toMatchObject({
     messages: [
-      { role: "system", content: [{ type: "text", text: "You are a coding agent.\n\nYou may write files." }] },
-      { role: "user", content: [{ type: "text", text: "Hello?\n\nYou may not write files." }] },
+      { role: "system", content: "You are a coding agent.\n\nYou may write files." },
+      { role: "user", content: "Hello?\n\nYou may not write files." },
     ],
   });
 });
