@@ -153,7 +153,7 @@ class SchemaReader {
         return this.#stringOf(schema, path);
       case "integer":
       case "number": {
-        const range = numberRangeOf(schema);
+        const range = numberRangeOf(schema, type);
         return range.kind === "bounded" ? readGrammar(`root ::= ${range.rule}`).root : rule(type);
       }
       default:

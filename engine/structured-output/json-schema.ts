@@ -117,7 +117,7 @@ function checkCombinations(schema: JsonObject, path: string): void {
   const length = lengthKeywords.filter((keyword) => isPresent(schema, keyword)).slice(0, 1);
   const [text, ignored] = [...textKeywords.filter((keyword) => isPresent(schema, keyword)), ...length];
   if (ignored !== undefined) refuseCombination(path, text!, ignored);
-  if (numberRangeOf(schema).kind === "unsupported") {
+  if (numericTypesOf(schema).some((type) => numberRangeOf(schema, type).kind === "unsupported")) {
     const supported = "non-empty ranges of type integer or number, the latter between integers";
     refuseStructuredOutput(`${path} has a range of numbers that cannot be enforced; supported are ${supported}`);
   }
@@ -125,6 +125,12 @@ function checkCombinations(schema: JsonObject, path: string): void {
   if (Array.isArray(schema.allOf) && schema.allOf.length > 1) {
     refuseStructuredOutput(`${path}.allOf may have one entry, got ${schema.allOf.length}`);
   }
+}
+
+/** The types to which bounds of numbers apply; the type of the schema if they apply to none. */
+function numericTypesOf({ type }: JsonObject): readonly unknown[] {
+  const numeric = Array.isArray(type) ? type.filter((name) => name === "integer" || name === "number") : [];
+  return numeric.length === 0 ? [type] : [...new Set(numeric)];
 }
 
 function checkNames(schema: JsonObject, path: string): void {

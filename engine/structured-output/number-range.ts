@@ -20,9 +20,13 @@ interface NumberBounds extends Bounds {
   readonly excludesMax: boolean;
 }
 
-/** The range of a JSON Schema, from its `type` and bounds. */
-export function numberRangeOf(schema: Readonly<Record<string, unknown>>): NumberRange {
-  const { type, minimum, maximum, exclusiveMinimum, exclusiveMaximum } = schema;
+/**
+ * The range of a JSON Schema, from its bounds.
+ *
+ * @param type One of its types, if it has several.
+ */
+export function numberRangeOf(schema: Readonly<Record<string, unknown>>, type: unknown = schema.type): NumberRange {
+  const { minimum, maximum, exclusiveMinimum, exclusiveMaximum } = schema;
   const bounds = [minimum, maximum, exclusiveMinimum, exclusiveMaximum];
   if (bounds.every((bound) => bound === undefined)) return { kind: "unbounded" };
   if (!bounds.every((bound) => bound === undefined || typeof bound === "number")) return { kind: "unsupported" };

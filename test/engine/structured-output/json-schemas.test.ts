@@ -1,6 +1,7 @@
 /** Texts that a JSON Schema allows or forbids. */
 import { describe, expect, test } from "vitest";
 
+import { checkJsonSchema } from "../../../engine/structured-output/json-schema.ts";
 import { Reader } from "./grammars.ts";
 
 function judge(schema: unknown, text: string): string {
@@ -81,4 +82,14 @@ test.for<[string, readonly string[], readonly string[]]>([
   const schema = { type: "string", format };
   for (const text of whole) expect([text, judge(schema, JSON.stringify(text))]).toEqual([text, "whole"]);
   for (const text of others) expect([text, judge(schema, JSON.stringify(text))]).toEqual([text, "none"]);
+});
+
+test.for<[string, readonly string[], readonly string[], readonly string[]]>([
+  ["an integer or null", ["integer", "null"], ["0", "5", "null"], ["6", "-", "1.5", "t"]],
+  ["a string or a number", ["string", "number"], ["0", "4.5", '"6"'], ["6", "-", "n"]],
+])("bounds restrict the numbers of %s", ([, type, whole, none]) => {
+  const schema = { type, minimum: 0, maximum: 5 };
+  checkJsonSchema(JSON.stringify(schema));
+  for (const text of whole) expect([text, judge(schema, text)]).toEqual([text, "whole"]);
+  for (const text of none) expect([text, judge(schema, text)]).toEqual([text, "none"]);
 });
