@@ -1,6 +1,11 @@
 /** The IP addresses to which references in requests may make the service connect. */
 import ipaddr from "ipaddr.js";
 
+/**
+ * A public address that Azure answers inside its networks, with the state and the configuration of the machine:
+ * https://learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16.
+ */
+const azurePlatform = "168.63.129.16";
 const IPV6_GLOBAL_UNICAST = ipaddr.IPv6.parseCIDR("2000::/3");
 
 /**
@@ -12,6 +17,6 @@ const IPV6_GLOBAL_UNICAST = ipaddr.IPv6.parseCIDR("2000::/3");
 export function isPublicAddress(address: string): boolean {
   if (!ipaddr.isValid(address)) return false;
   const parsed = ipaddr.parse(address);
-  if (parsed.range() !== "unicast") return false;
+  if (parsed.range() !== "unicast" || parsed.toString() === azurePlatform) return false;
   return parsed instanceof ipaddr.IPv4 || parsed.match(IPV6_GLOBAL_UNICAST);
 }

@@ -13,6 +13,9 @@ export interface EmbeddingLimits {
   readonly maxNumEmbeddings: number;
 }
 
+/** One tensor takes a hundred bytes. Parsing more would block other requests: a picture may have 20 MiB of it. */
+const MAX_HEADER_BYTES = 64 * 1024;
+
 interface StoredEmbeddings {
   readonly elementType: FloatElementType;
   readonly shape: readonly number[];
@@ -79,6 +82,7 @@ function readNumpy(bytes: Uint8Array, refuse: Refuse): StoredEmbeddings {
   const headerBytes = lengthBytes === 2 ? view.getUint16(8, true) : view.getUint32(8, true);
   const end = start + headerBytes;
   if (end > bytes.length) throw refuse(`are truncated: the header ends at byte ${end}, the file at ${bytes.length}`);
+  checkHeaderLength(headerBytes, refuse);
   const header = Buffer.from(bytes.subarray(start, end)).toString("latin1");
   const type = /'descr':\s*'([^']{1,16})'/.exec(header)?.[1] ?? "";
   const elementType = numpyTypes[type];
@@ -102,6 +106,7 @@ function readSafetensors(bytes: Uint8Array, refuse: Refuse): StoredEmbeddings {
   const headerBytes = bytes.length < 8 ? Number.POSITIVE_INFINITY : Number(view.getBigUint64(0, true));
   const dataStart = 8 + headerBytes;
   if (dataStart > bytes.length) throw refuse("are neither an .npy nor a safetensors file");
+  checkHeaderLength(headerBytes, refuse);
   const header = parseHeader(Buffer.from(bytes.subarray(8, dataStart)).toString());
   if (header === null) throw refuse("are neither an .npy nor a safetensors file");
   const names = Object.keys(header).filter((name) => name !== "__metadata__");
@@ -118,6 +123,11 @@ function readSafetensors(bytes: Uint8Array, refuse: Refuse): StoredEmbeddings {
     throw refuse(`are truncated: their data ends at byte ${dataStart + end}, the file at ${bytes.length}`);
   }
   return { elementType, shape, bytes: bytes.subarray(dataStart + start, dataStart + end) };
+}
+
+function checkHeaderLength(numBytes: number, refuse: Refuse): void {
+  if (numBytes <= MAX_HEADER_BYTES) return;
+  throw refuse(`have a header of ${numBytes} bytes; the limit is ${MAX_HEADER_BYTES}`);
 }
 
 function parseHeader(text: string): Readonly<Record<string, unknown>> | null {

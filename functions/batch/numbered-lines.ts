@@ -1,10 +1,13 @@
 /** Splits a stream of bytes into lines, each of bounded length. */
 
+const TAB = 9;
 const NEWLINE = 10;
+const CARRIAGE_RETURN = 13;
+const SPACE = 32;
 const byteOrderMark = "\uFEFF";
 
 export interface NumberedLine {
-  /** From 1; empty lines are counted but skipped. */
+  /** From 1; lines of nothing but white space are counted but skipped. */
   readonly lineNumber: number;
   /** Without its line end; "" if there is a problem. */
   readonly text: string;
@@ -34,7 +37,14 @@ export async function* readLines(
   };
   for await (const chunk of chunks) {
     let start = 0;
-    for (let end = chunk.indexOf(NEWLINE); end !== -1; end = chunk.indexOf(NEWLINE, start)) {
+    while (true) {
+      if (numBytes === 0) {
+        const blank = skipBlankLines(chunk, start);
+        lineNumber += blank.numLines;
+        start = blank.end;
+      }
+      const end = chunk.indexOf(NEWLINE, start);
+      if (end === -1) break;
       add(chunk.subarray(start, end));
       start = end + 1;
       const line = takeLine();
@@ -45,6 +55,20 @@ export async function* readLines(
   }
   const line = takeLine();
   if (line !== null) yield line;
+}
+
+/** Their number may be that of the file's bytes, so they are not decoded. `end` is the beginning of the next line. */
+function skipBlankLines(chunk: Uint8Array, start: number): { readonly numLines: number; readonly end: number } {
+  let numLines = 0;
+  let end = start;
+  for (let at = start; at < chunk.byteLength; at++) {
+    const byte = chunk[at]!;
+    if (byte === NEWLINE) {
+      numLines += 1;
+      end = at + 1;
+    } else if (byte !== SPACE && (byte < TAB || byte > CARRIAGE_RETURN)) break;
+  }
+  return { numLines, end };
 }
 
 /** Null for an empty line. */

@@ -42,7 +42,7 @@ interface FoundFile<Taken> {
 
 /**
  * Throws HttpError 400 for a body that is not a form, breaks off or has a second file, 408 for a body that stalls, 413
- * for a file of more than `maxFileBytes`.
+ * for a file of more than `maxFileBytes` and for a form that is longer than such a file by more than `FORM_ROOM_BYTES`.
  */
 export async function receiveUpload<Taken>(request: Request, options: UploadOptions<Taken>): Promise<Upload<Taken>> {
   const announced = Number(request.headers.get("content-length") ?? 0);
@@ -73,7 +73,8 @@ export async function receiveUpload<Taken>(request: Request, options: UploadOpti
   try {
     const { idleMs = IDLE_MS } = options;
     const body = withDeadlines(request.body as ReadableStream<Uint8Array>, { idleMs, failure: failure.promise });
-    await Promise.race([parse(body, parser, found), failure.promise]);
+    const bounded = withinLength(body, options.maxFileBytes + FORM_ROOM_BYTES);
+    await Promise.race([parse(bounded, parser, found), failure.promise]);
   } catch (error) {
     problem = error;
     found.stream?.destroy(error as Error);
@@ -127,6 +128,25 @@ async function* withDeadlines(
   } finally {
     // The client may have disconnected: then there is nothing to cancel.
     void reader.cancel().catch(() => {});
+  }
+}
+
+/** Fields that are not read, and what follows the form, count as well. */
+async function* withinLength(body: AsyncIterable<Uint8Array>, maxBytes: number): AsyncGenerator<Uint8Array> {
+  let numBytes = 0;
+  for await (const chunk of body) {
+    numBytes += chunk.byteLength;
+    if (numBytes > maxBytes) {
+      throw new HttpError(
+        413,
+        "body_too_large",
+        `The form has more bytes than a file may have; the limit is ${maxBytes}.`,
+        {
+          headers: { Connection: "close" },
+        },
+      );
+    }
+    yield chunk;
   }
 }
 

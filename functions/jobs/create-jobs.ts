@@ -69,9 +69,9 @@ export async function createJobs(openSource: OpenJobSource, dependencies: JobsDe
     });
   }
   logger.info("Taking jobs.", { source: source.name, results: sinks.map(({ name }) => name) });
-  const answer = { service, engine, metrics, logger, config, tenant: "" };
-  const prepare = (line: BatchLine, span?: RequestSpan): PreparedLine =>
-    prepareLine(line, { ...answer, ...(span && { span }) });
+  const answer = { service, engine, metrics, logger, config };
+  const prepare = (line: BatchLine, tenant: string, span?: RequestSpan): PreparedLine =>
+    prepareLine(line, { ...answer, tenant, ...(span && { span }) });
   const window = dependencies.window();
   return new JobRunner({
     source,
@@ -87,7 +87,7 @@ export async function createJobs(openSource: OpenJobSource, dependencies: JobsDe
     },
     prepareLine: prepare,
     ...(telemetry && { telemetry }),
-    async runFile(jobId, job, signal) {
+    async runFile({ id, tenant = "" }, job, signal) {
       for (const [field, place] of [
         ["input", job.input],
         ["output", job.output],
@@ -96,7 +96,8 @@ export async function createJobs(openSource: OpenJobSource, dependencies: JobsDe
         throw refuse(field, `is ${describeTarget(place)}, which JOB_ALLOWED_TARGETS does not allow`);
       }
       if (client === null) throw new Error("A file is on S3, for which there is no client.");
-      return runFileJob(jobId, job, signal, { client, prepareLine: prepare, window, maxBodyBytes, logger });
+      const prepareOwn = (line: BatchLine): PreparedLine => prepare(line, tenant);
+      return runFileJob(id, job, signal, { client, prepareLine: prepareOwn, window, maxBodyBytes, logger });
     },
     canCompute: () => service.state === "ready",
     window,

@@ -39,11 +39,11 @@ export interface JobRunnerOptions {
   readonly sinks: readonly ResultSink[];
   /** Sinks that the message names. Throws HttpError for a place that the settings do not allow. */
   readonly openTargets: (targets: JobTargets) => readonly ResultSink[];
-  readonly prepareLine: (line: BatchLine, span?: RequestSpan) => PreparedLine;
+  readonly prepareLine: (line: BatchLine, tenant: string, span?: RequestSpan) => PreparedLine;
   /** Absent if no traces are sent. */
   readonly telemetry?: Telemetry;
   /** Computes all lines of a file. Null if the engine ended before the file was complete. Throws HttpError for bad input. */
-  readonly runFile: (jobId: string, job: FileJob, signal: AbortSignal) => Promise<JobResult | null>;
+  readonly runFile: (leased: LeasedJob, job: FileJob, signal: AbortSignal) => Promise<JobResult | null>;
   /**
    * Whether the engine can compute now. While it cannot, no jobs are taken: each would be released at once, and after
    * some deliveries rejected. Default: it always can.
@@ -291,11 +291,11 @@ export class JobRunner {
     job: Job,
     { signal, places: sinks }: { readonly signal: AbortSignal; readonly places: readonly ResultSink[] },
   ): Promise<Attempt> {
-    const { id, numDeliveries } = leased;
+    const { id, numDeliveries, tenant = "" } = leased;
     if (job.kind === "file") {
       this.#numInside += 1;
       try {
-        const result = await this.#options.runFile(id, job, signal);
+        const result = await this.#options.runFile(leased, job, signal);
         return result === null ? { kind: "release", delayMs: 0 } : { kind: "complete", result, sinks };
       } catch (error) {
         return { kind: "reject", result: refusalResult(id, job.customId, toRefusal(error)), sinks };
@@ -304,7 +304,7 @@ export class JobRunner {
       }
     }
     const span = this.#startSpan(leased, leased.traceContext ?? job.traceContext);
-    const prepared = this.#options.prepareLine(job.line, span);
+    const prepared = this.#options.prepareLine(job.line, tenant, span);
     const answer = await this.#answer(prepared, signal, leased.stream?.bind(leased)).catch((error: unknown) => {
       span?.end("failed");
       throw error;

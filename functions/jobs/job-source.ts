@@ -13,6 +13,8 @@ export interface LeasedJob {
   readonly body: string | Buffer;
   /** Number of times that the queue has handed out the job, this one included: at least 1. */
   readonly numDeliveries: number;
+  /** Whose cached pictures it may use: the digest of its sender's API key. Default "", which is nobody's. */
+  readonly tenant?: string;
   /** The trace of the sender, if the queue carries it beside the message. */
   readonly traceContext?: TraceContext | null;
   /** Aborted when the job is cancelled, or when another worker may have it. */

@@ -28,8 +28,9 @@ export function readTarget(text: string): Target | null {
  * origin whose paths start with its path. A path that a server may take to lead out of its folder is in none.
  */
 export function isAllowed(target: Target, allowed: readonly Target[]): boolean {
-  const path = target.kind === "s3" ? target.key : percentDecode(new URL(target.url).pathname);
-  if (path.split(/[/\\]/).some((segment) => segment === "." || segment === "..")) return false;
+  // Some servers decode a path twice, and some leave out what follows a semicolon in a segment.
+  const path = target.kind === "s3" ? target.key : percentDecode(percentDecode(new URL(target.url).pathname));
+  if (path.split(/[/\\]/).some((segment) => /^\.\.?(?:;|$)/.test(segment))) return false;
   return allowed.some((entry) => {
     if (entry.kind === "s3") {
       if (target.kind !== "s3" || target.bucket !== entry.bucket) return false;

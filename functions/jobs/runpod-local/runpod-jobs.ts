@@ -155,6 +155,7 @@ export class RunpodJobs {
   ): Promise<PushOutcome> | null {
     return this.#options.source.push({
       id: job.id,
+      tenant: job.tenant,
       body: message,
       numDeliveries,
       onTaken: () => {

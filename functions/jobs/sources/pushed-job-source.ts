@@ -10,6 +10,8 @@ export interface PushedJob {
   readonly body: string | Buffer;
   /** As the sender counts; at least 1. */
   readonly numDeliveries: number;
+  /** See `LeasedJob.tenant`. */
+  readonly tenant?: string;
   /** See `LeasedJob.traceContext`. */
   readonly traceContext?: TraceContext | null;
   /** See `LeasedJob.stream`. */
@@ -85,6 +87,7 @@ export function createPushedJobSource({ maxNumWaiting, maxWaitingBytes }: Pushed
       body: job.body,
       numDeliveries: job.numDeliveries,
       lost: lost.signal,
+      ...(job.tenant !== undefined && { tenant: job.tenant }),
       traceContext: job.traceContext ?? null,
       ...(job.stream && { stream: job.stream }),
       async renew() {},

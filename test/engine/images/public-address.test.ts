@@ -21,6 +21,7 @@ test.for([
   ["100.64.0.1", "carrier-grade NAT"],
   ["100.100.100.200", "carrier-grade NAT: cloud credentials"],
   ["192.0.0.192", "reserved: cloud credentials"],
+  ["168.63.129.16", "Azure's platform"],
   ["192.0.2.1", "documentation"],
   ["198.18.0.1", "benchmarking"],
   ["192.88.99.1", "6to4 relay"],

@@ -4,9 +4,8 @@ export function numpyFile(
   type: string,
   shape: readonly number[],
   data: Uint8Array,
-  { version = 1, fortranOrder = false } = {},
+  { version = 1, order = "False" } = {},
 ): Buffer {
-  const order = fortranOrder ? "True" : "False";
   const sizes = shape.length === 1 ? `${shape[0]},` : shape.join(", ");
   const header = `{'descr': '${type}', 'fortran_order': ${order}, 'shape': (${sizes}), }`;
   const lengthBytes = version === 1 ? 2 : 4;

@@ -82,3 +82,20 @@ test("time that the consumer needs does not count as a stall", async () => {
   });
   expect(file?.taken).toBe(1_000_000);
 });
+
+test.for([
+  ["in a field", '--xyz\r\nContent-Disposition: form-data; name="other"\r\n\r\n'],
+  ["in a file of another name", '--xyz\r\nContent-Disposition: form-data; name="other"; filename="a"\r\n\r\n'],
+  ["before its first part", ""],
+  ["behind its last part", "--xyz--\r\n"],
+] as const)("a form of unknown length that goes on %s ends with 413", async ([, start]) => {
+  const pieces = Array.from({ length: 100 }, () => "x".repeat(10_000));
+  const { request, cancelled } = requestOf([start, ...pieces], true);
+  const received = receiveUpload(request, { ...bounds, idleMs: 20, take: takeAll });
+  await expect(received).rejects.toMatchObject({
+    status: 413,
+    code: "body_too_large",
+    headers: { Connection: "close" },
+  });
+  await cancelled;
+});

@@ -1,5 +1,5 @@
 import * as fc from "fast-check";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 
 import { readLines } from "../../../functions/batch/numbered-lines.ts";
 import type { NumberedLine } from "../../../functions/batch/numbered-lines.ts";
@@ -59,4 +59,17 @@ test("a line that is too long or not UTF-8 is skipped and reported", async () =>
     { lineNumber: 2, text: "", problem: { code: "invalid_json", message: "it is not UTF-8." } },
     { lineNumber: 3, text: "y".repeat(10), problem: null },
   ]);
+});
+
+test("empty lines are skipped without being decoded, so that a file of them costs little", async () => {
+  const decode = vi.spyOn(TextDecoder.prototype, "decode");
+  const blank = " \t\v\f\r\n\n".repeat(1000);
+  const lines = await read(`a\n${blank}b\n${blank}`, { chunkLength: 4096 });
+  expect(lines.map(({ lineNumber, text }) => [lineNumber, text])).toEqual([
+    [1, "a"],
+    [2002, "b"],
+  ]);
+  // The lines, and those that two chunks share.
+  expect(decode.mock.calls.length).toBeLessThan(10);
+  decode.mockRestore();
 });

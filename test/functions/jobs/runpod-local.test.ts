@@ -4,6 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import { blankPng } from "../../engine/images/computed-picture.ts";
 import { startService } from "../../support/service/running-service.ts";
 import type { RunningService } from "../../support/service/running-service.ts";
 
@@ -167,6 +168,20 @@ test("shows a job to the holder of its key alone", async () => {
   expect(others.map(({ status }) => status)).toEqual([404, 404, 404]);
   expect((await call("POST", `/cancel/${id}`, undefined, "second")).status).toBe(404);
   expect((await call("POST", "/run", { input: {} }, "stranger")).status).toBe(401);
+});
+
+test("a picture's name belongs to the holder of the key that gave it", async () => {
+  const scene = `data:image/png;base64,${blankPng({ width: 8, height: 8, bitDepth: 8, colourType: "rgb" }).toString("base64")}`;
+  const ask = async (url: string | null, key: string): Promise<State> => {
+    const picture = { type: "image_url", image_url: url === null ? null : { url }, uuid: "scene" };
+    const input = { messages: [{ role: "user", content: [picture] }], ...short };
+    return (await (await call("POST", "/runsync", { input }, key)).json()) as State;
+  };
+  expect((await ask(scene, "first")).status).toBe("COMPLETED");
+  expect((await ask(null, "first")).status).toBe("COMPLETED");
+  const other = await ask(null, "second");
+  expect(other.status).toBe("FAILED");
+  expect(other.error).toMatch(/as a uuid only, and is not cached/);
 });
 
 test("does not serve the API without its setting", async () => {

@@ -23,6 +23,11 @@ test.for([
   ["https://host/hooks", "https://host/hooks/%2e%2e/admin", false],
   ["https://host/hooks", "https://host/hooks/..%2fadmin", false],
   ["https://host/hooks", "https://host/hooks/%2e%2e%5cadmin", false],
+  ["https://host/hooks", "https://host/hooks/%252e%252e/admin", false],
+  ["https://host/hooks", "https://host/hooks/..%252fadmin", false],
+  ["https://host/hooks", "https://host/hooks/..;/admin", false],
+  ["https://host/hooks", "https://host/hooks/..;a=b/admin", false],
+  ["https://host/hooks", "https://host/hooks/a;b/c%252Fd", true],
   ["https://host/hooks", "https://host.example/hooks/1", false],
   ["https://host/hooks", "http://169.254.169.254/hooks/latest/meta-data", false],
 ] as const)("%s allows %s: %s", ([allowed, target, expected]) => {
