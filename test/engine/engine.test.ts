@@ -1,5 +1,7 @@
 import { execFile } from "node:child_process";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -13,6 +15,7 @@ import { goldenEngineConfig } from "../support/engine/engine-config.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 import { Exiting } from "./exiting-processor.ts";
+import { Pausing } from "./pausing-processor.ts";
 
 let cache: TemporaryFolder;
 let engine: Engine;
@@ -166,16 +169,22 @@ describe("a request that ends early", () => {
 
 describe("a request whose reader is busy or gone", () => {
   test("ends in the engine thread when its signal is aborted", async () => {
+    const processor = `${join(import.meta.dirname, "pausing-processor.ts")}:${Pausing.name}`;
+    const other = startEngine({ logitsProcessors: [{ className: processor, options: {} }] });
+    await other.ready;
+    const file = join(cache.path, "aborted");
     const aborting = new AbortController();
-    const request = ask(greeting, { maxTokens: 400 });
-    await waitUntilIdle(engine);
-    const before = engine.stats.numGenerationTokens;
-    const iterator = engine.generate(request, { signal: aborting.signal })[Symbol.asyncIterator]();
+    const request = ask(greeting, { maxTokens: 400, extraArgs: { waits_for: file } });
+    const iterator = other.generate(request, { signal: aborting.signal })[Symbol.asyncIterator]();
     await iterator.next();
     aborting.abort();
-    await waitUntilIdle(engine);
-    expect(engine.stats.numGenerationTokens - before).toBeLessThan(400);
+    // The thread gets the abort in the next turn of the event loop, while it waits for the file.
+    await nextTurn();
+    await writeFile(file, "");
+    await waitUntilIdle(other);
+    expect(other.stats.numGenerationTokens).toBeLessThan(400);
     await expect(iterator.next()).rejects.toMatchObject({ code: "aborted" });
+    await other.close();
   });
 
   test("leaves its place to a request that begins at once", async () => {
