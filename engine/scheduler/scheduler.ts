@@ -151,7 +151,9 @@ export class Scheduler {
       const sequence = this.#running[index]!;
       if (!sequence.isPrefilling || budget.promptTokensLeft === 0) continue;
       if (decodes.length + prefills.length >= maxSequences) break;
-      if (this.#makeRoom(sequence)) transfers.push(...this.#schedulePrefill(sequence, budget, prefills));
+      // A sequence that waits for its image preempts no other: it computes what it has room for.
+      const isWaiting = this.#imageHolds.awaitedBy(sequence) !== null;
+      if (isWaiting || this.#makeRoom(sequence)) transfers.push(...this.#schedulePrefill(sequence, budget, prefills));
     }
     this.#hasPreempted = this.#numPreemptions > numPreemptionsBefore;
     if (this.#hasPreempted) {

@@ -74,3 +74,17 @@ test("a prefix that is copied for a sequence that waits for its image keeps its 
   expect(describeStep(scheduled)).toEqual(["first: 1"]);
   expect(parts.scheduler.stats).toMatchObject({ numRequestsRunning: 2, numRequestsWaiting: 1 });
 });
+
+test("a sequence preempts others when its image is encoded, not while it waits for it", () => {
+  const overrides = { numSlots: 3, numBlocks: fewestBlocks, maxNumBatchedTokens: 64, encodesInBackground: true };
+  const parts = createScheduler({ ...overrides, keepsImagesWhole: true, maxNumEmbeddings: 48 });
+  const picture = { numPromptTokens: 42, images: [createImage("cat", 0, 40)] };
+  parts.scheduler.add(createRequest("picture", picture));
+  for (const requestId of ["a", "b"]) parts.scheduler.add(createRequest(requestId, { cacheSalt: requestId }));
+  expect(step(parts)).toEqual(["a: 4", "b: 4"]);
+  for (let count = 0; count < 8; count++) expect(step(parts)).toEqual(["a: 1", "b: 1"]);
+  expect(parts.scheduler.stats.numPreemptions).toBe(0);
+  parts.encoderCache.tryStore("cat", 40, new Float32Array(1));
+  expect(step(parts)).toEqual(["a: 1", "picture: 42"]);
+  expect(parts.scheduler.stats.numPreemptions).toBe(1);
+});
