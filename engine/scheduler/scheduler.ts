@@ -16,7 +16,6 @@ import { ImageHolds } from "./image-holds.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
 import { Sequence } from "./sequence.ts";
 import { aloneError, StepLimit, TokenBudget } from "./step-limit.ts";
-import type { FailedRun } from "./step-limit.ts";
 import { checkStop } from "./stop-conditions.ts";
 import type { StopLimits } from "./stop-conditions.ts";
 import { insertByUrgency, WaitingQueue } from "./waiting-queue.ts";
@@ -185,12 +184,10 @@ export class Scheduler {
   update(scheduled: SchedulerOutput, results: StepResults): EngineCoreOutput[] {
     const outputs: EngineCoreOutput[] = [];
     this.#numSteps++;
-    const failed = this.#failedRun(results);
     for (const { sequence, numTokens } of scheduled.prefills) this.#advance(sequence, numTokens, results, outputs);
     for (const sequence of scheduled.decodes) this.#advance(sequence, 1, results, outputs);
     this.#dropFinished();
-    if (failed !== null) this.#stepLimit.shrink(failed.run, failed.error.message);
-    else this.#stepLimit.noteSuccess(this.#options.maxNumBatchedTokens, this.#running.length + this.#waiting.length);
+    this.#limitSteps(results);
     return outputs;
   }
 
@@ -208,14 +205,22 @@ export class Scheduler {
     return this.#running.some(uses) || [...this.#waiting].some(uses);
   }
 
-  /** The largest run that found no memory; null if all did. */
-  #failedRun(results: StepResults): { readonly run: FailedRun; readonly error: EngineError } | null {
+  /**
+   * Makes steps smaller after the largest run without memory, and larger again after successes. A run that cannot be made
+   * smaller has ended its sequence, and says nothing about the steps of others.
+   */
+  #limitSteps(results: StepResults): void {
+    let hasFailed = false;
     let largest: Extract<StepResult, { kind: "out_of_memory" }> | null = null;
     for (const result of results.values()) {
       if (result.kind !== "out_of_memory") continue;
+      hasFailed = true;
+      if (!this.#stepLimit.canShrink(result.run)) continue;
       if (largest === null || result.run.numTokens > largest.run.numTokens) largest = result;
     }
-    return largest;
+    if (largest !== null) this.#stepLimit.shrink(largest.run, largest.error.message);
+    if (hasFailed) return;
+    this.#stepLimit.noteSuccess(this.#options.maxNumBatchedTokens, this.#running.length + this.#waiting.length);
   }
 
   #advance(sequence: Sequence, numTokens: number, results: StepResults, outputs: EngineCoreOutput[]): void {

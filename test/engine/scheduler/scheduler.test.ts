@@ -364,6 +364,23 @@ describe("the end of a sequence", () => {
     ]);
     expect(step(parts)).toEqual(["b: 1"]);
   });
+
+  test("a sequence that finds no memory even alone ends, and the steps of the others stay as large", () => {
+    const parts = createScheduler();
+    for (const requestId of ["a", "b", "c"]) parts.scheduler.add(createRequest(requestId));
+    step(parts);
+    const scheduled = parts.scheduler.schedule();
+    const results = new Map(resultsOf(scheduled));
+    const error = new EngineError("out_of_memory", "CUDA failure 2: out of memory");
+    const run = { numTokens: 1, numSequences: 1 };
+    results.set(scheduled.decodes[0]!, { kind: "out_of_memory", error, run, keepsTokens: true });
+    expect(parts.scheduler.update(scheduled, results)).toMatchObject([
+      { requestId: "a", finishReason: "error", error: { code: "out_of_memory" } },
+      { requestId: "b", tokenIds: [7] },
+      { requestId: "c", tokenIds: [7] },
+    ]);
+    expect(step(parts)).toEqual(["b: 1", "c: 1"]);
+  });
 });
 
 describe("aborting", () => {
