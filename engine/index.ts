@@ -65,9 +65,9 @@ export { createSamplingParams, samplingLimits } from "./contract/sampling-params
 export type { ReasoningMarkers, ReasoningParams, SamplingParams } from "./contract/sampling-params.ts";
 export type { RepetitionDetection } from "./contract/repetition-detection.ts";
 export type { JsonObject, ToolCall, ToolDefinition } from "./contract/tools.ts";
-export { checkStructuredOutput, structuredOutputLimits } from "./structured-output/structured-output.ts";
-export type { StructuredOutput } from "./structured-output/structured-output.ts";
-export type { StructuralFormat } from "./structured-output/structural-format.ts";
+export { checkStructuredOutput } from "./structured-output/check-structured-output.ts";
+export { structuredOutputLimits } from "./structured-output/structured-output.ts";
+export type { StructuralFormat, StructuredOutput } from "./structured-output/structured-output.ts";
 export type { EngineCoreStats } from "./thread/messages.ts";
 export type { ConnectedImageSource, FetchImageOptions, ImageSource } from "./images/image-source.ts";
 export { createDataUrlImageSource } from "./images/data-url-image-source.ts";

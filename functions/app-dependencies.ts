@@ -2,7 +2,7 @@
 import type { Batches } from "./batch/batches.ts";
 import type { RequestConfig } from "./generation/generation-kind.ts";
 import type { BodyIntake } from "./http/body-intake.ts";
-import type { EventsDependencies } from "./jobs/routes/events.ts";
+import type { EventsDependencies } from "./jobs/push/events-dependencies.ts";
 import type { RunpodJobs } from "./jobs/runpod-local/runpod-jobs.ts";
 import type { Logger } from "./logger.ts";
 import type { Metrics } from "./metrics.ts";

@@ -9,7 +9,7 @@ import type { FinalStatus } from "./batch/batch-record.ts";
 import { addCacheMetrics } from "./cache-metrics.ts";
 import { addDraftMetrics } from "./draft-metrics.ts";
 import type { BodyIntake } from "./http/body-intake.ts";
-import type { JobOutcome } from "./jobs/job-runner.ts";
+import type { JobOutcome } from "./jobs/job-source.ts";
 import { addCounter, addGauge } from "./scraped-metrics.ts";
 import type { Service } from "./service.ts";
 import { StartTimes } from "./start-times.ts";

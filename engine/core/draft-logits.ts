@@ -1,5 +1,5 @@
 /** The logits of drafts, which are sampled in later steps than the one that computed them. */
-import type { Draft } from "../scheduler/drafts.ts";
+import type { Draft } from "../scheduler/sequence.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 
 interface DraftRows {

@@ -3,7 +3,7 @@
  * several, and one-token steps of many.
  */
 import { invariant } from "../contract/errors.ts";
-import { createKvCache } from "../kv/kv-cache.ts";
+import { createKvCache } from "../kv/create-kv-cache.ts";
 import type { KvCache } from "../kv/kv-cache.ts";
 import type { KvSlots, SlotRange } from "../kv/kv-slots.ts";
 import type { SlotBlockPlan } from "../kv/plan-slot-blocks.ts";

@@ -1,6 +1,6 @@
 /** The largest run over KV slots, before their memory is allocated. */
 import { invariant } from "../contract/errors.ts";
-import { createKvCache } from "../kv/kv-cache.ts";
+import { createKvCache } from "../kv/create-kv-cache.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import type { Session } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";

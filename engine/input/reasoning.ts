@@ -2,8 +2,7 @@
 import type { Prompt } from "../contract/generation-request.ts";
 import type { ReasoningStart } from "../contract/request-output.ts";
 import type { ReasoningMarkers } from "../contract/sampling-params.ts";
-import type { StructuralFormat } from "../structured-output/structural-format.ts";
-import type { StructuredOutput } from "../structured-output/structured-output.ts";
+import type { StructuralFormat, StructuredOutput } from "../structured-output/structured-output.ts";
 import { continuedPart } from "./open-final-message.ts";
 
 /** Line breaks between the thinking and the answer. */

@@ -7,10 +7,7 @@ import { placeUpdates } from "./place-updates.ts";
 import type { ElementTarget, PlaceableUpdate } from "./place-updates.ts";
 import type { PlaceholderRange } from "./placeholder.ts";
 import type { PromptText } from "./prompt-text.ts";
-import type { PromptSequence, PromptTarget, ResolvedPromptUpdate } from "./resolved-prompt-update.ts";
-
-/** Each item's alternatives, preferred one first. Items of a modality are in order, and so are modalities. */
-export type ItemUpdates = readonly (readonly ResolvedPromptUpdate[])[];
+import type { ItemUpdates, PromptSequence, PromptTarget } from "./resolved-prompt-update.ts";
 
 /** See `MultiModalProcessor.joinTokens`. */
 export type JoinTokens = (this: void, left: number, right: number) => number | null;

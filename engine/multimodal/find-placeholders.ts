@@ -1,7 +1,6 @@
 /** Finds the features of items in a prompt that the caller has already expanded. */
-import type { ItemUpdates } from "./apply-prompt-updates.ts";
 import type { PlaceholderRange } from "./placeholder.ts";
-import type { PromptContent } from "./resolved-prompt-update.ts";
+import type { ItemUpdates, PromptContent } from "./resolved-prompt-update.ts";
 import { findSequence } from "./sequence-search.ts";
 
 /**

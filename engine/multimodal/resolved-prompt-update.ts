@@ -28,3 +28,6 @@ export interface ResolvedPromptUpdate {
   readonly target: PromptTarget;
   readonly content: PromptContent;
 }
+
+/** Each item's alternatives, preferred one first. Items of a modality are in order, and so are modalities. */
+export type ItemUpdates = readonly (readonly ResolvedPromptUpdate[])[];

@@ -5,7 +5,7 @@ import type {
   DecodedTokenLogprobs,
   SampledLogprobs,
 } from "../contract/request-output.ts";
-import type { Vocabulary } from "../text/tokenizer.ts";
+import type { Vocabulary } from "../text/vocabulary.ts";
 
 /** A prompt that an output returns. */
 export interface PromptTokens {

@@ -10,7 +10,7 @@ import type {
 import type { SamplingParams } from "../contract/sampling-params.ts";
 import { StopStrings } from "../text/stop-strings.ts";
 import { IncrementalDetokenizer } from "../text/token-bytes.ts";
-import type { Vocabulary } from "../text/tokenizer.ts";
+import type { Vocabulary } from "../text/vocabulary.ts";
 import type { EngineCoreOutput } from "../thread/messages.ts";
 import { decodeLogprobs } from "./decode-logprobs.ts";
 

@@ -4,15 +4,7 @@ import type { SpeculativeConfig } from "../contract/speculative-config.ts";
 import type { KvManager } from "../kv/kv-manager.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import { PromptLookup } from "./prompt-lookup.ts";
-import type { Sequence } from "./sequence.ts";
-
-/** Tokens that may follow the newest token of a sequence. They are computed together with it, in one run. */
-export interface Draft {
-  /** The index in the sequence that the first token of the draft would have. */
-  readonly firstToken: number;
-  /** At least one. */
-  readonly tokenIds: readonly number[];
-}
+import type { Draft, Sequence } from "./sequence.ts";
 
 /** Counters since start. */
 export interface DraftStats {

@@ -5,8 +5,15 @@ import type { EngineRequest, ImageFeature, ThinkingBudget } from "../core/engine
 import { endTokenOf } from "../multimodal/placeholder.ts";
 import type { PromptPositions } from "../multimodal/prompt-positions.ts";
 import type { CompiledGrammar } from "../structured-output/compiled-grammar.ts";
-import type { Draft } from "./drafts.ts";
 import { RepetitionDetector } from "./repetition-detector.ts";
+
+/** Tokens that may follow the newest token of a sequence. They are computed together with it, in one run. */
+export interface Draft {
+  /** The index in the sequence that the first token of the draft would have. */
+  readonly firstToken: number;
+  /** At least one. */
+  readonly tokenIds: readonly number[];
+}
 
 /** Mutable; only the scheduler changes it. */
 export class Sequence {

@@ -5,11 +5,12 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { EngineError } from "../contract/errors.ts";
 import { FairQueue } from "../fair-queue.ts";
 import type { QueuedWork } from "../fair-queue.ts";
+import { checkStructuredOutput } from "./check-structured-output.ts";
 import { compileInSlices } from "./compiled-grammar.ts";
 import type { CompiledGrammar } from "./compiled-grammar.ts";
 import type { GrammarVocabulary } from "./grammar-vocabulary.ts";
 import { sizeOfProgram } from "./program.ts";
-import { checkStructuredOutput, describeStructuredOutput } from "./structured-output.ts";
+import { describeStructuredOutput } from "./structured-output.ts";
 import type { StructuredOutput } from "./structured-output.ts";
 
 export interface GrammarCompilerOptions {

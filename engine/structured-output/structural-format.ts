@@ -5,25 +5,7 @@ import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
 import type { Expression, Language } from "./expression.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 import { refuseEndlessRules } from "./rule-properties.ts";
-import type { StructuredOutput } from "./structured-output.ts";
-
-export type StructuralFormat =
-  | { readonly type: "text"; readonly text: string }
-  /** `field` is the request's field with the form, for errors. */
-  | { readonly type: "form"; readonly form: StructuredOutput; readonly field?: string }
-  | { readonly type: "sequence"; readonly parts: readonly StructuralFormat[] }
-  | { readonly type: "alternatives"; readonly options: readonly StructuralFormat[] }
-  /** `max` null is no limit. */
-  | {
-      readonly type: "repetition";
-      readonly part: StructuralFormat;
-      readonly min: number;
-      readonly max: number | null;
-    }
-  /** Any text up to the first occurrence of the marker, and the marker. */
-  | { readonly type: "text-through"; readonly marker: string }
-  /** Any text in which the marker does not occur. */
-  | { readonly type: "text-without"; readonly marker: string };
+import type { StructuralFormat, StructuredOutput } from "./structured-output.ts";
 
 /** Maximum nesting, over which readers recurse. */
 const MAX_DEPTH = 16;

@@ -1,5 +1,5 @@
 /** Finds a tokenizer's added tokens (including special tokens) in text, before normalisation and BPE; special tokens can be text for a request. */
-import type { Vocabulary } from "./tokenizer.ts";
+import type { Vocabulary } from "./vocabulary.ts";
 
 export interface AddedToken {
   readonly id: number;

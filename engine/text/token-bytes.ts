@@ -4,7 +4,7 @@
  */
 import { EngineError } from "../contract/errors.ts";
 import type { TokenizerComponent } from "./tokenizer-json.ts";
-import type { Vocabulary } from "./tokenizer.ts";
+import type { Vocabulary } from "./vocabulary.ts";
 
 /** One rule of a decoder. Receives the token's text so far and returns text or bytes. */
 type Rule = (token: string) => string | Uint8Array;

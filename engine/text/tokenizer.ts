@@ -14,6 +14,7 @@ import { createTextStartRule } from "./text-start-rule.ts";
 import { createTokenBytes } from "./token-bytes.ts";
 import { parseTokenizerConfig, parseTokenizerJson, tryReadCheckpointFile } from "./tokenizer-json.ts";
 import type { TokenizerConfig, TokenizerJson } from "./tokenizer-json.ts";
+import type { Vocabulary } from "./vocabulary.ts";
 
 /**
  * Characters encoded at once, in 2 to 15 ms. The event loop runs between pieces, so a prompt of a million characters
@@ -43,13 +44,6 @@ export interface EncodeOptions {
   /** Encoding stops early with null once there are certainly more tokens than this. */
   readonly maxTokens?: number;
   readonly signal?: AbortSignal;
-}
-
-/** The part of a vocabulary that decoding needs. */
-export interface Vocabulary {
-  /** The token's text as UTF-8; empty for an id without a token. */
-  tokenBytes(tokenId: number): Uint8Array;
-  isSpecial(tokenId: number): boolean;
 }
 
 /** A token that the checkpoint may lack. */

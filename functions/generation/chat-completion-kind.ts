@@ -1,5 +1,6 @@
 /** Chat completions: their kind, for HTTP and batch lines, and their answers, as a whole and in chunks. */
 import type { DecodedPrompt, DecodedTokenLogprobs, RequestOutput } from "../../engine/index.ts";
+import type { AnswerHead, StreamUsageOptions, TokenOptions } from "./answer-options.ts";
 import type { GenerationKind } from "./generation-kind.ts";
 import { gatherParsedChoices, parseGenerations } from "./parsed-output/parse-generations.ts";
 import type {
@@ -16,27 +17,6 @@ import { toChoiceUsage, toUsage } from "./usage.ts";
 import type { Usage } from "./usage.ts";
 import { toChatLogprobs, toPromptLogprobs } from "./wire-logprobs.ts";
 import type { ChatLogprobs } from "./wire-logprobs.ts";
-
-export interface AnswerHead {
-  readonly id: string;
-  /** Unix time in seconds. */
-  readonly created: number;
-  readonly model: string;
-}
-
-export interface StreamUsageOptions {
-  readonly includeUsage: boolean;
-  /** Usage so far in every chunk; applies only with `includeUsage`. */
-  readonly continuousUsage: boolean;
-}
-
-/** How an answer shows tokens; vLLM's fields. */
-export interface TokenOptions {
-  /** Ids of the prompt's and the output's tokens beside the text (`return_token_ids`). */
-  readonly returnsTokenIds: boolean;
-  /** `token_id:<id>` instead of text in logprobs (`return_tokens_as_token_ids`). */
-  readonly tokensAsIds: boolean;
-}
 
 export const chatCompletionKind: GenerationKind<ChatCompletionRequest> = {
   idPrefix: "chatcmpl-",

@@ -2,8 +2,8 @@
  * Answers of POST /v1/completions, as a whole and in chunks. The choices of a prompt follow those of the previous one.
  */
 import type { DecodedPrompt, FinishReason, RequestOutput } from "../../engine/index.ts";
+import type { AnswerHead, StreamUsageOptions, TokenOptions } from "./answer-options.ts";
 import { promptTokenIds } from "./chat-completion-kind.ts";
-import type { AnswerHead, StreamUsageOptions, TokenOptions } from "./chat-completion-kind.ts";
 import { gatherChoices } from "./gathered-choices.ts";
 import type { Generation } from "./generations.ts";
 import { toChoiceUsage, toUsage } from "./usage.ts";

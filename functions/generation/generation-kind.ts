@@ -9,7 +9,7 @@ import type { EventFormat } from "../http/sse.ts";
 import type { RequestPaths } from "../http/wire-parameter.ts";
 import type { Config } from "../settings/config.ts";
 import type { InlineImages } from "../settings/images.ts";
-import type { AnswerHead, StreamUsageOptions } from "./chat-completion-kind.ts";
+import type { AnswerHead, StreamUsageOptions } from "./answer-options.ts";
 import type { Generation } from "./generations.ts";
 import { modelFormatsOf } from "./parsed-output/model-formats.ts";
 import type { ConfiguredFormats, ModelFormats } from "./parsed-output/model-formats.ts";

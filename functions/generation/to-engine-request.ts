@@ -15,7 +15,7 @@ import type {
 import { HttpError } from "../http/errors.ts";
 import type { RequestPaths } from "../http/wire-parameter.ts";
 import type { InlineImages } from "../settings/images.ts";
-import type { TokenOptions } from "./chat-completion-kind.ts";
+import type { TokenOptions } from "./answer-options.ts";
 import { splitInlineImages } from "./inline-images.ts";
 import type { ModelFormats } from "./parsed-output/model-formats.ts";
 import type { OutputParsing } from "./parsed-output/output-parser.ts";

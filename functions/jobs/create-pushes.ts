@@ -4,7 +4,7 @@ import { MIN_ROOM_BYTES, NUM_LONGEST_BODIES } from "../http/body-intake.ts";
 import type { Service } from "../service.ts";
 import type { Config } from "../settings/config.ts";
 import { createSenderCheck } from "./push/check-sender.ts";
-import type { EventsDependencies } from "./routes/events.ts";
+import type { EventsDependencies } from "./push/events-dependencies.ts";
 import { RunpodJobs } from "./runpod-local/runpod-jobs.ts";
 import { createPushedJobSource } from "./sources/pushed-job-source.ts";
 import type { PushedJobSource } from "./sources/pushed-job-source.ts";

@@ -14,7 +14,7 @@ import { parseMessage } from "./job-message.ts";
 import type { FileJob, Job, JobTargets } from "./job-message.ts";
 import { answerResult, refusalResult } from "./job-result.ts";
 import type { JobRefusal, JobResult } from "./job-result.ts";
-import type { JobSource, LeasedJob } from "./job-source.ts";
+import type { JobOutcome, JobSource, LeasedJob } from "./job-source.ts";
 import { keepLease } from "./lease.ts";
 import { ResultDelivery } from "./result-delivery.ts";
 import type { ResultSink } from "./result-sink.ts";
@@ -30,8 +30,6 @@ const LOOK_MS = 500;
 
 /** Statuses of answers that may differ on the next try. */
 const retryableStatuses: ReadonlySet<number> = new Set([500, 502, 503, 504]);
-
-export type JobOutcome = "completed" | "rejected" | "released" | "lost";
 
 export interface JobRunnerOptions {
   readonly source: JobSource;

@@ -34,6 +34,9 @@ export interface LeasedJob {
   release(delayMs: number): Promise<void>;
 }
 
+/** How an attempt at a job ended. */
+export type JobOutcome = "completed" | "rejected" | "released" | "lost";
+
 export interface JobSource {
   /** The queue's address without credentials, for logs. */
   readonly name: string;

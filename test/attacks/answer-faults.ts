@@ -2,7 +2,7 @@
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 
-import type { Answer } from "./attack.ts";
+import type { Answer } from "./answer-reader.ts";
 
 /** An error describes the problem; it does not repeat the request. */
 const MAX_ERROR_LENGTH = 4096;

@@ -1,5 +1,17 @@
 /** Reads HTTP/1.1 answers from the bytes of a connection, strictly by RFC 9112. */
-import type { Answer } from "./attack.ts";
+
+/** One HTTP answer from the client's point of view. */
+export interface Answer {
+  readonly method: string;
+  /** As requested, including the query. */
+  readonly target: string;
+  readonly status: number;
+  /** Names in lower case; the last value of a repeated name. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly text: string;
+  /** False if the client left before the end. */
+  readonly isComplete: boolean;
+}
 
 interface Asked {
   readonly method: string;

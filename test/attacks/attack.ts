@@ -1,20 +1,8 @@
 /** The types of attacks and of classes of attacks. */
 import type { Arbitrary } from "fast-check";
 
+import type { Answer } from "./answer-reader.ts";
 import type { Wire } from "./wire.ts";
-
-/** One HTTP answer from the client's point of view. */
-export interface Answer {
-  readonly method: string;
-  /** As requested, including the query. */
-  readonly target: string;
-  readonly status: number;
-  /** Names in lower case; the last value of a repeated name. */
-  readonly headers: Readonly<Record<string, string>>;
-  readonly text: string;
-  /** False if the client left before the end. */
-  readonly isComplete: boolean;
-}
 
 /** Generated from a seed, so that the same seed and case number give the same attack again. */
 export interface Attack {

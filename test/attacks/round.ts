@@ -2,7 +2,8 @@
 import * as fc from "fast-check";
 
 import { faultsOf } from "./answer-faults.ts";
-import type { Answer, Attack, AttackClass } from "./attack.ts";
+import type { Answer } from "./answer-reader.ts";
+import type { Attack, AttackClass } from "./attack.ts";
 import { COST, isAboutCost, isAboutSilence, isAboutSteps, kindOf, LOGGED } from "./problems.ts";
 import type { Figures, Holdings } from "./service-under-attack.ts";
 import { Target } from "./target.ts";

@@ -6,7 +6,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { Pool } from "undici";
 
 import { AnswerReader } from "./answer-reader.ts";
-import type { Answer } from "./attack.ts";
+import type { Answer } from "./answer-reader.ts";
 
 /** Longer than any machine needs for an answer. Only decides when to stop waiting. */
 const ANSWER_DEADLINE_MS = 30_000;

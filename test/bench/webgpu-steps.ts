@@ -5,7 +5,7 @@
 import { performance } from "node:perf_hooks";
 
 import { DecoderBinding } from "../../engine/decoder/decoder-binding.ts";
-import { createKvCache } from "../../engine/kv/kv-cache.ts";
+import { createKvCache } from "../../engine/kv/create-kv-cache.ts";
 import type { KvCache } from "../../engine/kv/kv-cache.ts";
 import { buildModel } from "../../engine/models/build-model.ts";
 import type { DecoderGraph } from "../../engine/models/built-model.ts";

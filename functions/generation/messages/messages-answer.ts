@@ -1,6 +1,6 @@
 /** Answers of POST /v1/messages, as a whole and as events. */
 import type { RequestOutput } from "../../../engine/index.ts";
-import type { AnswerHead } from "../chat-completion-kind.ts";
+import type { AnswerHead } from "../answer-options.ts";
 import { AnswerParts } from "../parsed-output/answer-parts.ts";
 import type { ParsedGeneration } from "../parsed-output/parsed-delta.ts";
 import { toBlock, toBlockEvents } from "./message-events.ts";

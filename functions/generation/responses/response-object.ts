@@ -1,7 +1,7 @@
 /** The response object of POST /v1/responses: the state of an answer and the fields of its request. */
 import type { RequestOutput } from "../../../engine/index.ts";
 import type { ErrorBody } from "../../http/error-body.ts";
-import type { AnswerHead } from "../chat-completion-kind.ts";
+import type { AnswerHead } from "../answer-options.ts";
 import { functionsOf } from "./response-tools.ts";
 import type { ResponsesRequest } from "./responses-request.ts";
 

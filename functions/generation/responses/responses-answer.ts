@@ -1,7 +1,7 @@
 /** Answers of POST /v1/responses, as a whole and as events. */
 import type { RequestOutput } from "../../../engine/index.ts";
 import type { ErrorBody } from "../../http/error-body.ts";
-import type { AnswerHead } from "../chat-completion-kind.ts";
+import type { AnswerHead } from "../answer-options.ts";
 import { AnswerParts } from "../parsed-output/answer-parts.ts";
 import type { PartEvent } from "../parsed-output/answer-parts.ts";
 import type { ParsedFinishReason, ParsedGeneration, ToolCallDelta } from "../parsed-output/parsed-delta.ts";

@@ -1,6 +1,7 @@
 import * as fc from "fast-check";
 
-import type { Answer, Attack, AttackClass } from "../attack.ts";
+import type { Answer } from "../answer-reader.ts";
+import type { Attack, AttackClass } from "../attack.ts";
 import { HTTP_LIMIT_BYTES, prepareForHttp } from "../surroundings.ts";
 import type { Wire } from "../wire.ts";
 

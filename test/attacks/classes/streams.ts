@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
 import * as fc from "fast-check";
 
-import type { Answer, Attack, AttackClass } from "../attack.ts";
+import type { Answer } from "../answer-reader.ts";
+import type { Attack, AttackClass } from "../attack.ts";
 import { sceneUrl } from "../generators/bodies.ts";
 import { openSurroundings } from "../surroundings.ts";
 import type { Wire } from "../wire.ts";

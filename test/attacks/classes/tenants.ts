@@ -1,7 +1,8 @@
 import * as fc from "fast-check";
 
+import type { Answer } from "../answer-reader.ts";
 import { shorten } from "../attack.ts";
-import type { Answer, Attack, AttackClass } from "../attack.ts";
+import type { Attack, AttackClass } from "../attack.ts";
 import { fillPath, nameOf, routes } from "../generators/routes.ts";
 import type { Route } from "../generators/routes.ts";
 import { prepareSharedStores } from "../shared-stores.ts";

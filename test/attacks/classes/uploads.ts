@@ -1,7 +1,8 @@
 import * as fc from "fast-check";
 
+import type { Answer } from "../answer-reader.ts";
 import { shorten } from "../attack.ts";
-import type { Answer, Attack, AttackClass } from "../attack.ts";
+import type { Attack, AttackClass } from "../attack.ts";
 import { trickyNames, trickyTexts } from "../generators/hostile-json.ts";
 import { prepareForHttp } from "../surroundings.ts";
 import type { Wire } from "../wire.ts";

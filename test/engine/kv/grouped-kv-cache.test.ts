@@ -2,8 +2,8 @@
 import * as fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
+import { createKvCache } from "../../../engine/kv/create-kv-cache.ts";
 import { GroupedKvCache, planGroupSize } from "../../../engine/kv/grouped-kv-cache.ts";
-import { createKvCache } from "../../../engine/kv/kv-cache.ts";
 import type { KvCache, KvSession } from "../../../engine/kv/kv-cache.ts";
 import type { DecoderGraph } from "../../../engine/models/built-model.ts";
 import type { Session } from "../../../engine/runtime/session.ts";

@@ -1,7 +1,7 @@
 /** The caches of both kinds of memory. A device's is shown over host memory that ONNX Runtime allocates, as it does there. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { createKvCache } from "../../../engine/kv/kv-cache.ts";
+import { createKvCache } from "../../../engine/kv/create-kv-cache.ts";
 import type { KvSession } from "../../../engine/kv/kv-cache.ts";
 import type { DecoderGraph } from "../../../engine/models/built-model.ts";
 import type { Session } from "../../../engine/runtime/session.ts";

@@ -3,7 +3,7 @@ import * as fc from "fast-check";
 import koffi from "koffi";
 import { expect, test } from "vitest";
 
-import { createKvCache } from "../../../engine/kv/kv-cache.ts";
+import { createKvCache } from "../../../engine/kv/create-kv-cache.ts";
 import type { KvCache, KvSession } from "../../../engine/kv/kv-cache.ts";
 import { KvSlots } from "../../../engine/kv/kv-slots.ts";
 import { numBlocksOf, planSlotBlocks } from "../../../engine/kv/plan-slot-blocks.ts";

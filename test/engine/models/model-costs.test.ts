@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 
-import { createKvCache } from "../../../engine/kv/kv-cache.ts";
+import { createKvCache } from "../../../engine/kv/create-kv-cache.ts";
 import { planKvCache } from "../../../engine/kv/memory-plan.ts";
 import { buildModel } from "../../../engine/models/build-model.ts";
 import { modelCosts, runCosts } from "../../../engine/models/model-costs.ts";

@@ -1,14 +1,12 @@
 import { expect, test } from "vitest";
 
+import { checkStructuredOutput } from "../../../engine/structured-output/check-structured-output.ts";
 import { compileProgram } from "../../../engine/structured-output/compiled-grammar.ts";
 import { GrammarRow } from "../../../engine/structured-output/grammar-row.ts";
 import { createGrammarVocabulary } from "../../../engine/structured-output/grammar-vocabulary.ts";
 import type { GrammarVocabulary } from "../../../engine/structured-output/grammar-vocabulary.ts";
 import { LoadedGrammars } from "../../../engine/structured-output/loaded-grammars.ts";
-import {
-  checkStructuredOutput,
-  describeStructuredOutput,
-} from "../../../engine/structured-output/structured-output.ts";
+import { describeStructuredOutput } from "../../../engine/structured-output/structured-output.ts";
 import type { StructuredOutput } from "../../../engine/structured-output/structured-output.ts";
 import { createTokenBitmask } from "../../../engine/structured-output/token-bitmask.ts";
 import { FIRST_UNITS, MAX_STEP_UNITS, UNITS_PER_TOKEN } from "../../../engine/structured-output/work-limits.ts";

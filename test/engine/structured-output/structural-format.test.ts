@@ -2,8 +2,8 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 
 import { withThinking } from "../../../engine/input/reasoning.ts";
-import type { StructuralFormat } from "../../../engine/structured-output/structural-format.ts";
-import { checkStructuredOutput } from "../../../engine/structured-output/structured-output.ts";
+import { checkStructuredOutput } from "../../../engine/structured-output/check-structured-output.ts";
+import type { StructuralFormat } from "../../../engine/structured-output/structured-output.ts";
 import { Reader } from "./grammars.ts";
 
 const markers = ["<a>", "ab", "</think>", "[TOOL_CALLS]", "◁/x▷", "abbb"];
