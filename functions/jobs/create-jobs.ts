@@ -53,7 +53,7 @@ export async function createJobs(openSource: OpenJobSource, dependencies: JobsDe
   const openSink = (target: Target): ResultSink => {
     if (target.kind === "webhook") return createWebhookResultSink({ url: target.url, secret: jobs.webhookSecret });
     if (client === null) throw new Error("A result goes to S3, for which there is no client.");
-    return createS3ResultSink({ client, location: target, callMs: S3_CALL_MS });
+    return createS3ResultSink({ client, location: target, callMs: S3_CALL_MS, logger });
   };
   const source = await openSource({
     leaseMs: jobs.leaseMs,

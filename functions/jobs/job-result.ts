@@ -5,6 +5,8 @@ export interface JobResult {
   readonly jobId: string;
   /** Whether the answer has status 200. */
   readonly isSuccess: boolean;
+  /** Whether there is an error in place of an answer. Default: false. */
+  readonly isRefusal?: boolean;
   /** JSON: `{"id", "custom_id", "response": {"status_code", "request_id", "body"}, "error": {"code", "message"}}`. */
   readonly text: string;
 }
@@ -39,6 +41,21 @@ export function refusalResult(
   return {
     jobId,
     isSuccess: false,
+    isRefusal: true,
     text: JSON.stringify({ id: jobId, custom_id: customId, response: null, error }),
   };
+}
+
+/** A result that a place has stored. */
+export function storedResult(jobId: string, text: string): JobResult {
+  return { jobId, text, isSuccess: false, ...kindOf(text) };
+}
+
+function kindOf(text: string): Partial<JobResult> {
+  try {
+    const { response } = JSON.parse(text) as { readonly response?: { readonly status_code?: unknown } | null };
+    return { isSuccess: response?.status_code === 200, isRefusal: response === null };
+  } catch {
+    return {};
+  }
 }

@@ -10,6 +10,8 @@ import { HttpError } from "../http/errors.ts";
 import type { Logger } from "../logger.ts";
 import type { RequestSpan, Telemetry } from "../telemetry/telemetry.ts";
 import type { TraceContext } from "../telemetry/trace-context.ts";
+import { jobKeyOf } from "./job-key.ts";
+import type { JobKey } from "./job-key.ts";
 import { parseMessage } from "./job-message.ts";
 import type { FileJob, Job, JobTargets } from "./job-message.ts";
 import { answerResult, refusalResult } from "./job-result.ts";
@@ -237,12 +239,13 @@ export class JobRunner {
   /** Computes and delivers the result. Never rejects. */
   async #attempt(job: LeasedJob, signal: AbortSignal): Promise<Attempt> {
     const { logger, maxNumDeliveries } = this.#options;
+    const key = jobKeyOf(job);
     let attempt: Attempt | null = null;
     try {
-      attempt = await this.#compute(job, signal);
+      attempt = await this.#compute(job, key, signal);
       if (attempt.kind === "release") return attempt;
-      const result = await this.#delivery.deliver(attempt.sinks, attempt.result, signal);
-      return result === attempt.result ? attempt : { ...attempt, kind: "complete", result };
+      const result = await this.#delivery.deliver(attempt.sinks, key, attempt.result, signal);
+      return { ...attempt, kind: result.isRefusal ? "reject" : "complete", result };
     } catch (error) {
       if (signal.aborted) return { kind: "release", delayMs: 0 };
       // Otherwise a place that takes no result would keep the job for ever.
@@ -256,7 +259,7 @@ export class JobRunner {
     }
   }
 
-  async #compute(job: LeasedJob, signal: AbortSignal): Promise<Attempt> {
+  async #compute(job: LeasedJob, key: JobKey, signal: AbortSignal): Promise<Attempt> {
     const { sinks, openTargets, maxNumDeliveries, maxMessageBytes } = this.#options;
     const reject = (customId: string | null, refusal: JobRefusal, places = sinks): Attempt => {
       return { kind: "reject", result: refusalResult(job.id, customId, refusal), sinks: places };
@@ -275,8 +278,8 @@ export class JobRunner {
     } catch (error) {
       return reject(customId, toRefusal(error));
     }
-    const stored = await this.#delivery.find(places, job.id, signal);
-    if (stored !== null) return { kind: "complete", result: stored, sinks: places };
+    const stored = await this.#delivery.find(places, key, signal);
+    if (stored !== null) return { kind: stored.isRefusal ? "reject" : "complete", result: stored, sinks: places };
     if (job.numDeliveries > maxNumDeliveries) {
       const message = `The job was handed out ${job.numDeliveries} times without a result; the limit is ${maxNumDeliveries}.`;
       return reject(customId, { code: "too_many_deliveries", message }, places);

@@ -11,6 +11,11 @@ export interface LeasedJob {
   readonly id: string;
   /** Bytes where the queue hands out bytes: they may be no UTF-8. */
   readonly body: string | Buffer;
+  /**
+   * When the message was added, as the queue says; the same for all deliveries. Present where the queue numbers its jobs:
+   * the numbers start again when it is emptied.
+   */
+  readonly addedAt?: string;
   /** Number of times that the queue has handed out the job, this one included: at least 1. */
   readonly numDeliveries: number;
   /** Whose cached pictures it may use: the digest of its sender's API key. Default "", which is nobody's. */

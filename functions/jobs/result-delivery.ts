@@ -4,6 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { RetryDelays } from "../batch/retry-delays.ts";
 import type { RetryDelaysOptions } from "../batch/retry-delays.ts";
 import type { Logger } from "../logger.ts";
+import type { JobKey } from "./job-key.ts";
 import type { JobResult } from "./job-result.ts";
 import { ResultRefusedError } from "./result-sink.ts";
 import type { ResultSink } from "./result-sink.ts";
@@ -27,13 +28,13 @@ export class ResultDelivery {
   }
 
   /** The result that an earlier delivery of the job stored; null if there is none. */
-  async find(places: readonly ResultSink[], jobId: string, signal: AbortSignal): Promise<JobResult | null> {
+  async find(places: readonly ResultSink[], key: JobKey, signal: AbortSignal): Promise<JobResult | null> {
     for (const sink of places) {
       const stored = await this.#whenItWorks(
         sink,
-        jobId,
+        key.jobId,
         signal,
-        async () => (await sink.find?.(jobId, signal)) ?? null,
+        async () => (await sink.find?.(key, signal)) ?? null,
       );
       if (stored !== null) return stored;
     }
@@ -44,14 +45,19 @@ export class ResultDelivery {
    * Delivers a result to all places, and resolves to the one that they have: if another worker was faster, its result.
    * Rejects if a place refuses the result, if one that the job itself names does not work, and when `signal` is aborted.
    */
-  async deliver(places: readonly ResultSink[], result: JobResult, signal: AbortSignal): Promise<JobResult> {
+  async deliver(
+    places: readonly ResultSink[],
+    key: JobKey,
+    result: JobResult,
+    signal: AbortSignal,
+  ): Promise<JobResult> {
     let standing = result;
     // Places that keep the first result decide for the others.
     const keepers = places.filter((place) => "find" in place);
     const others = places.filter((place) => !("find" in place));
     for (const sink of [...keepers, ...others]) {
       const delivered = standing;
-      standing = await this.#whenItWorks(sink, result.jobId, signal, () => sink.put(delivered, signal));
+      standing = await this.#whenItWorks(sink, key.jobId, signal, () => sink.put(delivered, key, signal));
     }
     return standing;
   }

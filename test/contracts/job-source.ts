@@ -129,7 +129,9 @@ export function testJobSource(
       await first!.release(0);
       const other = releasesTo === "queue" ? await open() : source;
       const [second] = await take(other, 1);
-      expect(second).toMatchObject({ id: first!.id, body: first!.body, numDeliveries: 2 });
+      const { id, body, addedAt } = first!;
+      expect(second).toMatchObject({ id, body, numDeliveries: 2 });
+      expect(second!.addedAt).toBe(addedAt);
       await second!.release(1000);
       const [third] = await take(other, 1);
       expect(third).toMatchObject({ id: first!.id, numDeliveries: 3 });

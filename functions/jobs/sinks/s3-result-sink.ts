@@ -3,6 +3,10 @@ import { createHash } from "node:crypto";
 import { GetObjectCommand, PutObjectCommand } from "@aws-sdk/client-s3";
 import type { S3Client } from "@aws-sdk/client-s3";
 
+import type { Logger } from "../../logger.ts";
+import type { S3ObjectLocation } from "../../storage/s3-object-store.ts";
+import type { JobKey } from "../job-key.ts";
+import { storedResult } from "../job-result.ts";
 import type { JobResult } from "../job-result.ts";
 import type { ResultSink } from "../result-sink.ts";
 import { describeTarget } from "../targets.ts";
@@ -14,6 +18,7 @@ export interface S3ResultSinkOptions {
   readonly location: S3Location;
   /** Time limit of one call with its retries. */
   readonly callMs: number;
+  readonly logger: Logger;
 }
 
 /** Ids that are names of objects as they are. */
@@ -29,49 +34,91 @@ export function resultKey(prefix: string, jobId: string): string {
   return `${folder === "" ? "" : `${folder}/`}${name}.json`;
 }
 
-/** The first result of a job stays: another delivery does not replace it. The caller destroys the client. */
-export function createS3ResultSink({ client, location, callMs }: S3ResultSinkOptions): ResultSink {
-  const locate = (jobId: string) => ({ Bucket: location.bucket, Key: resultKey(location.key, jobId) });
-  const within = (signal: AbortSignal) => ({ abortSignal: AbortSignal.any([signal, AbortSignal.timeout(callMs)]) });
+/** The message of a result, beside its object: results of earlier versions have none. */
+const digestField = "fovea-message";
 
-  async function find(jobId: string, signal: AbortSignal): Promise<JobResult | null> {
+interface StoredResult {
+  readonly result: JobResult;
+  readonly messageDigest: string | null;
+}
+
+/**
+ * The first result of a job stays: another delivery does not replace it. If the place already has the result of another
+ * message with the id of the job, the result goes to `<prefix>/<SHA-256 of the message>/` instead. The caller destroys
+ * the client.
+ */
+export function createS3ResultSink({ client, location, callMs, logger }: S3ResultSinkOptions): ResultSink {
+  const within = (signal: AbortSignal) => ({ abortSignal: AbortSignal.any([signal, AbortSignal.timeout(callMs)]) });
+  /** The places that a job may have, in order. */
+  const placesOf = ({ jobId, messageDigest }: JobKey) => {
+    const own = resultKey(location.key, jobId);
+    const apart = resultKey(location.key === "" ? messageDigest : `${location.key}/${messageDigest}`, jobId);
+    return [own, apart].map((Key) => ({ Bucket: location.bucket, Key }));
+  };
+
+  /** Null if there is nothing. */
+  async function read(place: S3ObjectLocation, jobId: string, signal: AbortSignal): Promise<StoredResult | null> {
     try {
-      const { Body } = await client.send(new GetObjectCommand(locate(jobId)), within(signal));
+      const { Body, Metadata } = await client.send(new GetObjectCommand(place), within(signal));
       const text = (await Body?.transformToString()) ?? "";
-      return { jobId, isSuccess: isSuccess(text), text };
+      return { result: storedResult(jobId, text), messageDigest: Metadata?.[digestField] ?? null };
     } catch (error) {
       if (error instanceof Error && error.name === "NoSuchKey") return null;
       throw error;
     }
   }
 
+  /** Resolves to the result that the place has now; null if it is that of another message. */
+  async function putAt(
+    place: S3ObjectLocation,
+    { jobId, messageDigest }: JobKey,
+    result: JobResult,
+    signal: AbortSignal,
+  ): Promise<JobResult | null> {
+    const about = { ContentType: "application/json", Metadata: { [digestField]: messageDigest } };
+    try {
+      await client.send(
+        new PutObjectCommand({ ...place, ...about, Body: result.text, IfNoneMatch: "*" }),
+        within(signal),
+      );
+      return result;
+    } catch (error) {
+      if (!isThere(error)) throw error;
+      const stored = await read(place, jobId, signal);
+      // It was deleted since.
+      if (stored === null) throw error;
+      return isOf(stored, messageDigest) ? stored.result : null;
+    }
+  }
+
   return {
     name: describeTarget(location),
-    find,
-    async put(result, signal) {
-      const { jobId, text } = result;
-      const request = { ...locate(jobId), Body: text, ContentType: "application/json", IfNoneMatch: "*" };
-      try {
-        await client.send(new PutObjectCommand(request), within(signal));
-        return result;
-      } catch (error) {
-        if (!isThere(error)) throw error;
-        return (await find(jobId, signal)) ?? result;
+    async find(key, signal) {
+      for (const place of placesOf(key)) {
+        const stored = await read(place, key.jobId, signal);
+        if (stored === null) return null;
+        if (isOf(stored, key.messageDigest)) return stored.result;
       }
+      return null;
+    },
+    async put(result, key, signal) {
+      const { jobId } = key;
+      for (const place of placesOf(key)) {
+        const standing = await putAt(place, key, result, signal);
+        if (standing !== null) return standing;
+        const reason = "Another message has the same job id. Give each queue a prefix of its own.";
+        logger.warn("The result of another job is in the place of a result.", { jobId, key: place.Key, reason });
+      }
+      throw new Error(`Results of other messages have all places of the job ${jobId} in ${describeTarget(location)}.`);
     },
     async close() {},
   };
 }
 
-function isThere(error: unknown): boolean {
-  return error instanceof Error && error.name === "PreconditionFailed";
+function isOf({ messageDigest: stored }: StoredResult, messageDigest: string): boolean {
+  return stored === null || stored === messageDigest;
 }
 
-function isSuccess(text: string): boolean {
-  try {
-    const { response } = JSON.parse(text) as { readonly response?: { readonly status_code?: unknown } | null };
-    return response?.status_code === 200;
-  } catch {
-    return false;
-  }
+function isThere(error: unknown): boolean {
+  return error instanceof Error && error.name === "PreconditionFailed";
 }

@@ -78,7 +78,7 @@ export function createWebhookResultSink(options: WebhookResultSinkOptions): Resu
 
   return {
     name,
-    async put(result, signal) {
+    async put(result, _, signal) {
       const { jobId, text } = result;
       const payload = `{"type":"${resultEventType}","timestamp":"${new Date().toISOString()}","data":${text}}`;
       for (let attempt = 0; ; attempt++) {

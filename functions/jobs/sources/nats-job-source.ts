@@ -97,14 +97,17 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
     };
 
     const toJob = (message: JsMsg): LeasedJob => {
-      const id = message.headers?.get("Nats-Msg-Id") || `${stream}-${message.info.streamSequence}`;
+      const { streamSequence, deliveryCount } = message.info;
+      const givenId = message.headers?.get("Nats-Msg-Id");
+      const id = givenId || `${stream}-${streamSequence}`;
       const confirm = async (): Promise<void> => {
         if (!(await message.ackAck({ timeout: CONFIRM_MS }))) throw new LeaseLostError(id);
       };
       return {
         id,
         body: Buffer.from(message.data),
-        numDeliveries: message.info.deliveryCount,
+        ...(!givenId && { addedAt: String(message.timestampNanos) }),
+        numDeliveries: deliveryCount,
         traceContext: readTraceContext((name) => message.headers?.get(name)),
         lost: new AbortController().signal,
         async renew() {

@@ -70,6 +70,8 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
     return {
       id,
       body: worker?.textOf(job) ?? "",
+      // Ids of producers are no numbers.
+      ...(/^\d+$/.test(id) && { addedAt: String(job.timestamp) }),
       numDeliveries: Math.max(1, job.attemptsStarted),
       traceContext: contextOf(job),
       lost: new AbortController().signal,

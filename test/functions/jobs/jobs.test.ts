@@ -222,6 +222,48 @@ describe("results", () => {
     expect(await objects(prefix)).toEqual(new Map([[`${prefix}/done.json`, earlier]]));
   });
 
+  test("of jobs with the same id are kept apart by their messages, which the queue may have numbered again", async () => {
+    const prefix = randomUUID();
+    const settings = { JOB_RESULTS: `s3://${bucket}/${prefix}` };
+    const [first, second] = [await startWithQueue(settings), await startWithQueue(settings)];
+    const messages = [
+      { custom_id: "a", body: short },
+      { custom_id: "b", body: short },
+      { custom_id: "b", body: short },
+      { custom_id: "c", body: { ...short, max_tokens: "many" } },
+      { custom_id: "d", url: "/none", body: short },
+    ];
+    const answers: (string | null)[] = [];
+    for (const [index, message] of messages.entries()) {
+      const { queue, start } = index === 0 ? first : second;
+      await using _ = await start();
+      const job = await queue.add("job", message);
+      expect(job.id).toBe("1");
+      const isRefused = message.custom_id === "d";
+      answers.push((await (isRefused ? failed : returned)(queue, job)).custom_id);
+      await queue.obliterate({ force: true });
+    }
+    expect(answers).toEqual(messages.map(({ custom_id: id }) => id));
+    const stored = [...(await objects(prefix)).entries()];
+    const ids = stored.map(([, { custom_id: id }]) => id ?? "");
+    expect(ids.toSorted()).toEqual(messages.map(({ custom_id: id }) => id).toSorted());
+    expect(stored.find(([key]) => key === `${prefix}/1.json`)?.[1].custom_id).toBe("a");
+    expect(stored.filter(([key]) => new RegExp(`^${prefix}/[0-9a-f]{64}/1\\.json$`).test(key))).toHaveLength(4);
+  });
+
+  test("of a message that is no job are stored once, and each delivery goes to the dead letters", async () => {
+    const prefix = randomUUID();
+    const { queue, start } = await startWithQueue({ JOB_RESULTS: `s3://${bucket}/${prefix}` });
+    await using _ = await start();
+    const job = await queue.add("bad", { prompt: 7, url: "/none" }, { jobId: "bad" });
+    const first = await failed(queue, job);
+    // As after a worker that ended between the two.
+    await (await queue.getJob("bad"))?.retry("failed", { resetAttemptsStarted: true });
+    await expect.poll(async () => (await queue.getJob("bad"))?.attemptsStarted, { timeout: 20_000 }).toBe(1);
+    expect(await failed(queue, job)).toEqual(first);
+    expect(await objects(prefix)).toEqual(new Map([[`${prefix}/bad.json`, first]]));
+  });
+
   test("are signed webhooks, which are tried again after an error", async () => {
     const { queue, start } = await startWithQueue({
       JOB_RESULTS: `${hooks.url}/all`,

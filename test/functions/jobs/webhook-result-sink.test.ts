@@ -18,6 +18,7 @@ async function* zeros(): AsyncGenerator<Buffer> {
 const bomb = gzipSync(Buffer.alloc(64 * 1024 ** 2));
 const never = new AbortController().signal;
 const result = answerResult("job", "a", { statusCode: 200, requestId: "r", body: {} });
+const key = { jobId: "job", messageDigest: "" };
 
 let hooks: WebhookReceiver;
 
@@ -35,7 +36,7 @@ const receivedAt = (path: string) => hooks.received.filter((webhook) => webhook.
 test("a receiver that hangs twice gets the result with the third attempt", async () => {
   let numHung = 0;
   hooks.answer((_, response) => void (numHung++ < 2 || response.writeHead(204).end()));
-  await open("/hang").put(result, never);
+  await open("/hang").put(result, key, never);
   expect(receivedAt("/hang")).toHaveLength(3);
   expect(new Set(receivedAt("/hang").map(({ headers }) => headers["webhook-id"]))).toEqual(new Set(["job"]));
 });
@@ -51,7 +52,7 @@ test.for([
   hooks.answer((_, response) => {
     if (status !== null) response.writeHead(status, { location: `${hooks.url}/inside` }).end();
   });
-  await expect(open(path).put(result, never)).rejects.toThrow(reason);
+  await expect(open(path).put(result, key, never)).rejects.toThrow(reason);
   expect(receivedAt(path)).toHaveLength(numAttempts);
   expect(receivedAt("/inside")).toEqual([]);
 });
@@ -59,7 +60,11 @@ test.for([
 test("an abort ends the delivery to a receiver that hangs", async () => {
   hooks.answer(() => {});
   const stopping = new AbortController();
-  const delivery = createWebhookResultSink({ url: `${hooks.url}/stop`, secret: null }).put(result, stopping.signal);
+  const delivery = createWebhookResultSink({ url: `${hooks.url}/stop`, secret: null }).put(
+    result,
+    key,
+    stopping.signal,
+  );
   await expect.poll(() => receivedAt("/stop").length).toBe(1);
   stopping.abort();
   await expect(delivery).rejects.toThrow(/abort/i);
@@ -73,7 +78,7 @@ const endings: readonly (readonly [string, (response: ServerResponse) => unknown
 test.for(endings)("a receiver that accepts the result and %s gets it once", async ([name, answer]) => {
   const path = `/accepts/${name.length}`;
   hooks.answer((_, response) => void answer(response));
-  await open(path).put(result, never);
+  await open(path).put(result, key, never);
   expect(receivedAt(path)).toHaveLength(1);
 });
 
@@ -88,7 +93,7 @@ test.for([
 ] as const)("status %i says that the receiver does not take this result: %s", async ([status, isRefusal]) => {
   hooks.answer(status);
   const error: unknown = await open(`/status/${status}`)
-    .put(result, never)
+    .put(result, key, never)
     .catch((thrown: unknown) => thrown);
   expect(error instanceof ResultRefusedError).toBe(isRefusal);
 });
@@ -97,7 +102,7 @@ test("an id that is the SHA-256 of another one does not pass for it", async () =
   hooks.answer(204);
   const odd = "é";
   const copied = createHash("sha256").update(odd).digest("hex");
-  for (const jobId of [odd, copied]) await open("/copies").put({ ...result, jobId }, never);
+  for (const jobId of [odd, copied]) await open("/copies").put({ ...result, jobId }, key, never);
   expect(new Set(receivedAt("/copies").map(({ headers }) => headers["webhook-id"])).size).toBe(2);
   expect(resultKey("p", odd)).not.toBe(resultKey("p", copied));
 });
@@ -105,7 +110,7 @@ test("an id that is the SHA-256 of another one does not pass for it", async () =
 test("jobs with ids that are no header values keep ids of their own", async () => {
   hooks.answer(204);
   const long = "é".repeat(120);
-  for (const jobId of [`${long}-1`, `${long}-2`, "plain", ""]) await open("/ids").put({ ...result, jobId }, never);
+  for (const jobId of [`${long}-1`, `${long}-2`, "plain", ""]) await open("/ids").put({ ...result, jobId }, key, never);
   const ids = receivedAt("/ids").map(({ headers }) => headers["webhook-id"]);
   expect(ids[2]).toBe("plain");
   expect(new Set(ids).size).toBe(4);

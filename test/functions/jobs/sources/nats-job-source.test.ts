@@ -109,6 +109,27 @@ test("a rejected message of the maximum length goes to the dead letters, without
   await source.close();
 });
 
+test("numbers of messages that start again come with other times, and ids of senders without", async () => {
+  const stream = `jobs-${randomUUID()}`;
+  const connection = await connect({ servers: nats.address });
+  connections.push(() => connection.close());
+  const manager = await jetstreamManager(connection);
+  const client = jetstream(connection);
+  const keys: (readonly [id: string, addedAt: string | undefined])[] = [];
+  for (const options of [{}, {}, { msgID: "given" }]) {
+    await manager.streams.add({ name: stream, subjects: [stream] });
+    await client.publish(stream, "{}", options);
+    const source = await open(stream, null, 60_000);
+    const [job] = await source.take(1, never);
+    keys.push([job!.id, job!.addedAt]);
+    await source.close();
+    await manager.streams.delete(stream);
+  }
+  expect(keys.map(([id]) => id)).toEqual([`${stream}-1`, `${stream}-1`, "given"]);
+  expect(new Set(keys.map(([, addedAt]) => addedAt)).size).toBe(3);
+  expect(keys[2]![1]).toBe(undefined);
+});
+
 test("a stream that is deleted and created again hands out its jobs", async () => {
   const stream = await createConsumer(AckPolicy.Explicit, -1);
   const source = await open(stream, null, 60_000);
