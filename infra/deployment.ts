@@ -6,7 +6,7 @@ import { parseDocument } from "yaml";
 import { z } from "zod";
 
 import type { Config } from "../functions/settings/config.ts";
-import { ConfigError } from "../functions/settings/setting.ts";
+import { ConfigError, maskPasswords } from "../functions/settings/setting.ts";
 import { checkSettings } from "./deployment-settings.ts";
 
 export const gpuNames = ["t4", "l4", "l40s", "rtx-4090", "rtx-pro-6000", "a100-80gb", "h100", "h200"] as const;
@@ -28,11 +28,15 @@ const imageReference = z
 
 const secretName = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9_.-]*$/, "expected the name of a secret");
 
-const device = z.discriminatedUnion("kind", [
-  z.strictObject({ kind: z.literal("cpu") }),
-  // One GPU, because a process computes on one GPU and more load means more replicas.
-  z.strictObject({ kind: z.enum(["cuda", "webgpu"]), gpu: z.enum(gpuNames) }),
-]);
+const device = z.discriminatedUnion(
+  "kind",
+  [
+    z.strictObject({ kind: z.literal("cpu") }),
+    // One GPU, because a process computes on one GPU and more load means more replicas.
+    z.strictObject({ kind: z.enum(["cuda", "webgpu"]), gpu: z.enum(gpuNames) }),
+  ],
+  "expected cpu, or cuda or webgpu with a gpu",
+);
 
 const s3Address = z.string().regex(/^s3:\/\/[^/\s]+\/\S+$/, "expected s3://bucket/key");
 
@@ -58,7 +62,12 @@ const description = z.strictObject({
     .refine(({ min, max }) => min <= max, "expected min to be at most max"),
   concurrency: z.int().positive().max(10_000).optional(),
   worker: z.boolean().default(false),
-  environment: z.record(z.string(), z.union([z.string(), z.number(), z.boolean()]).transform(String)).default({}),
+  environment: z
+    .record(
+      z.string(),
+      z.union([z.string(), z.number(), z.boolean()], "expected text, a number, true or false").transform(String),
+    )
+    .default({}),
   secrets: z.record(z.string(), secretName).default({}),
   s3Role: z.string().min(1).optional(),
   repository: z
@@ -140,8 +149,9 @@ export interface Deployment {
 export function parseDeployment(text: string): Deployment {
   const document = parseDocument(text);
   if (document.errors.length > 0) throw new ConfigError(document.errors.map(({ message }) => describeSyntax(message)));
-  const result = description.safeParse(document.toJS());
-  if (!result.success) throw new ConfigError(result.error.issues.flatMap(describeIssue));
+  const fields: unknown = document.toJS();
+  const result = description.safeParse(fields, { error: expectation });
+  if (!result.success) throw new ConfigError(result.error.issues.flatMap((issue) => describeIssue(issue, fields)));
   const { model, dtype, environment, secrets, hosts, timeouts, ...rest } = result.data;
   const modelImage = model?.match(/^oci:\/\/(.+)$/i)?.[1] ?? null;
   const settings = {
@@ -179,13 +189,65 @@ function describeSyntax(message: string): string {
   return `The deployment is not valid YAML: ${message.split("\n", 1)[0]!.replace(/:$/, "")}.`;
 }
 
-function describeIssue(issue: z.core.$ZodIssue): string[] {
-  const path = issue.path.join(".");
+function describeIssue(issue: z.core.$ZodIssue, fields: unknown): string[] {
+  const path = issue.path.join(".") || "The deployment";
   if (issue.code === "unrecognized_keys") {
     return issue.keys.map((key) => `${[...issue.path, key].join(".")}: there is no such field.`);
   }
-  const problem = issue.message
-    .replace(/^Invalid input: (.*), received undefined$/, "it is missing; $1")
-    .replace(/^Invalid (?:input|option): /, "");
-  return [`${path === "" ? "The deployment" : path}: ${problem}.`];
+  const value = valueAt(fields, issue.path);
+  if (value === undefined) return [`${path}: it is missing; ${issue.message}.`];
+  // A value in the place of a secret's name may be the secret itself.
+  const isShown = issue.path[0] !== "secrets" && (typeof value !== "object" || value === null);
+  const got = isShown ? `, got ${maskPasswords(JSON.stringify(value)).slice(0, MAX_SHOWN_CHARACTERS)}` : "";
+  return [`${path}: ${issue.message}${got}.`];
+}
+
+/** Maximum number of characters of an invalid value in an error. */
+const MAX_SHOWN_CHARACTERS = 200;
+
+function valueAt(fields: unknown, path: readonly PropertyKey[]): unknown {
+  return path.reduce(
+    (value, key) => (typeof value === "object" && value !== null ? Reflect.get(value, key) : undefined),
+    fields,
+  );
+}
+
+const typeNames: Readonly<Record<string, string>> = {
+  array: "a list",
+  boolean: "true or false",
+  int: "an integer",
+  number: "a number",
+  object: "fields",
+  record: "fields",
+  string: "text",
+};
+
+/** Replaces zod's own messages, which assume that the reader knows zod. Messages of the schema stay. */
+function expectation(issue: z.core.$ZodRawIssue): string | undefined {
+  switch (issue.code) {
+    case "invalid_type":
+      return `expected ${typeNames[issue.expected] ?? issue.expected}`;
+    case "invalid_value":
+      return `expected one of ${issue.values.join(", ")}`;
+    case "too_small":
+      return `expected ${issue.inclusive ? "at least" : "more than"} ${issue.minimum}${unitOf(issue.origin, issue.minimum)}`;
+    case "too_big":
+      return `expected ${issue.inclusive ? "at most" : "less than"} ${issue.maximum}${unitOf(issue.origin, issue.maximum)}`;
+    case "custom":
+    case "invalid_element":
+    case "invalid_format":
+    case "invalid_key":
+    case "invalid_union":
+    case "not_multiple_of":
+    case "unrecognized_keys":
+      return undefined;
+    default:
+      return issue satisfies never;
+  }
+}
+
+function unitOf(origin: string, count: number | bigint): string {
+  if (origin === "array") return Number(count) === 1 ? " entry" : " entries";
+  if (origin === "string") return Number(count) === 1 ? " character" : " characters";
+  return "";
 }

@@ -46,12 +46,31 @@ test("numbers and booleans become strings that the service parses", () => {
 test.for<[object, string]>([
   [{ replicas: { min: 3, max: 2 } }, "replicas: expected min to be at most max."],
   [{ replica: {} }, "replica: there is no such field."],
-  [{ replicas: undefined }, "replicas: it is missing; expected object."],
-  [{ replicas: { min: "a", max: 2 } }, "replicas.min: expected number, received string."],
+  [{ replicas: undefined }, "replicas: it is missing; expected fields."],
+  [{ replicas: { min: "a", max: 2 } }, 'replicas.min: expected a number, got "a".'],
+  [{ replicas: { min: 0.5, max: 2 } }, "replicas.min: expected an integer, got 0.5."],
+  [{ resources: { cpu: 0, memoryGiB: 4 } }, "resources.cpu: expected more than 0, got 0."],
+  [{ resources: { cpu: 1, memoryGiB: 9000 } }, "resources.memoryGiB: expected at most 4096, got 9000."],
+  [{ name: "a".repeat(41) }, `name: expected at most 40 characters, got "${"a".repeat(41)}".`],
+  [{ s3Role: "" }, 's3Role: expected at least 1 character, got "".'],
+  [{ worker: "yes" }, 'worker: expected true or false, got "yes".'],
+  [{ device: { kind: "gpu" } }, 'device.kind: expected cpu, or cuda or webgpu with a gpu, got "gpu".'],
+  [{ device: {} }, "device.kind: it is missing; expected cpu, or cuda or webgpu with a gpu."],
+  [{ model: 7 }, "model: expected text, got 7."],
   [{ timeouts: { startup: 3 } }, "timeouts.startup: there is no such field."],
-  [{ image: "fovea:latest" }, "image: expected an image with a digest, or a tag other than latest."],
-  [{ image: "fovea" }, "image: expected an image with a digest, or a tag other than latest."],
-  [{ name: "My_Pictures" }, "name: expected lower-case letters, digits and dashes, starting with a letter."],
+  [
+    { image: "fovea:latest" },
+    'image: expected an image with a digest, or a tag other than latest, got "fovea:latest".',
+  ],
+  [{ image: "fovea" }, 'image: expected an image with a digest, or a tag other than latest, got "fovea".'],
+  [
+    { image: "docker://user:hunter2@registry.example.com/fovea:1" },
+    'image: expected an image with a digest, or a tag other than latest, got "docker://********@registry.example.com/fovea:1".',
+  ],
+  [
+    { name: "My_Pictures" },
+    'name: expected lower-case letters, digits and dashes, starting with a letter, got "My_Pictures".',
+  ],
   [{ dtype: "int5" }, 'dtype: DTYPE is "int5": expected one of auto, float32, bfloat16, float16, int8, int4.'],
   [
     { model: "./models/x" },
@@ -64,6 +83,10 @@ test.for<[object, string]>([
   [
     { environment: { MAX_NUM_SEQ: 4 } },
     "environment.MAX_NUM_SEQ: there is no such setting; did you mean MAX_NUM_SEQS?",
+  ],
+  [
+    { environment: { SERVED_MODEL_NAME: null } },
+    "environment.SERVED_MODEL_NAME: expected text, a number, true or false, got null.",
   ],
   [{ environment: { NONSENSE: 4 } }, "environment.NONSENSE: there is no such setting."],
   [{ environment: { API_KEY: "hunter2" } }, "environment.API_KEY: it is secret; name a platform secret under secrets."],
@@ -81,7 +104,11 @@ test.for<[object, string]>([
   [{ secrets: { API_KEY: "sk-1/hunter2" } }, "secrets.API_KEY: expected the name of a secret."],
   [
     { device: { kind: "cuda" } },
-    'device.gpu: expected one of "t4"|"l4"|"l40s"|"rtx-4090"|"rtx-pro-6000"|"a100-80gb"|"h100"|"h200".',
+    "device.gpu: it is missing; expected one of t4, l4, l40s, rtx-4090, rtx-pro-6000, a100-80gb, h100, h200.",
+  ],
+  [
+    { device: { kind: "cuda", gpu: "l5" } },
+    'device.gpu: expected one of t4, l4, l40s, rtx-4090, rtx-pro-6000, a100-80gb, h100, h200, got "l5".',
   ],
 ])("%j is rejected with the path of the field", ([changes, expected]) => {
   const problems = problemsOf(changes);
@@ -91,6 +118,10 @@ test.for<[object, string]>([
 
 test("all errors are reported at once", () => {
   expect(problemsOf({ environment: { NONSENSE: 1, MAX_NUM_SEQS: "x" }, dtype: "int5" })).toHaveLength(3);
+});
+
+test.for(["", "a text", "- 1\n"])("a file that is not a mapping of fields is rejected: %j", (text) => {
+  expect(() => parseDeployment(text)).toThrow(/^The deployment: expected fields(, got .+)?\.$/);
 });
 
 test("invalid YAML is rejected with the line", () => {

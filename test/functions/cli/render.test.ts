@@ -66,7 +66,7 @@ test("an invalid deployment from standard input exits with 2, lists every proble
     .replace("gpu: l4", "gpu: l5");
   const rendered = await render(["--platform", "runpod", "--deployment", "-", "--output", output], deployment);
   expect(rendered).toMatchObject({ exitCode: 2, stdout: "" });
-  expect(rendered.stderr).toMatch(/^fovea: device\.gpu: expected one of .*"l4"/m);
+  expect(rendered.stderr).toMatch(/^fovea: device\.gpu: expected one of .*\bl4\b.*, got "l5"\.$/m);
   expect(await readdir(folder.path)).toEqual([]);
 });
 
