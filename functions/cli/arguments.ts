@@ -75,7 +75,9 @@ export function parseArguments(argv: readonly string[]): Arguments {
     if (token.kind !== "option" || isSwitch(token.name)) continue;
     if (!flags.has(token.name) && !(token.name in actionOptions))
       problems.push(`There is no option ${token.rawName}; ${suggestion(token.name)}`);
-    else if (token.value === undefined) problems.push(`${token.rawName} needs a value.`);
+    // parseArgs takes the next flag for the value: `--enforce-eager --port 80`.
+    else if (token.value === undefined || (!token.inlineValue && token.value.startsWith("--")))
+      problems.push(`${token.rawName} needs a value${expectationOf(token.name)}.`);
   }
   // `fovea help` and `fovea help check`, as other programs have it.
   const asksForHelp = positionals[0] === "help";
@@ -162,6 +164,12 @@ export function toFlag(settingName: string): string {
   return settingName.toLowerCase().replaceAll("_", "-");
 }
 
+/** Which values the setting of a flag takes, after a colon; empty for other options. */
+function expectationOf(flag: string): string {
+  const setting = settingDescriptions.find(({ name }) => toFlag(name) === flag);
+  return setting === undefined ? "" : `: ${setting.expected}`;
+}
+
 /** Whether the option has no value. */
 function isSwitch(option: string): boolean {
   return option in actionOptions && actionOptions[option as keyof typeof actionOptions].type === "boolean";
@@ -177,9 +185,7 @@ function isCommand(name: string): name is Command {
 
 function suggestion(flag: string): string {
   const name = flag.toUpperCase().replaceAll("-", "_");
-  const [near] = findNearNames(
-    { [name]: "" },
-    settingDescriptions.map((setting) => setting.name),
-  );
-  return near === undefined ? "--help lists all options." : `did you mean --${toFlag(near.meant)}?`;
+  const ourNames = settingDescriptions.map((setting) => setting.name);
+  const meant = ourNames.includes(name) ? name : findNearNames({ [name]: "" }, ourNames)[0]?.meant;
+  return meant === undefined ? "--help lists all options." : `did you mean --${toFlag(meant)}?`;
 }

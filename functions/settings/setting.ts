@@ -15,6 +15,8 @@ export interface SettingDescription {
   /** As the environment would give it; null without a default. */
   readonly defaultText: string | null;
   readonly isSecret: boolean;
+  /** The parser's: completes "expected ...". */
+  readonly expected: string;
 }
 
 export interface Setting<Name extends string = string, Value = unknown> extends SettingDescription {
@@ -68,6 +70,7 @@ export function setting(
     description,
     defaultText: options.default === undefined ? null : String(options.default),
     isSecret: options.secret === true,
+    expected: parser.expected,
     isUnsetByEmpty: options.rejectEmpty !== true,
     unset: options.unset ?? null,
   };
@@ -144,10 +147,12 @@ function textOf({ name, isUnsetByEmpty, defaultText }: Setting, environment: Env
 const MAX_SHOWN_CHARACTERS = 80;
 
 function describeProblem({ name, isSecret, parser }: Setting, text: string): string {
-  const shown = isSecret
-    ? "has a value that does not parse"
-    : `is ${JSON.stringify(maskPasswords(text).slice(0, MAX_SHOWN_CHARACTERS))}`;
+  const shown = isSecret ? "has a value that does not parse" : `is ${JSON.stringify(shorten(maskPasswords(text)))}`;
   return `${name} ${shown}: expected ${parser.expected}.`;
+}
+
+function shorten(text: string): string {
+  return text.length <= MAX_SHOWN_CHARACTERS ? text : `${text.slice(0, MAX_SHOWN_CHARACTERS)}…`;
 }
 
 /** Shown in place of a secret. */
