@@ -92,7 +92,8 @@ export function logitsProcessors(): Parser<readonly LogitsProcessorReference[]> 
     expected:
       'module:Export names separated by commas or white space, or a JSON array of such names and of {"class": name, "options": {...}}',
     parse(text) {
-      const list = text.startsWith("[") ? parseJson(text) : text.split(/[\s,]+/).filter((name) => name !== "");
+      const isJson = /^[[{"]/.test(text);
+      const list = isJson ? parseJson(text) : text.split(/[\s,]+/).filter((name) => name !== "");
       return logitsProcessorList.safeParse(list).data;
     },
   };
