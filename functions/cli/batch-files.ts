@@ -97,6 +97,7 @@ async function countLines({ input, output }: BatchFiles, maxLineBytes: number): 
     if (ofInput.dev === ofOutput?.dev && ofInput.ino === ofOutput.ino) {
       throw new ConfigError([`--input and --output are the same file, ${input}.`]);
     }
+    if (ofInput.isDirectory()) throw new ConfigError([`--input ${input} is a folder: name a file in it.`]);
     let numLines = 0;
     if (!ofInput.isFile()) return null;
     for await (const _ of readLines(openInput(input), maxLineBytes)) numLines += 1;

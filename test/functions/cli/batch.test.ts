@@ -240,6 +240,11 @@ test.for<[string, string[], RegExp]>([
     /^fovea: batch needs --input: a file, s3:\/\/bucket\/key, or -\.\nfovea: batch needs --output: a file, s3:/,
   ],
   ["an input that is not there", ["--input", "/nowhere", "--output", "-"], /--input \/nowhere cannot be read: ENOENT/],
+  [
+    "a folder as input",
+    ["--input", "docs", "--output", "-"],
+    /^fovea: --input docs is a folder: name a file in it\.\n$/,
+  ],
   ["one file for both", ["--input", "package.json", "--output", "package.json"], /are the same file, package\.json/],
   [
     "another file as output",
