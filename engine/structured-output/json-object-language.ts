@@ -2,7 +2,7 @@
 import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
 import type { Expression } from "./expression.ts";
 import { countBounds } from "./json-bounds.ts";
-import { isObject } from "./json-schema.ts";
+import { isObject, listedNames } from "./json-schema.ts";
 import type { JsonObject } from "./json-schema.ts";
 import { colon, comma, constantOf, escapeForString, quoted, repeat, rule, whitespace } from "./json-text.ts";
 import { namesOtherThan } from "./other-names.ts";
@@ -73,7 +73,8 @@ export class JsonObjectWriter {
    * Described properties come first, in order, and optional ones may be left out. Other properties follow. If the
    * schema describes properties, others are allowed only if it says so, and under names that it does not describe.
    */
-  write(schema: JsonObject, path: string): Expression {
+  write(given: JsonObject, path: string): Expression {
+    const schema = withListedProperties(given);
     const { rules } = this.#context;
     const { min, max } = countBounds(schema, "minProperties", "maxProperties", path);
     const described = isObject(schema.properties) ? schema.properties : {};
@@ -155,6 +156,16 @@ export class JsonObjectWriter {
     }
     return namesOtherThan(names, prefix, this.#context.rules);
   }
+}
+
+/** Describes the properties by name if `propertyNames` lists their names and some are required. */
+function withListedProperties(schema: JsonObject): JsonObject {
+  const { required, propertyNames, ...others } = schema;
+  const names = Array.isArray(required) && required.length > 0 ? listedNames({ propertyNames }) : null;
+  if (names === null) return schema;
+  const value = schema.additionalProperties ?? schema.unevaluatedProperties ?? true;
+  const properties = Object.fromEntries(names.map((name) => [name, value]));
+  return { ...others, required, properties, additionalProperties: false };
 }
 
 function nameOfRule(path: string, name: string): string {

@@ -11,6 +11,7 @@ import {
   lengthKeywords,
   listKeywords,
   nameKeywords,
+  refuseCombination,
   restKeywords,
   textKeywords,
 } from "./json-schema.ts";
@@ -19,6 +20,7 @@ import { comma, constantOf, escapeForString, jsonRulesFor, quoted, repeat, rule,
 import { numberRangeOf } from "./number-range.ts";
 import { readPattern } from "./pattern-reader.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
+import { textLengths } from "./text-lengths.ts";
 
 const typeNames = new Set<unknown>(["object", "array", "string", "integer", "number", "boolean", "null"]);
 
@@ -161,18 +163,26 @@ class SchemaReader {
     }
   }
 
+  /** Beside a pattern, a format only describes, as everywhere in JSON Schema: generators of schemas write both. */
   #stringOf(schema: JsonObject, path: string): Expression {
     const { pattern, format } = schema;
-    if (format !== undefined) {
-      const known = typeof format === "string" ? patternsByFormat.get(format) : undefined;
-      return known === undefined ? this.#stringOfLength(schema, path) : this.#stringOfPattern(known, `${path}.format`);
-    }
-    if (typeof pattern !== "string") return this.#stringOfLength(schema, path);
-    return this.#stringOfPattern(pattern, `${path}.pattern`);
+    if (typeof pattern === "string") return this.#stringOfPattern("pattern", pattern, schema, path);
+    const known = typeof format === "string" ? patternsByFormat.get(format) : undefined;
+    return known === undefined
+      ? this.#stringOfLength(schema, path)
+      : this.#stringOfPattern("format", known, schema, path);
   }
 
-  #stringOfPattern(pattern: string, place: string): Expression {
-    return this.#shared(`string ${pattern}`, () => quoted(escapeForString(readPattern(pattern, place))));
+  /** A length may stand beside the pattern if all texts of the pattern have it. */
+  #stringOfPattern(keyword: string, pattern: string, schema: JsonObject, path: string): Expression {
+    const read = (): Expression => readPattern(pattern, `${path}.${keyword}`);
+    if (lengthKeywords.some((length) => schema[length] !== undefined)) {
+      const { min, max } = countBounds(schema, "minLength", "maxLength", path);
+      const lengths = textLengths(read());
+      if (lengths.min < min) refuseCombination(path, keyword, "minLength");
+      if (lengths.max > max) refuseCombination(path, keyword, "maxLength");
+    }
+    return this.#shared(`string ${pattern}`, () => quoted(escapeForString(read())));
   }
 
   #stringOfLength(schema: JsonObject, path: string): Expression {

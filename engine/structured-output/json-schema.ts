@@ -23,7 +23,6 @@ export const nameKeywords = [
 export const restKeywords = ["additionalProperties", "unevaluatedProperties"];
 export const listKeywords = ["items", "prefixItems", "unevaluatedItems", "minItems", "maxItems"];
 const rangeKeywords = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"];
-/** Only the first of these that is present is enforced. */
 export const textKeywords = ["format", "pattern"];
 export const lengthKeywords = ["minLength", "maxLength"];
 const restrictingKeywords = [
@@ -114,9 +113,6 @@ function checkCombinations(schema: JsonObject, path: string): void {
     const overruled = others[0] ?? restrictingKeywords.find((keyword) => isPresent(schema, keyword));
     if (overruled !== undefined) refuseCombination(path, decisive, overruled);
   }
-  const length = lengthKeywords.filter((keyword) => isPresent(schema, keyword)).slice(0, 1);
-  const [text, ignored] = [...textKeywords.filter((keyword) => isPresent(schema, keyword)), ...length];
-  if (ignored !== undefined) refuseCombination(path, text!, ignored);
   if (numericTypesOf(schema).some((type) => numberRangeOf(schema, type).kind === "unsupported")) {
     const supported = "non-empty ranges of type integer or number, the latter between integers";
     refuseStructuredOutput(`${path} has a range of numbers that cannot be enforced; supported are ${supported}`);
@@ -135,12 +131,18 @@ function numericTypesOf({ type }: JsonObject): readonly unknown[] {
 
 function checkNames(schema: JsonObject, path: string): void {
   const { propertyNames, additionalProperties, properties = {}, required = [] } = schema;
-  if (isObject(propertyNames)) {
-    const named = ["properties", "patternProperties", "required"].find((keyword) => isPresent(schema, keyword));
-    if (named !== undefined) refuseCombination(path, "propertyNames", named);
-  }
   if (!Array.isArray(required) || !required.every((name) => typeof name === "string")) {
     return refuseStructuredOutput(`${path}.required must be a list of names`);
+  }
+  if (isObject(propertyNames)) {
+    const names = listedNames(schema);
+    const named = ["properties", "patternProperties", ...(names === null ? ["required"] : [])];
+    const beside = named.find((keyword) => isPresent(schema, keyword));
+    if (beside !== undefined) refuseCombination(path, "propertyNames", beside);
+    const forbidden = required.find((name: string) => names?.includes(name) === false);
+    if (forbidden !== undefined) {
+      refuseStructuredOutput(`${path} requires the property ${forbidden}, which propertyNames does not list`);
+    }
   }
   const missing = required.find((name: string) => isObject(properties) && !Object.hasOwn(properties, name));
   if (missing === undefined) return;
@@ -148,6 +150,12 @@ function checkNames(schema: JsonObject, path: string): void {
   if (additionalProperties === false || isPresent(schema, "unevaluatedProperties")) {
     refuseStructuredOutput(`${path} requires the property ${missing}, which is not one of its properties`);
   }
+}
+
+/** The names that `propertyNames` lists, as in the record types of Zod; null if it describes them in another way. */
+export function listedNames({ propertyNames }: JsonObject): readonly string[] | null {
+  if (!isObject(propertyNames) || !Array.isArray(propertyNames.enum)) return null;
+  return propertyNames.enum.filter((name) => typeof name === "string");
 }
 
 /** Constants become text, so their numbers must be those of the request. */
@@ -170,7 +178,8 @@ function isExactText(value: number): boolean {
   return Number.isFinite(value) && (magnitude <= Number.MAX_SAFE_INTEGER || magnitude >= FIRST_EXPONENTIAL);
 }
 
-function refuseCombination(path: string, left: string, right: string): never {
+/** For keywords of which one would be ignored. Throws EngineError `invalid_argument`. */
+export function refuseCombination(path: string, left: string, right: string): never {
   return refuseStructuredOutput(`${path} has the keywords ${left} and ${right} together, which is not supported`);
 }
 

@@ -92,8 +92,23 @@ const refusals: [string, StructuredOutput, string][] = [
   ["an empty range", schema({ type: "integer", minimum: 5, maximum: 4 }), "json has a range of numbers"],
   [
     "a pattern beside a length",
-    schema({ type: "string", pattern: "a", maxLength: 3 }),
+    schema({ type: "string", pattern: "a+", maxLength: 3 }),
     "the keywords pattern and maxLength together",
+  ],
+  [
+    "a format beside a length",
+    schema({ properties: { a: { format: "uri", maxLength: 2083 } } }),
+    "json.properties.a has the keywords format and maxLength together",
+  ],
+  [
+    "a required property that is not among the listed names",
+    schema({ propertyNames: { enum: ["a"] }, required: ["b"] }),
+    "json requires the property b, which propertyNames does not list",
+  ],
+  [
+    "a required property beside names of a form",
+    schema({ propertyNames: { pattern: "a" }, required: ["a"] }),
+    "propertyNames and required together",
   ],
   ["allOf of several", schema({ allOf: [{}, {}] }), "json.allOf may have one entry, got 2"],
   [

@@ -1,5 +1,6 @@
 /** Texts that a JSON Schema allows or forbids. */
 import { describe, expect, test } from "vitest";
+import { z } from "zod";
 
 import { checkJsonSchema } from "../../../engine/structured-output/json-schema.ts";
 import { Reader } from "./grammars.ts";
@@ -92,4 +93,68 @@ test.for<[string, readonly string[], readonly string[], readonly string[]]>([
   checkJsonSchema(JSON.stringify(schema));
   for (const text of whole) expect([text, judge(schema, text)]).toEqual([text, "whole"]);
   for (const text of none) expect([text, judge(schema, text)]).toEqual([text, "none"]);
+});
+
+test.for<[string, object, readonly string[], readonly string[]]>([
+  ["a known format", { format: "date", pattern: "^2\\d{3}-02-29$" }, ["2024-02-29"], ["2024-01-01"]],
+  ["an unknown format", { format: "cuid2", pattern: "^[0-9a-z]+$" }, ["a1"], ["A", ""]],
+  ["a length of all its texts", { pattern: "^(é|[a-z]{2})+$", minLength: 1 }, ["é", "abé"], ["a", ""]],
+  ["the only length", { pattern: "^\\d{4}(😀|x)$", minLength: 5, maxLength: 5 }, ["2024😀"], ["2024"]],
+])("a pattern may stand beside %s", ([, keywords, whole, others]) => {
+  const schema = { type: "string", ...keywords };
+  checkJsonSchema(JSON.stringify(schema));
+  for (const text of whole) expect([text, judge(schema, JSON.stringify(text))]).toEqual([text, "whole"]);
+  for (const text of others) expect([text, judge(schema, JSON.stringify(text))]).toEqual([text, "none"]);
+});
+
+test.for<[string, object, readonly string[], readonly string[]]>([
+  ["an unknown one", { format: "password", minLength: 2, maxLength: 3 }, ["ab", "abc"], ["a", "abcd"]],
+  ["a known one whose texts all have it", { format: "uri", minLength: 1 }, ["a:b"], ["", "a"]],
+])("a length may stand beside a format: %s", ([, keywords, whole, others]) => {
+  const schema = { type: "string", ...keywords };
+  checkJsonSchema(JSON.stringify(schema));
+  for (const text of whole) expect([text, judge(schema, JSON.stringify(text))]).toEqual([text, "whole"]);
+  for (const text of others) expect([text, judge(schema, JSON.stringify(text))]).toEqual([text, "none"]);
+});
+
+test("listed names of properties may be required", () => {
+  const names = { enum: ["a", "b", "c", 1] };
+  const schema = {
+    type: "object",
+    propertyNames: names,
+    additionalProperties: { type: "integer" },
+    required: ["a", "c"],
+  };
+  checkJsonSchema(JSON.stringify(schema));
+  for (const text of ['{"a": 1, "c": 2}', '{"a": 1, "b": 3, "c": 2}'])
+    expect([text, judge(schema, text)]).toEqual([text, "whole"]);
+  for (const text of ["{}", '{"a": 1}', '{"a": 1, "b": 3}', '{"a": "1"', '{"a": 1, "a"', '{"d"', '{"1"'])
+    expect([text, judge(schema, text)]).not.toEqual([text, "whole"]);
+});
+
+test("the records, dates and addresses of Zod are enforced", () => {
+  const schema = z.toJSONSchema(
+    z.object({
+      day: z.iso.date(),
+      moment: z.iso.datetime(),
+      mail: z.email(),
+      id: z.uuid(),
+      address: z.ipv4(),
+      code: z.string().startsWith("ab"),
+      votes: z.record(z.enum(["yes", "no"]), z.int()),
+    }),
+  );
+  checkJsonSchema(JSON.stringify(schema));
+  const value = {
+    day: "2024-02-29",
+    moment: "2024-02-29T10:20:30Z",
+    mail: "a.b@example.org",
+    id: "123e4567-e89b-42d3-a456-426614174000",
+    address: "10.0.0.1",
+    code: "abc",
+    votes: { yes: 2, no: 1 },
+  };
+  expect(judge(schema, JSON.stringify(value))).toBe("whole");
+  expect(judge(schema, JSON.stringify({ ...value, day: "2023-02-29" }))).toBe("none");
+  expect(judge(schema, JSON.stringify({ ...value, votes: { yes: 2 } }))).toBe("none");
 });
