@@ -23,7 +23,33 @@ export type { GraphContext } from "./models/graph-context.ts";
 export { linear } from "./models/linear.ts";
 export type { LinearLayer } from "./models/linear.ts";
 export { findPrefix } from "./models/weight-source.ts";
-export type { MultiModalInputs, MultiModalProcessor } from "./multimodal/multimodal-processor.ts";
+export { allOrNone } from "./multimodal/all-or-none.ts";
+export { createDummyInputsBuilder } from "./multimodal/dummy-inputs.ts";
+export type { DummyInputs, DummyInputsBuilder } from "./multimodal/dummy-inputs.ts";
+export { embeddingsGrid } from "./multimodal/embeddings-grid.ts";
+export { fieldConfig } from "./multimodal/field-config.ts";
+export type { BatchedTensor, FieldConfig } from "./multimodal/field-config.ts";
+export type {
+  EncodedImage,
+  MultiModalInputs,
+  MultiModalProcessor,
+  PixelProcessor,
+  ProcessedBatch,
+  ProcessorOptions,
+  UpdateItem,
+} from "./multimodal/multimodal-processor.ts";
+export { pictureFields } from "./multimodal/picture-fields.ts";
+export type { PixelProgram, PixelTools, RgbImage } from "./multimodal/pixel-program.ts";
+export type { ItemTensor } from "./multimodal/processed-item.ts";
+export type { ImageSize, ProcessingInfo } from "./multimodal/processing-info.ts";
+export { invalidOption, unsupportedOption } from "./multimodal/processor-options.ts";
+export { promptIndexTargets, selectTokenIds } from "./multimodal/prompt-update.ts";
+export type {
+  PromptInsertion,
+  PromptReplacement,
+  PromptUpdate,
+  PromptUpdateDetails,
+} from "./multimodal/prompt-update.ts";
 export type { GraphBuilder } from "./graph/graph-builder.ts";
 export type { Value } from "./graph/value.ts";
 export { multiHeadAttention } from "./graph/contrib-ops.ts";

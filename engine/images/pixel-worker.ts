@@ -2,6 +2,7 @@
 import { move, transferableSymbol, valueSymbol } from "piscina";
 
 import { EngineError, type EngineErrorCode } from "../contract/errors.ts";
+import { describeError } from "../excerpt.ts";
 import type { CanonicalValue } from "../multimodal/hasher.ts";
 import type { PixelProgram, PixelTools } from "../multimodal/pixel-program.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
@@ -65,8 +66,7 @@ export async function processPixels({ bytes, work, limits, abandoned }: PixelTas
       return movingBuffers({ kind: "pixels", result }, [result.pixelValues.buffer]);
     }
     const { module, options } = work;
-    const { toTensors } = (await import(module)) as { readonly toTensors: PixelProgram };
-    const tensors = toTensors(image, options, pixelTools);
+    const tensors = (await importProgram(module))(image, options, pixelTools);
     const imageSize = { width: image.width, height: image.height };
     const buffers = new Set([...tensors.values()].map(({ data }) => data.buffer));
     if (!buffers.has(image.data.buffer)) freePicture(image);
@@ -76,6 +76,29 @@ export async function processPixels({ bytes, work, limits, abandoned }: PixelTas
     const detail = error.cause instanceof Error ? error.cause.message : null;
     return { kind: "refused", code: error.code, message: error.message, setting: error.setting, detail };
   }
+}
+
+/** The folder of Fovea's own modules. */
+const engineFolder = new URL("../", import.meta.url).href;
+
+/** Programs of pipelines may lie anywhere, and import `fovea/pipelines` like the pipeline does. */
+async function importProgram(module: string): Promise<PixelProgram> {
+  if (!module.startsWith(engineFolder)) {
+    const { prepareProcessorModules } = await import("../sampling/custom/processor-modules.ts");
+    prepareProcessorModules();
+  }
+  let exported: { readonly toTensors?: unknown };
+  try {
+    exported = (await import(module)) as typeof exported;
+  } catch (cause) {
+    throw programError(module, `cannot be imported: ${describeError(cause)}`, cause);
+  }
+  if (typeof exported.toTensors === "function") return exported.toTensors as PixelProgram;
+  throw programError(module, "exports no function toTensors");
+}
+
+function programError(module: string, problem: string, cause?: unknown): EngineError {
+  return new EngineError("invalid_configuration", `The pixel program ${module} ${problem}.`, { cause });
 }
 
 const pixelTools: PixelTools = {

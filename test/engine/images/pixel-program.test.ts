@@ -1,7 +1,11 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
 import { expect, test } from "vitest";
 
 import { createImageProcessor } from "../../../engine/images/image-processor.ts";
 import { dummyPicture } from "../../../engine/multimodal/dummy-inputs.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const module = new URL("./shades.ts", import.meta.url).href;
 const never = new AbortController().signal;
@@ -31,6 +35,24 @@ test("a model's own program makes tensors on a thread, and its errors arrive unc
   const large = dummyPicture({ width: 200, height: 100 });
   await expect(processor.runProgram({ bytes: large }, { module, options: { edge: 4 } }, never)).rejects.toMatchObject({
     code: "image_too_large",
+  });
+  await processor.close();
+});
+
+test.for<[string, string | null, RegExp]>([
+  ["is missing", null, /^The pixel program file:.*\/mine\.mjs cannot be imported: Cannot find module/],
+  ["throws", 'throw new Error("no luck");', /^The pixel program file:.*\/mine\.mjs cannot be imported: no luck\.$/],
+  ["lacks its export", "export const other = 1;", /\/mine\.mjs exports no function toTensors\.$/],
+])("a program of a user that %s is named", async ([, source, message]) => {
+  await using folder = await createTemporaryFolder();
+  const file = join(folder.path, "mine.mjs");
+  if (source !== null) await writeFile(file, source);
+  const processor = createImageProcessor({ maxImagePixels: 1000 });
+  const program = { module: pathToFileURL(file).href, options: {} };
+  const picture = dummyPicture({ width: 30, height: 20 });
+  await expect(processor.runProgram({ bytes: picture }, program, never)).rejects.toMatchObject({
+    code: "invalid_configuration",
+    message: expect.stringMatching(message),
   });
   await processor.close();
 });
