@@ -67,10 +67,14 @@ function incomingOf({ env }: { readonly env: AppEnvironment["Bindings"] | undefi
 
 function notFound(app: Hono<AppEnvironment>, c: Context<AppEnvironment>): HttpError {
   const { method, path } = c.req;
-  const allowed = ["GET", "POST", "PUT", "DELETE"].filter((other) =>
-    app.router.match(other, path)[0].some(([[, route]]) => route.method === other),
-  );
-  if (allowed.length === 0) return new HttpError(404, "not_found", `There is no ${path.slice(0, 200)}.`);
+  const isRoute = (other: string, at: string): boolean =>
+    app.router.match(other, at)[0].some(([[, route]]) => route.method === other);
+  const allowed = ["GET", "POST", "PUT", "DELETE"].filter((other) => isRoute(other, path));
+  if (allowed.length === 0) {
+    // A worker, and the port of health checks, have no list.
+    const advice = isRoute("GET", "/") ? " GET / lists the routes." : "";
+    return new HttpError(404, "not_found", `There is no ${path.slice(0, 200)}.${advice}`);
+  }
   return new HttpError(
     405,
     "method_not_allowed",

@@ -147,6 +147,8 @@ function textOf({ name, isUnsetByEmpty, defaultText }: Setting, environment: Env
 const MAX_SHOWN_CHARACTERS = 80;
 
 function describeProblem({ name, isSecret, parser }: Setting, text: string): string {
+  // Every other empty setting counts as unset.
+  if (text.trim() === "") return `${name} is empty: expected ${parser.expected}. Leave the variable out to have none.`;
   const shown = isSecret ? "has a value that does not parse" : `is ${JSON.stringify(shorten(maskPasswords(text)))}`;
   return `${name} ${shown}: expected ${parser.expected}.`;
 }

@@ -32,6 +32,7 @@ export function discoveryRoute(service: Service, { servedModelNames, hasPlaygrou
         files: "/v1/files",
         batches: "/v1/batches",
         logits_processors: "/v1/logits-processors",
+        pipelines: "/v1/pipelines",
         health: "/health",
         liveness: "/livez",
         load: "/load",

@@ -239,9 +239,19 @@ describe("with API keys", () => {
 
   test("a path without a route is 404 and a wrong method 405, with or without a key", async () => {
     for (const headers of [{}, { authorization: "Bearer key-one" }]) {
-      expect((await app.request("/v1/unknown", { headers })).status).toBe(404);
+      const missing = await app.request("/v1/unknown", { headers });
+      expect(missing.status).toBe(404);
+      expect(await missing.json()).toMatchObject({
+        error: { message: "There is no /v1/unknown. GET / lists the routes." },
+      });
       expect((await app.request("/v1/chat/completions", { headers })).status).toBe(405);
     }
+  });
+
+  test("GET / lists every route of /v1 that needs no parameter", async () => {
+    const { routes: listed } = (await (await app.request("/")).json()) as { readonly routes: Record<string, string> };
+    const paths = new Set(routes.map(({ path }) => path).filter((path) => /^\/v1\/[^:]+$/.test(path)));
+    expect(Object.values(listed)).toEqual(expect.arrayContaining([...paths]));
   });
 
   test("an answer without a key has OpenAI's shape", async () => {

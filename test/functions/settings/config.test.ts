@@ -209,7 +209,8 @@ test.for<[string, string, RegExp]>([
   ["REDIS_URL", "cache:6379", /^REDIS_URL has a value that does not parse: expected a redis:/],
   ["REDIS_COMMAND_TIMEOUT_MS", "0", /expected an integer from 1 to 60000/],
   ["MM_PROCESSOR_CACHE_GB", "-1", /expected a number of GiB from 0 to 1024/],
-  ["API_KEY", "", /^API_KEY has a value that does not parse: expected one or more keys/],
+  ["API_KEY", "", /^API_KEY is empty: expected one or more keys .* Leave the variable out to have none\.$/],
+  ["ADMIN_KEY", " ", /^ADMIN_KEY is empty: expected one or more keys/],
   ["API_KEY", "secret,,other", /^API_KEY has a value that does not parse: expected one or more keys/],
 ])("rejects %s=%j and says what is expected", ([name, value, expected]) => {
   expect(() => loadConfig({ [name]: value })).toThrow(expected);
