@@ -2,11 +2,13 @@
  * Azure's template, against the fields of Microsoft.App/containerApps@2024-03-01
  * (https://learn.microsoft.com/azure/templates/microsoft.app/containerapps), read on 2026-11-22.
  */
+import { readFile } from "node:fs/promises";
 import { expect, test } from "vitest";
 import { z } from "zod";
 
 import { azureContainerApps } from "../../infra/azure-container-apps.ts";
 import type { RenderedFile } from "../../infra/deployment-target.ts";
+import { parseDeployment } from "../../infra/deployment.ts";
 import { testDeploymentTarget } from "../contracts/deployment-target.ts";
 import type { RenderedDeployment } from "../contracts/deployment-target.ts";
 import { renderWith } from "../support/deployments/render-with.ts";
@@ -189,4 +191,14 @@ test.for<[object, RegExp]>([
   ],
 ])("unsupported fields of Azure are rejected by path: %j", ([changes, expected]) => {
   expect(() => render(changes)).toThrow(expected);
+});
+
+test("the command of infra/README.md gives every parameter of its example that has no default", async () => {
+  const read = (path: string): Promise<string> => readFile(new URL(`../../${path}`, import.meta.url), "utf8");
+  const command = /^az deployment group create[^]*?(?<!\\)$/m.exec(await read("infra/README.md"))![0];
+  const [file] = azureContainerApps.render(parseDeployment(await read("examples/deployments/answers-azure.yaml")));
+  const { parameters } = JSON.parse(file!.text) as { readonly parameters: Readonly<Record<string, object>> };
+  const required = Object.keys(parameters).filter((name) => !("defaultValue" in parameters[name]!));
+  expect(required).toContain("keyVaultUri");
+  for (const name of required) expect(command).toContain(` ${name}=`);
 });
