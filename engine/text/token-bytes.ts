@@ -59,7 +59,7 @@ function replaceRule(decoder: TokenizerComponent): Rule {
     throw new EngineError("unsupported_model", 'The tokenizer\'s decoder "Replace" is supported only for strings.');
   }
   const target = pattern.String;
-  return (token) => token.replaceAll(target, content);
+  return (token) => token.replaceAll(target, () => content);
 }
 
 function byteFallbackRule(token: string): string | Uint8Array {
@@ -74,23 +74,24 @@ function byteFallbackRule(token: string): string | Uint8Array {
 function byteLevelRule(token: string): string | Uint8Array {
   const bytes = new Uint8Array(token.length);
   for (let index = 0; index < token.length; index += 1) {
-    const byte = BYTE_OF_CHARACTER.get(token.charCodeAt(index));
+    const byte = byteOfCharacter.get(token.charCodeAt(index));
     if (byte === undefined) return token;
     bytes[index] = byte;
   }
   return bytes;
 }
 
-const BYTE_OF_CHARACTER: ReadonlyMap<number, number> = (() => {
-  const byteOf = new Map<number, number>();
+/** The printable alphabet for bytes, by byte. */
+export const characterOfByte: readonly string[] = (() => {
   let numShifted = 0;
-  for (let byte = 0; byte < 256; byte += 1) {
+  return Array.from({ length: 256 }, (_, byte) => {
     const isPrintable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
-    byteOf.set(isPrintable ? byte : 0x100 + numShifted, byte);
-    if (!isPrintable) numShifted += 1;
-  }
-  return byteOf;
+    return String.fromCharCode(isPrintable ? byte : 0x100 + numShifted++);
+  });
 })();
+const byteOfCharacter: ReadonlyMap<number, number> = new Map(
+  characterOfByte.map((character, byte) => [character.charCodeAt(0), byte]),
+);
 
 /**
  * Decodes each token once. Tokens are a stream of UTF-8 bytes, of which only whole characters are emitted. The texts of

@@ -9,7 +9,9 @@ import { EngineError } from "../contract/errors.ts";
 import { describeError } from "../excerpt.ts";
 import { AddedTokenSplitter } from "./added-tokens.ts";
 import type { AddedToken, TextRange } from "./added-tokens.ts";
-import { faithfulPreTokenizer } from "./pre-tokenizer-rules.ts";
+import { faithfulNormalizer } from "./normalizer-rules.ts";
+import { createPreTokenizer } from "./pre-tokenizer.ts";
+import type { PreTokenizer } from "./pre-tokenizer.ts";
 import { createTextStartRule } from "./text-start-rule.ts";
 import { createTokenBytes } from "./token-bytes.ts";
 import { parseTokenizerConfig, parseTokenizerJson, tryReadCheckpointFile } from "./tokenizer-json.ts";
@@ -74,17 +76,20 @@ export function parseTokenizer(tokenizerJson: string, tokenizerConfig: string, e
 }
 
 function withToken(json: TokenizerJson, { content, firstFreeId }: ExtraToken): TokenizerJson {
-  const { vocab = {} } = json.model as { readonly vocab?: object };
-  const isInVocabulary = Array.isArray(vocab)
-    ? vocab.some(([token]) => token === content)
-    : Object.hasOwn(vocab, content);
-  if (isInVocabulary || json.added_tokens.some((token) => token.content === content)) return json;
+  const vocabulary = vocabularyOf(json.model);
+  if (vocabulary.includes(content) || json.added_tokens.some((token) => token.content === content)) return json;
   const id = json.added_tokens.reduce(
     (free, token) => Math.max(free, token.id + 1),
-    Math.max(firstFreeId, Object.keys(vocab).length),
+    Math.max(firstFreeId, vocabulary.length),
   );
   const token = { id, content, special: true, normalized: false, single_word: false, lstrip: false, rstrip: false };
   return { ...json, added_tokens: [...json.added_tokens, token] };
+}
+
+/** The tokens of a model, which are a list of pairs (Unigram) or the names of an object. */
+function vocabularyOf(model: object): string[] {
+  const { vocab = {} } = model as { readonly vocab?: object };
+  return Array.isArray(vocab) ? vocab.map(([token]: [string]) => token) : Object.keys(vocab);
 }
 
 export class Tokenizer implements Vocabulary {
@@ -92,12 +97,13 @@ export class Tokenizer implements Vocabulary {
   /** Special tokens under the names that chat templates use: `bos_token`, `eos_token`, `unk_token`, `pad_token`. */
   readonly namedTokens: Readonly<Record<string, string>>;
   readonly #library: HuggingFaceTokenizer;
+  readonly #preTokenizer: PreTokenizer;
   readonly #inText: AddedTokenSplitter;
   readonly #inNormalizedText: AddedTokenSplitter;
   /** Added tokens that are matched in normalised text; they are decoded as they are matched. */
   readonly #normalizedContents: ReadonlyMap<number, string>;
   readonly #specialIds: ReadonlySet<number>;
-  readonly #addedIds: ReadonlySet<number>;
+  readonly #addedIds: ReadonlyMap<string, number>;
   /** Tokens that `addSpecialTokens` puts before a text. */
   readonly prefixIds: readonly number[];
   readonly #suffixIds: readonly number[];
@@ -112,14 +118,15 @@ export class Tokenizer implements Vocabulary {
 
   constructor(json: TokenizerJson, config: TokenizerConfig) {
     this.#library = createLibraryTokenizer(json, config);
+    this.#preTokenizer = aboutTokenizerJson(() => createPreTokenizer(json.pre_tokenizer, compilePattern));
     const { normalizer } = this.#library;
     const inText: AddedToken[] = [];
     const inNormalizedText: AddedToken[] = [];
     for (const { id, content, special, ...token } of json.added_tokens) {
-      const isNormalized = (token.normalized ?? !special) && normalizer !== null;
+      const isNormalized = token.normalized ?? !special;
       (isNormalized ? inNormalizedText : inText).push({
         id,
-        content: isNormalized ? normalizer.normalize(content) : content,
+        content: isNormalized && normalizer !== null ? normalizer.normalize(content) : content,
         singleWord: token.single_word,
         stripLeft: token.lstrip,
         stripRight: token.rstrip,
@@ -128,7 +135,7 @@ export class Tokenizer implements Vocabulary {
     this.#inText = new AddedTokenSplitter(inText);
     this.#inNormalizedText = new AddedTokenSplitter(inNormalizedText);
     this.#normalizedContents = new Map(inNormalizedText.map((token) => [token.id, token.content]));
-    this.#addedIds = new Set(json.added_tokens.map((token) => token.id));
+    this.#addedIds = new Map(json.added_tokens.map((token) => [token.content, token.id]));
     this.#specialIds = new Set(json.added_tokens.filter((token) => token.special).map((token) => token.id));
     this.#toBytes = createTokenBytes(json.decoder);
     this.#withoutTextStart = createTextStartRule(json.decoder);
@@ -144,7 +151,7 @@ export class Tokenizer implements Vocabulary {
 
   /** The id of the token with exactly this text; null if there is none. */
   tokenId(token: string): number | null {
-    return this.#library.token_to_id(token) ?? null;
+    return this.#addedIds.get(token) ?? this.#library.token_to_id(token) ?? null;
   }
 
   /** The token in the vocabulary's spelling; null for an id without one. */
@@ -159,7 +166,7 @@ export class Tokenizer implements Vocabulary {
   tokenBytes(tokenId: number): Uint8Array {
     let bytes = this.#bytesOf[tokenId];
     if (bytes === undefined) {
-      const token = this.#normalizedContents.get(tokenId) ?? this.token(tokenId);
+      const token = this.#decodedToken(tokenId);
       bytes = token === null ? new Uint8Array() : this.#toBytes(token);
       this.#bytesOf[tokenId] = bytes;
     }
@@ -218,7 +225,11 @@ export class Tokenizer implements Vocabulary {
     }
     const text = Buffer.concat(bytes).toString();
     const [first] = tokenIds;
-    return first === undefined ? text : this.#withoutTextStart(text, this.token(first) ?? "");
+    return first === undefined ? text : this.#withoutTextStart(text, this.#decodedToken(first) ?? "");
+  }
+
+  #decodedToken(tokenId: number): string | null {
+    return this.#normalizedContents.get(tokenId) ?? this.token(tokenId);
   }
 
   /** Added tokens as ids; the text between them normalised and in pieces; null where other work may be done. */
@@ -254,17 +265,13 @@ export class Tokenizer implements Vocabulary {
 
   /** The words of a piece, in groups that are encoded at once. */
   *#words({ text, beginsText }: Piece): Iterable<WordGroup> {
-    const { pre_tokenizer: preTokenizer, model } = this.#library;
     if (text.length > MAX_PIECE_LENGTH) throw tooLong("a text without a space between letters", text, MAX_PIECE_LENGTH);
-    const words =
-      preTokenizer === null ? [text] : preTokenizer.pre_tokenize(text, { section_index: beginsText ? 0 : 1 });
-    // Unknown words that follow each other are one token, so they stay together.
-    const { fuse_unk: isFused = false } = (model?.config ?? {}) as { readonly fuse_unk?: boolean };
+    const words = this.#preTokenizer(text, beginsText);
     let group: string[] = [];
     let length = 0;
     for (const word of words) {
       if (word.length > MAX_WORD_LENGTH) throw tooLong("a word", word, MAX_WORD_LENGTH);
-      if (group.length > 0 && length + word.length > PIECE_LENGTH && !isFused) {
+      if (group.length > 0 && length + word.length > PIECE_LENGTH) {
         yield { words: group, length };
         group = [];
         length = 0;
@@ -279,10 +286,13 @@ export class Tokenizer implements Vocabulary {
     const { model } = this.#library;
     if (model === null) return [];
     const tokenIds: number[] = [];
-    for (const token of model._call(words)) {
-      const tokenId = model.tokens_to_ids.get(token);
-      if (tokenId === undefined) tokenIds.push(...this.#unknownIds(token));
-      else tokenIds.push(tokenId);
+    for (const word of words) {
+      // One call for each word: the library would join unknown parts of adjacent words into one token.
+      for (const token of model._call([word])) {
+        const tokenId = model.tokens_to_ids.get(token);
+        if (tokenId === undefined) tokenIds.push(...this.#unknownIds(token));
+        else tokenIds.push(tokenId);
+      }
     }
     return tokenIds;
   }
@@ -314,8 +324,8 @@ export class Tokenizer implements Vocabulary {
     this.#hasIndependentWords = true;
     const decoder = new TextDecoder();
     let longest = 1;
-    for (const [token, tokenId] of this.#library.get_vocab(false)) {
-      if (token === undefined || this.#addedIds.has(tokenId)) continue;
+    for (const [token] of this.#library.get_vocab(false)) {
+      if (token === undefined || this.#addedIds.has(token)) continue;
       longest = Math.max(longest, token.length);
       if (innerSpace.test(token) && spaceAfterLetter.test(decoder.decode(this.#toBytes(token)))) {
         this.#hasIndependentWords = false;
@@ -372,23 +382,55 @@ function configuredToken(isAdded: boolean | null, tokenIds: readonly number[] | 
 }
 
 function createLibraryTokenizer(json: TokenizerJson, config: TokenizerConfig): HuggingFaceTokenizer {
-  const preTokenizer = json.pre_tokenizer === null ? null : faithfulPreTokenizer(json.pre_tokenizer);
   const model = { ...json.model };
-  try {
-    const library = new HuggingFaceTokenizer({ ...json, model, pre_tokenizer: preTokenizer }, config);
+  const normalizer = json.normalizer === null ? null : faithfulNormalizer(json.normalizer);
+  return aboutTokenizerJson(() => {
+    const library = new HuggingFaceTokenizer({ ...json, model, normalizer, pre_tokenizer: null }, config);
+    // The library adds them to the model, which would then find them in ordinary text.
+    const ownTokens = new Set(vocabularyOf(model));
+    for (const { content } of json.added_tokens) {
+      if (!ownTokens.has(content)) library.model?.tokens_to_ids.delete(content);
+    }
     // The library has copied these into maps and would keep the originals: megabytes each.
     delete model.vocab;
     delete model.merges;
     if (library.model !== null && "merges" in library.model) library.model.merges = [];
     return library;
+  });
+}
+
+/** Translates an expression of Oniguruma, which Hugging Face uses. The library does so only for a whole tokenizer. */
+function compilePattern(pattern: unknown): RegExp {
+  const { Regex: expression, String: text } = (pattern ?? {}) as {
+    readonly Regex?: unknown;
+    readonly String?: unknown;
+  };
+  if (typeof expression !== "string" && typeof text !== "string") {
+    throw new TypeError("the pattern of a pre-tokenizer is neither an expression nor a text");
+  }
+  const { pre_tokenizer: split } = new HuggingFaceTokenizer(
+    {
+      added_tokens: [],
+      normalizer: null,
+      pre_tokenizer: { type: "Split", pattern, behavior: "Isolated", invert: false },
+      model: { type: "BPE", vocab: {}, merges: [] },
+      post_processor: null,
+      decoder: null,
+    },
+    {},
+  );
+  return split.pattern;
+}
+
+function aboutTokenizerJson<Result>(create: () => Result): Result {
+  try {
+    return create();
   } catch (error) {
-    const reason = describeError(error);
+    if (error instanceof EngineError) throw error;
     throw new EngineError(
       "unsupported_model",
-      `tokenizer.json of the checkpoint is of an unsupported kind (${reason}).`,
-      {
-        cause: error,
-      },
+      `tokenizer.json of the checkpoint is of an unsupported kind (${describeError(error)}).`,
+      { cause: error },
     );
   }
 }
