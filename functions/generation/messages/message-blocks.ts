@@ -3,19 +3,11 @@ import { z } from "zod";
 
 import { describeUnknown, MAX_MESSAGES, MAX_PARTS } from "../schemas/chat-completion-request.ts";
 import { jsonObject } from "../schemas/tool-fields.ts";
-import { boundedList, boundedText, flag, MAX_NAME_LENGTH, name, text } from "../schemas/wire-types.ts";
+import { boundedList, flag, name, text } from "../schemas/wire-types.ts";
+import { toolChangeBlocks, toolReferenceBlock } from "./tool-definitions.ts";
 
 /** Values and characters of the input of a call, which may contain a file that the model wrote. */
 const MAX_INPUT_SIZE = 524_288;
-/** Anthropic's rule. */
-const toolNamePattern = /^[a-zA-Z0-9_-]{1,128}$/;
-
-/** A name that a tool may have. */
-export const messageToolName = boundedText(MAX_NAME_LENGTH).regex(toolNamePattern, {
-  error: "must be 1 to 128 letters, digits, underscores and hyphens",
-  abort: true,
-});
-
 const imageSource = z.discriminatedUnion(
   "type",
   [
@@ -35,8 +27,8 @@ const imageSource = z.discriminatedUnion(
 const textBlock = z.object({ type: z.literal("text"), text });
 const imageBlock = z.object({ type: z.literal("image"), source: imageSource });
 
-const resultBlock = z.discriminatedUnion("type", [textBlock, imageBlock], {
-  error: ({ input }) => describeUnknown(input, "type", "must be a supported block type: text or image"),
+const resultBlock = z.discriminatedUnion("type", [textBlock, imageBlock, toolReferenceBlock], {
+  error: ({ input }) => describeUnknown(input, "type", "must be a supported block type: text, image or tool_reference"),
 });
 const resultRule = "must be a string or a list of blocks";
 
@@ -63,6 +55,7 @@ const block = z.discriminatedUnion(
     z.object({ type: z.literal("thinking"), thinking: text }),
     // Only the server that encrypted it can read it.
     z.object({ type: z.literal("redacted_thinking") }),
+    ...toolChangeBlocks,
   ],
   { error: ({ input }) => describeUnknown(input, "type", blockRule) },
 );
@@ -73,6 +66,8 @@ const message = z.object(
   {
     role: z.enum(["user", "assistant", "system"], "must be user, assistant or system"),
     content: z.union([text, boundedList(block, MAX_PARTS, contentRule)], contentRule),
+    /** Of a system message: whether the model sees its text in later turns of the user too. */
+    clear_at: z.enum(["next_user_message", "never"], "must be next_user_message or never").nullish(),
   },
   'must be an object: {"role": …, "content": …}',
 );
@@ -112,7 +107,7 @@ function checkEnd(list: readonly z.output<typeof message>[], context: z.Refineme
 const blocksOf: Readonly<Record<"user" | "assistant" | "system", ReadonlySet<string>>> = {
   user: new Set(["text", "image", "tool_result"]),
   assistant: new Set(["text", "tool_use", "thinking", "redacted_thinking"]),
-  system: new Set(["text"]),
+  system: new Set(["text", "tool_addition", "tool_removal"]),
 };
 
 const systemRule = "must be a string or a list of text blocks";

@@ -9,8 +9,9 @@ import type { ParsedGeneration } from "../parsed-output/parsed-delta.ts";
 import type { ChatCompletionRequest } from "../schemas/chat-completion-request.ts";
 import { unservedInMessages } from "../schemas/unserved-fields.ts";
 import { chatParsing, toChatRequest } from "../to-engine-request.ts";
+import { hostedTypesOf } from "./message-tools.ts";
 import { toMessage, toMessageEvents } from "./messages-answer.ts";
-import { countTokensRequest, hostedTypesOf, messagesRequest } from "./messages-request.ts";
+import { countTokensRequest, messagesRequest } from "./messages-request.ts";
 import type { CountTokensRequest, MessagesRequest } from "./messages-request.ts";
 import { messagesRequestPaths, messagesToChatFields, promptToChatFields } from "./to-chat-fields.ts";
 

@@ -2,15 +2,24 @@
 import { z } from "zod";
 
 import { samplingLimits, structuredOutputLimits } from "../../../engine/index.ts";
-import type { ToolDefinition } from "../../../engine/index.ts";
-import { MAX_DESCRIPTION_LENGTH } from "../responses/response-tools.ts";
 import { checkToolChoice } from "../schemas/conversation-rules.ts";
 import { reasoningFields } from "../schemas/reasoning-fields.ts";
 import { samplingFields } from "../schemas/sampling-fields.ts";
-import { jsonObject, MAX_TOOLS, parameters } from "../schemas/tool-fields.ts";
+import { jsonObject, MAX_TOOLS } from "../schemas/tool-fields.ts";
 import type { ToolChoice } from "../schemas/tool-fields.ts";
-import { boundedList, boundedText, count, flag, MAX_NAME_LENGTH, text, wholeNumber } from "../schemas/wire-types.ts";
-import { messages, messageToolName, system } from "./message-blocks.ts";
+import {
+  addIssue,
+  boundedList,
+  boundedText,
+  count,
+  flag,
+  MAX_NAME_LENGTH,
+  text,
+  wholeNumber,
+} from "../schemas/wire-types.ts";
+import { messages, system } from "./message-blocks.ts";
+import { visibleToolsOf } from "./message-tools.ts";
+import { givenTool, isOwn, messageToolName } from "./tool-definitions.ts";
 
 /** Decoding as in chat completions; the fields that Anthropic spells differently are left out. */
 const decodingFields = z.object(samplingFields).omit({
@@ -23,19 +32,6 @@ const decodingFields = z.object(samplingFields).omit({
   stop: true,
 }).shape;
 const { reasoning_effort: effort, chat_template_kwargs: templateArguments } = reasoningFields;
-
-const ownTool = z.object({
-  type: z.literal("custom").nullish(),
-  name: messageToolName,
-  description: boundedText(MAX_DESCRIPTION_LENGTH).nullish(),
-  input_schema: parameters,
-  strict: flag.nullish(),
-});
-/** A tool that Anthropic runs itself, or whose schema only its models know. The answer does without it. */
-const hostedTool = z.object({
-  type: boundedText(MAX_NAME_LENGTH).refine((type) => type !== "custom", { error: "must be custom", abort: true }),
-});
-const toolRule = 'must be an object: {"name": …, "input_schema": …}';
 
 const singleCall = { disable_parallel_tool_use: flag.nullish() };
 const toolChoice = z.discriminatedUnion(
@@ -77,7 +73,7 @@ const promptFields = {
   mm_processor_kwargs: samplingFields.mm_processor_kwargs,
   messages,
   system: system.nullish(),
-  tools: boundedList(z.union([ownTool, hostedTool], toolRule), MAX_TOOLS, "must be a list of tools").nullish(),
+  tools: boundedList(givenTool, MAX_TOOLS, "must be a list of tools").nullish(),
   tool_choice: toolChoice.nullish(),
   thinking: thinking.nullish(),
   output_config: z.object({ effort, format: jsonFormat.nullish() }, "must be an object").nullish(),
@@ -97,9 +93,15 @@ const checkTools = (
   fields: PromptFields & { readonly structured_outputs?: object | null | undefined },
   context: z.RefinementCtx,
 ): void => {
+  const visibleNames = visibleToolsOf(fields).map(({ tool }) => tool.name);
+  // The list is bounded alone; messages can define more.
+  if (visibleNames.length > MAX_TOOLS) {
+    addIssue(context, "messages", `can load at most ${MAX_TOOLS} tools, not ${visibleNames.length}`);
+  }
   checkToolChoice(
     {
-      names: toolsOf(fields).map(({ index, tool }) => ({ index, name: tool.name })),
+      names: (fields.tools ?? []).flatMap((tool, index) => (isOwn(tool) ? [{ index, name: tool.name }] : [])),
+      visibleNames,
       choice: toolChoiceOf(fields),
       structuredOutputs: fields.structured_outputs,
     },
@@ -115,28 +117,6 @@ export const messagesRequest = z.object(messageFields).superRefine(checkTools);
 
 export type MessagesRequest = z.output<typeof messagesRequest>;
 export type CountTokensRequest = z.output<typeof countTokensRequest>;
-
-type GivenTool = NonNullable<PromptFields["tools"]>[number];
-
-function isOwn(tool: GivenTool): tool is z.output<typeof ownTool> {
-  return "input_schema" in tool;
-}
-
-/** With their positions in the body. */
-export function toolsOf({
-  tools,
-}: Pick<PromptFields, "tools">): { readonly index: number; readonly tool: ToolDefinition }[] {
-  return (tools ?? []).flatMap((tool, index) => {
-    if (!isOwn(tool)) return [];
-    const { name, description, input_schema: schema, strict } = tool;
-    return [{ index, tool: { name, description: description ?? null, parameters: schema, strict: strict === true } }];
-  });
-}
-
-/** Types of the tools that the answer does without. */
-export function hostedTypesOf({ tools }: Pick<PromptFields, "tools">): string[] {
-  return [...new Set((tools ?? []).flatMap((tool) => (isOwn(tool) ? [] : [tool.type])))];
-}
 
 export function toolChoiceOf({ tool_choice: choice }: Pick<PromptFields, "tool_choice">): ToolChoice | null {
   switch (choice?.type) {

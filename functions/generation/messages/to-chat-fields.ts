@@ -1,15 +1,18 @@
 /** Converts the fields of POST /v1/messages to those of a chat completion, so that both take one way to the engine. */
+import { formatPath } from "../../http/wire-parameter.ts";
 import type { RequestPaths } from "../../http/wire-parameter.ts";
 import { withCombinedTurns, withOneSystemMessage } from "../conversation-turns.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "../schemas/chat-completion-request.ts";
 import { requiresCall } from "../schemas/tool-fields.ts";
 import type { Block, ImageSource, MessageFields } from "./message-blocks.ts";
-import { toolChoiceOf, toolsOf } from "./messages-request.ts";
+import { visibleToolsOf } from "./message-tools.ts";
+import { toolChoiceOf } from "./messages-request.ts";
 import type { CountTokensRequest, MessagesRequest } from "./messages-request.ts";
 
 type AssistantTurn = Extract<ChatMessageFields, { role: "assistant" }>;
 type PartFields = Exclude<NonNullable<ChatMessageFields["content"]>, string>[number];
 type PictureBlock = Extract<Block, { type: "text" | "image" }>;
+type ResultBlock = Exclude<NonNullable<Extract<Block, { type: "tool_result" }>["content"]>, string>[number];
 
 export function messagesToChatFields(fields: MessagesRequest): ChatCompletionRequest {
   const {
@@ -29,15 +32,17 @@ export function messagesToChatFields(fields: MessagesRequest): ChatCompletionReq
 /** The fields that determine the prompt. */
 export function promptToChatFields(fields: CountTokensRequest): ChatCompletionRequest {
   const { model, cache_salt, mm_processor_kwargs, tool_choice: choice, output_config: config } = fields;
-  const tools = toolsOf(fields).map(({ tool }) => tool);
+  const tools = visibleToolsOf(fields).map(({ tool }) => tool);
   const isSingle = choice && "disable_parallel_tool_use" in choice && choice.disable_parallel_tool_use === true;
   const format = config?.format ?? fields.output_format;
   const system = withoutBillingNote(fields.system ?? "");
-  const turns = withoutEmptyEnd(fields.messages);
+  const turns = withoutEmptyEnd(withoutClearedNotes(fields.messages));
   const conversation = [
     ...(system.length > 0 ? [{ role: "system" as const, content: toContent(system) }] : []),
     ...turns.flatMap(toMessages),
   ];
+  // Every message only changed the tools.
+  if (conversation.length === 0) conversation.push({ role: "user", content: "" });
   return {
     model,
     cache_salt,
@@ -49,6 +54,14 @@ export function promptToChatFields(fields: CountTokensRequest): ChatCompletionRe
     ...(format && { response_format: { kind: "json-schema" as const, schema: JSON.stringify(format.schema) } }),
     ...thinkingFields(fields),
   };
+}
+
+/** As at Anthropic, the model does not see such a system message once the user has said something after it. */
+function withoutClearedNotes(messages: readonly MessageFields[]): readonly MessageFields[] {
+  const lastOfUser = messages.findLastIndex(({ role }) => role === "user");
+  return messages.filter(
+    ({ role, clear_at: end }, index) => role !== "system" || end !== "next_user_message" || index > lastOfUser,
+  );
 }
 
 /** As at Anthropic, an empty last turn of the assistant begins nothing. */
@@ -111,8 +124,8 @@ export function messagesRequestPaths(fields: CountTokensRequest): RequestPaths {
     names: { stop: "stop_sequences" },
     rename: (text) =>
       text.replace(/\btools\[(\d+)\]\.function\.(\w+)/g, (_, index: string, field: string) => {
-        const position = toolsOf(fields)[Number(index)]?.index ?? index;
-        return `tools[${position}].${field === "parameters" ? "input_schema" : field}`;
+        const path = visibleToolsOf(fields)[Number(index)]?.path ?? ["tools", Number(index)];
+        return `${formatPath(path)}.${field === "parameters" ? "input_schema" : field}`;
       }),
   };
 }
@@ -137,7 +150,8 @@ function toMessages({ role, content }: MessageFields): ChatMessageFields[] {
   if (role === "assistant") return [toAssistantTurn(content)];
   if (role === "system") {
     const texts = typeof content === "string" ? content : content.filter((block) => block.type === "text");
-    return [{ role, content: toContent(withoutBillingNote(texts)) }];
+    // One that only changes the tools has no text.
+    return texts.length === 0 ? [] : [{ role, content: toContent(withoutBillingNote(texts)) }];
   }
   if (typeof content === "string") return [{ role, content }];
   const messages: ChatMessageFields[] = [];
@@ -172,14 +186,23 @@ function toAssistantTurn(content: MessageFields["content"]): AssistantTurn {
 }
 
 /** A single text is a string, which every chat template accepts. */
-function toContent(content: string | readonly PictureBlock[]): string | PartFields[] {
+function toContent(content: string | readonly ResultBlock[]): string | PartFields[] {
   if (typeof content === "string") return content;
-  const [only] = content;
-  if (content.length === 1 && only?.type === "text") return only.text;
-  return content.map((block): PartFields => {
-    if (block.type === "text") return block;
-    return { type: "image_url", image_url: { url: referenceOf(block.source) } };
-  });
+  const parts = content.map(toPart);
+  const [only] = parts;
+  return parts.length === 1 && only?.type === "text" ? only.text : parts;
+}
+
+function toPart(block: ResultBlock): PartFields {
+  switch (block.type) {
+    case "text":
+      return { type: "text", text: block.text };
+    case "image":
+      return { type: "image_url", image_url: { url: referenceOf(block.source) } };
+    case "tool_reference":
+      // The definition is among the tools of the prompt.
+      return { type: "text", text: `Loaded the tool ${block.tool_name}.` };
+  }
 }
 
 function referenceOf(source: ImageSource): string {

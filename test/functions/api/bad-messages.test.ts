@@ -42,7 +42,7 @@ const badBodies: [object, RegExp][] = [
   [user([{ type: "tool_result" }]), /tool_use_id must be a string/],
   [
     user([{ type: "tool_result", tool_use_id: "1", content: [{ type: "document" }] }]),
-    /must be a supported block type: text or image/,
+    /must be a supported block type: text, image or tool_reference/,
   ],
   [assistant([image]), /cannot be image in a message of the assistant/],
   [assistant([{ type: "tool_use", id: "1", name: "a", input: "{}" }]), /input must be an object/],
