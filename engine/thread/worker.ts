@@ -12,6 +12,7 @@ import { collectGarbage } from "../runtime/collect-garbage.ts";
 import { ortEnvironment } from "../runtime/ort-environment.ts";
 import { releaseFreedMemory, releaseIdleMemory } from "../runtime/release-memory.ts";
 import { requireCudaDevice } from "../runtime/require-cuda-device.ts";
+import { reasonOf } from "../sampling/contract/row-failures.ts";
 import { Inbox } from "./inbox.ts";
 import type { EngineThreadData, FromEngineThread, WorkerOptions } from "./messages.ts";
 import { StepProgress } from "./step-progress.ts";
@@ -107,14 +108,12 @@ function receiveOptions(port: MessagePort): Promise<WorkerOptions | null> {
 
 function describeFailure(error: unknown): Omit<FromEngineThread & { kind: "failed" }, "kind"> {
   if (error instanceof EngineError) return { code: error.code, message: error.message, setting: error.setting };
-  const reason = error instanceof Error ? error.message : String(error);
-  return { code: "internal", message: `The engine thread failed: ${reason}`, setting: null };
+  return { code: "internal", message: `The engine thread failed: ${reasonOf(error)}`, setting: null };
 }
 
 // Only logits processors leave promises behind here. A rejected one must not end all requests.
 process.on("unhandledRejection", (reason) => {
-  const message = reason instanceof Error ? reason.message : String(reason);
-  process.emitWarning(`A promise that a logits processor no longer waits for was rejected: ${message}`);
+  process.emitWarning(`A promise that a logits processor no longer waits for was rejected: ${reasonOf(reason)}`);
 });
 invariant(parentPort !== null, "worker.ts is the entry of a worker thread");
 await serve(parentPort, workerData as EngineThreadData);

@@ -1,10 +1,12 @@
 /** Adapts a function of one request's row to a logits processor. */
 import type { SamplingParams } from "../../contract/sampling-params.ts";
+import { shown } from "../../excerpt.ts";
 import { LogitsProcessor } from "./logits-processor.ts";
 import type { AddedRequest, BatchUpdate, Logits } from "./logits-processor.ts";
 import { RowFailures } from "./row-failures.ts";
 import { RowStates } from "./row-states.ts";
 import { refusePromise } from "./synchronous.ts";
+import { describeReturned } from "./take-returned.ts";
 
 /**
  * Transforms the logits of one request, `[vocabSize]`: edits the row in place and returns it, or returns a new one. The
@@ -73,7 +75,7 @@ export abstract class RequestLogitsProcessorAdapter extends LogitsProcessor {
 
 function takesPrompt(process: RequestLogitsProcessor): process is OfPromptAndOutput {
   if (typeof process !== "function" || (process.length !== 2 && process.length !== 3)) {
-    const got = typeof process === "function" ? `one of ${process.length}` : String(process);
+    const got = typeof process === "function" ? `one of ${process.length}` : shown(process);
     throw new TypeError(`newRequestLogitsProcessor() must return null or a function of 2 or 3 parameters, got ${got}`);
   }
   return process.length === 3;
@@ -82,7 +84,7 @@ function takesPrompt(process: RequestLogitsProcessor): process is OfPromptAndOut
 function requireRow(returned: unknown, vocabSize: number): Float32Array {
   if (returned instanceof Float32Array && returned.length === vocabSize) return returned;
   refusePromise(returned, "the function of a request");
-  const got = returned instanceof Float32Array ? `${returned.length} values` : String(returned);
+  const got = returned instanceof Float32Array ? `${returned.length} values` : describeReturned(returned);
   throw new TypeError(`the function of a request must return a row of ${vocabSize} logits, got ${got}`);
 }
 

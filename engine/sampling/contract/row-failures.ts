@@ -10,6 +10,15 @@ export class RowFailures extends Error {
   }
 }
 
+/** A message may contain a whole row of logits. */
+const MAX_REASON_CHARACTERS = 2000;
+
+/** Never throws: some values have no text, and whoever reports one must not fail. */
 export function reasonOf(thrown: unknown): string {
-  return thrown instanceof Error ? thrown.message : String(thrown);
+  try {
+    const reason = String(thrown instanceof Error ? thrown.message : thrown);
+    return reason.length > MAX_REASON_CHARACTERS ? `${reason.slice(0, MAX_REASON_CHARACTERS)}…` : reason;
+  } catch {
+    return "it threw a value that has no text";
+  }
 }

@@ -1,5 +1,6 @@
 /** A user's logits processor, and the isolation of its failures. */
 import { EngineError } from "../../contract/errors.ts";
+import { shown } from "../../excerpt.ts";
 import type { BatchUpdate, LogitsProcessor } from "../contract/logits-processor.ts";
 import { reasonOf, RowFailures } from "../contract/row-failures.ts";
 import { takeReturned } from "../contract/take-returned.ts";
@@ -112,7 +113,7 @@ export function askArgmaxInvariance(processor: LogitsProcessor, name: string): b
     throw new EngineError("invalid_logits_processor", `${subject} threw: ${reasonOf(cause)}`, { cause });
   }
   if (typeof answer === "boolean") return answer;
-  throw new EngineError("invalid_logits_processor", `${subject} must return true or false, got ${String(answer)}.`);
+  throw new EngineError("invalid_logits_processor", `${subject} must return true or false, got ${shown(answer)}.`);
 }
 
 function withoutErrors(rows: readonly ProcessedRow[], errors: RowErrors): (readonly [number, ProcessedRow])[] {

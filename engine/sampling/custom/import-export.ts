@@ -1,4 +1,5 @@
 /** Imports what a name like `module:Export` means, for plug-ins of any kind. */
+import { reasonOf } from "../contract/row-failures.ts";
 import { findProcessorModule } from "./find-processor-module.ts";
 import { walkExports } from "./processor-class.ts";
 import { prepareProcessorModules } from "./processor-modules.ts";
@@ -26,7 +27,7 @@ async function importModule(url: string): Promise<unknown> {
   try {
     return await import(url);
   } catch (cause) {
-    const message = cause instanceof Error ? cause.message : String(cause);
+    const message = reasonOf(cause);
     const isCommonJs = /outside a module|ES module syntax|Unexpected token 'export'/.test(message);
     const advice = isCommonJs ? ' Does the package.json beside it lack "type": "module"?' : "";
     throw new Error(`its module ${url} threw when it was imported: ${message}${advice}`, { cause });

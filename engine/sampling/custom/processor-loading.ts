@@ -4,6 +4,7 @@ import type { EngineConfig, LogitsProcessorReference } from "../../contract/conf
 import { EngineError } from "../../contract/errors.ts";
 import type { SamplingParams } from "../../contract/sampling-params.ts";
 import type { LogitsProcessor } from "../contract/logits-processor.ts";
+import { reasonOf } from "../contract/row-failures.ts";
 import { isAsyncFunction, refusePromise } from "../contract/synchronous.ts";
 import { freezeSamplingParams } from "./freeze-sampling-params.ts";
 import { importExport } from "./import-export.ts";
@@ -56,7 +57,7 @@ function loadingError(
   { name, position }: Pick<LoadedLogitsProcessor, "name" | "position">,
   cause: unknown,
 ): EngineError {
-  const message = `Logits processor ${position}, ${name}, could not be loaded: ${messageOf(cause)}`;
+  const message = `Logits processor ${position}, ${name}, could not be loaded: ${reasonOf(cause)}`;
   return new EngineError("invalid_logits_processor", message, { cause });
 }
 
@@ -70,7 +71,7 @@ export function createLogitsProcessor(loaded: LoadedLogitsProcessor, config: Eng
     // Copies, so that a processor that changes them affects neither the engine nor an instance that replaces it.
     processor = new processorClass(structuredClone(config), config.device, structuredClone(options));
   } catch (cause) {
-    const message = `The constructor of logits processor ${position}, ${name}, threw: ${messageOf(cause)}`;
+    const message = `The constructor of logits processor ${position}, ${name}, threw: ${reasonOf(cause)}`;
     throw new EngineError("invalid_logits_processor", message, { cause });
   }
   // The types of a class in JavaScript are not checked.
@@ -109,7 +110,7 @@ export function findRefusal(
     });
     return null;
   } catch (cause) {
-    return { name, reason: messageOf(cause), cause };
+    return { name, reason: reasonOf(cause), cause };
   }
 }
 
@@ -140,8 +141,4 @@ async function resolveReference(
   const processorClass = requireProcessorClass(value);
   const reference = { name, className: `${url}:${exportPath.join(".")}`, options };
   return { processorClass, options, reference };
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

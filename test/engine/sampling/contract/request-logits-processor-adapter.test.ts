@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest";
 import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import { RequestLogitsProcessorAdapter } from "../../../../engine/sampling/contract/request-logits-processor-adapter.ts";
 import type { RequestLogitsProcessor } from "../../../../engine/sampling/contract/request-logits-processor-adapter.ts";
-import { RowFailures } from "../../../../engine/sampling/contract/row-failures.ts";
+import { reasonOf, RowFailures } from "../../../../engine/sampling/contract/row-failures.ts";
 import { StepLogits } from "../../../../engine/sampling/step-logits.ts";
 import { engineConfig } from "../create-sampler.ts";
 
@@ -47,7 +47,7 @@ function failuresOf(action: () => unknown): [number, string][] {
     action();
   } catch (error) {
     if (!(error instanceof RowFailures)) throw error;
-    return Array.from(error.failures, ([row, thrown]) => [row, (thrown as Error).message]);
+    return Array.from(error.failures, ([row, thrown]) => [row, reasonOf(thrown)]);
   }
   return [];
 }
@@ -103,6 +103,14 @@ describe("a failure names its row, and other rows are processed", () => {
   const wrongReturns: [string, () => unknown, string][] = [
     ["nothing", () => (_o: unknown, _r: unknown) => undefined, "must return a row of 3 logits, got undefined"],
     ["a short row", () => (_o: unknown, _r: unknown) => new Float32Array(2), "row of 3 logits, got 2 values"],
+    ["a list", () => (_o: unknown, row: Float32Array) => Array.from(row), "row of 3 logits, got a list of 3 elements"],
+    [
+      "a value that has no text",
+      () => (_o: unknown, _r: unknown) => {
+        throw Object.create(null);
+      },
+      "it threw a value that has no text",
+    ],
     [
       "an exception",
       () => (_o: unknown, _r: unknown) => {

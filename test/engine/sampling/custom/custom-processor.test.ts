@@ -94,6 +94,18 @@ function row(seed: number, extraArgs: SamplingParams["extraArgs"] = {}): TestRow
   };
 }
 
+function raise(value: unknown): never {
+  throw value;
+}
+
+function withMessage(message: unknown): Error {
+  return Object.assign(new Error(), { message });
+}
+
+function unreadable(): Error {
+  return Object.defineProperty(new Error(), "message", { get: () => raise(new Error("cannot be read")) });
+}
+
 function tokensOf(samples: readonly TestSample[]): (number | null)[] {
   return samples.map(({ tokenId }) => tokenId);
 }
@@ -141,6 +153,42 @@ describe("a processor", () => {
     const samples = sampleOnce([row(1, { target: 4, fault: "nothing" }), row(2, { target: 6 }), row(3)], [create]);
     expect(samples[0]!.error?.message).toBe(`The logits processor custom 0 failed: ${problem}`);
     expect(tokensOf(samples.slice(1))).toEqual(tokensOf(sampleOnce([row(2, { target: 6 }), row(3)], [create])));
+  });
+
+  test.for<[string, () => unknown, string]>([
+    ["throws a value that has no text", () => raise(Object.create(null)), "it threw a value that has no text"],
+    ["throws an error whose message is no text", () => raise(withMessage(Symbol("m"))), "Symbol(m)"],
+    ["throws an error whose message cannot be read", () => raise(unreadable()), "it threw a value that has no text"],
+    ["throws an error with a long message", () => raise(new Error("x".repeat(1e6))), `${"x".repeat(2000)}…`],
+    [
+      "returns numbers in a list",
+      () => [1, 2, 3],
+      "apply() must return logits of 1 x 12 values, got a list of 3 elements",
+    ],
+    [
+      "returns double-precision numbers",
+      () => new Float64Array(12),
+      "apply() must return logits of 1 x 12 values, got a Float64Array",
+    ],
+    [
+      "returns an object without a text",
+      () => Object.create(null),
+      "apply() must return logits of 1 x 12 values, got an object",
+    ],
+  ])("that %s ends only the request", ([, fail, problem]) => {
+    class Failing extends Forcing {
+      override apply(all: Logits): Logits {
+        super.apply(all);
+        for (const [, { fault }] of this.wishes.entries()) if (fault === "fail") return fail() as Logits;
+        return all;
+      }
+    }
+    const create = () => new Failing(engineConfig, "cpu", {});
+    const samples = sampleOnce([row(1), row(2, { target: 4, fault: "fail" }), row(3, { target: 6 })], [create]);
+    expect(samples[1]!.error?.message).toBe(`The logits processor custom 0 failed: ${problem}`);
+    expect(tokensOf([samples[0]!, samples[2]!])).toEqual(
+      tokensOf(sampleOnce([row(1), row(3, { target: 6 })], [create])),
+    );
   });
 
   test("that fails only for several rows together ends the requests that use it, and no others", () => {

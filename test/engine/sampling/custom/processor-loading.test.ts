@@ -129,6 +129,17 @@ test("a processor's rejection is the caller's error, with the processor's messag
   );
 });
 
+test("a rejection with a value that has no text is the caller's error too", () => {
+  class Silent extends Idle {
+    static override validateParams(): void {
+      throw Object.create(null);
+    }
+  }
+  expect(() => validateWithProcessors([{ name: "a:Silent", processorClass: Silent }], createSamplingParams())).toThrow(
+    new EngineError("invalid_argument", "it threw a value that has no text", { parameter: "samplingParams.extraArgs" }),
+  );
+});
+
 test.for<[string, () => unknown]>([
   [
     "loops",
