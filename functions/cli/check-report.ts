@@ -297,7 +297,7 @@ function adviceFor({ memory, machineBytes, maxNumSequences, maxModelLen }: Model
 function formatLine(line: Line): string {
   if (typeof line === "string") return line;
   const [name, value, note = ""] = line;
-  return `  ${name.padEnd(28)}${note === "" ? value : `${value.padEnd(12)}  ${note}`}`.trimEnd();
+  return `  ${name.padEnd(26)}  ${note === "" ? value : `${value.padEnd(12)}  ${note}`}`.trimEnd();
 }
 
 /** The same facts with bytes as numbers; secrets are masked here too. */

@@ -90,10 +90,15 @@ export const contentPart = z.preprocess((part) => {
 const contentRule = "must be a string or a list of parts";
 const content = z.union([text, boundedList(contentPart, MAX_PARTS, contentRule)], contentRule);
 
-const absentOrEmpty = z.unknown().refine((value) => value === null || (Array.isArray(value) && value.length === 0), {
-  error: "is not supported; use tool_calls",
-  abort: true,
-});
+function absentOrEmpty(advice: string) {
+  return z
+    .unknown()
+    .refine((value) => value === null || (Array.isArray(value) && value.length === 0), {
+      error: `is not supported; ${advice}`,
+      abort: true,
+    })
+    .optional();
+}
 
 /** The name of a participant. Chat templates may print it. */
 const participant = name.nullish();
@@ -102,13 +107,19 @@ const message = z.discriminatedUnion(
   "role",
   [
     z.object({ role: z.enum(["system", "developer"]), content, name: participant }),
-    z.object({ role: z.literal("user"), content, name: participant }),
+    z.object({
+      role: z.literal("user"),
+      content,
+      name: participant,
+      // Where Ollama's own API has them.
+      images: absentOrEmpty('send parts of content: {"type": "image_url", "image_url": {"url": …}}'),
+    }),
     z.object({
       role: z.literal("assistant"),
       content: content.nullish(),
       name: participant,
       tool_calls: toolCalls.nullish(),
-      function_call: absentOrEmpty.optional(),
+      function_call: absentOrEmpty("use tool_calls"),
       // Servers return the same text under both names.
       reasoning_content: text.nullish(),
       reasoning: text.nullish(),

@@ -32,6 +32,15 @@ const unservedEverywhere: UnservedFields = {
   spaces_between_special_tokens: equals(true),
   logits_processors: isEmpty,
   media_io_kwargs: isEmpty,
+  // Names of arguments in vLLM's and SGLang's Python, where these are fields of a request.
+  extra_args: isEmpty,
+  custom_params: isEmpty,
+  custom_logit_processor: never,
+  multi_modal_data: isEmpty,
+  multi_modal_uuids: isEmpty,
+  image_data: isEmpty,
+  // OpenAI's client for Python puts the content of its parameter into the body.
+  extra_body: isEmpty,
 };
 
 const noStore = "the service stores no answers, so send the whole conversation";
@@ -41,6 +50,9 @@ const codes: Readonly<Record<string, string>> = {
   // Anthropic's clients repeat the request with the whole conversation.
   thread: "thread_not_found",
 };
+
+const processorAdvice = "the processors of LOGITS_PROCESSORS take their arguments from vllm_xargs";
+const imageAdvice = "send images as parts of a message or in images of a text completion";
 
 /** The field to send instead. */
 const advice: Readonly<Record<string, string>> = {
@@ -59,7 +71,15 @@ const advice: Readonly<Record<string, string>> = {
   mcp_servers:
     "the service calls no tools itself; connect to the servers in the client and send their functions as tools",
   thread: "the service stores no conversations, so send all messages",
-  logits_processors: "the processors of LOGITS_PROCESSORS take their arguments from vllm_xargs",
+  logits_processors: processorAdvice,
+  extra_args: processorAdvice,
+  custom_params: processorAdvice,
+  custom_logit_processor: processorAdvice,
+  multi_modal_data: imageAdvice,
+  multi_modal_uuids: imageAdvice,
+  image_data: imageAdvice,
+  images: "send images as parts of a message",
+  extra_body: "send its fields in the body itself",
 };
 
 export const unservedInChat: UnservedFields = {
@@ -69,6 +89,8 @@ export const unservedInChat: UnservedFields = {
   function_call: equals("none", "auto"),
   chat_template: never,
   documents: isEmpty,
+  images: isEmpty,
+  prompt_embeds: never,
   audio: never,
   modalities: (value) => Array.isArray(value) && value.every((modality) => modality === "text"),
 };

@@ -116,6 +116,7 @@ test("logits processors are loaded; one that does not load is named with the rea
   });
   const bad = await check([], { LOGITS_PROCESSORS: `${steering},nowhere.at_all:Missing` });
   expect(bad.exitCode).toBe(2);
+  expect(bad.stdout).toContain(`  ${steering}  loads\n`);
   expect(bad.stdout).toMatch(/^ {2}nowhere\.at_all:Missing +does not load: .*nowhere/m);
   expect(bad.stdout).toContain("WILL NOT START: 1 of 2 logits processors do not load.");
 });
