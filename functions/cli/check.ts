@@ -2,6 +2,7 @@
 import { EngineError, inspectGpu, inspectModel } from "../../engine/index.ts";
 import type { GpuInspection, ModelInspection } from "../../engine/index.ts";
 import { isS3, loadS3ClientFactory } from "../compose.ts";
+import { loadConfiguredFormats } from "../generation/parsed-output/load-formats.ts";
 import { createLogger } from "../logger.ts";
 import type { Config } from "../settings/config.ts";
 import { fitOf, formatReport, toJsonReport } from "./check-report.ts";
@@ -32,6 +33,7 @@ export async function check(
   let report: CheckReport;
   let exitCode: number;
   try {
+    await loadConfiguredFormats(config);
     const gpu = await inspectGpu(config.engine);
     const inspection = await inspect(config, gpu, progress.show);
     const fit = fitOf(config, inspection);

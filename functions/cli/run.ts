@@ -56,6 +56,12 @@ async function runCommand(
       return serve(config, logger, { servesRequests: command === "serve" });
     }
     case "check": {
+      const { source } = config.jobs;
+      // A worker of RunPod has variables that no other machine has.
+      if (source !== null && source !== "runpod://") {
+        const { readJobSource } = await import("../jobs/sources/job-sources.ts");
+        orExit(() => readJobSource(source, config.jobs.runpod));
+      }
       const { check } = await import("./check.ts");
       return check(config, describeSettings(settingDescriptions, process.env, settings), { json, run });
     }

@@ -101,6 +101,10 @@ test("slots that share memory show the tokens that fit at once, and all of MAX_N
   expect(more.stdout).toMatch(/^ +no room for more; MAX_NUM_SEQS=200$/m);
 });
 
+test("a RunPod worker can be checked on another machine", async () => {
+  expect((await check([], { JOB_SOURCE: "runpod" })).exitCode).toBe(0);
+});
+
 test("settings that cannot fit exit with 1", async () => {
   const tooMuch = await check(["--run"], { MM_PROCESSOR_CACHE_GB: "1024" });
   expect(tooMuch.exitCode).toBe(1);
@@ -139,6 +143,19 @@ test.for<[string, Record<string, string>, number, RegExp]>([
   ["a setting that does not parse", { MAX_NUM_SEQS: "many" }, 2, /MAX_NUM_SEQS is "many"/],
   ["a model that is not there", { MODEL: "/nowhere/at/all" }, 1, /\/nowhere\/at\/all cannot be served/],
   ["a length beyond the checkpoint's", { MAX_MODEL_LEN: "9999" }, 1, /9999 tokens; the checkpoint's limit is 2048/],
+  [
+    "a format of calls that is not there",
+    { TOOL_CALL_PARSER: "hermes9" },
+    1,
+    /TOOL_CALL_PARSER is "hermes9": expected hermes/,
+  ],
+  [
+    "a module of parsers that is not there",
+    { REASONING_PARSER: "nowhere:Format" },
+    1,
+    /REASONING_PARSER: nowhere:Format could not/,
+  ],
+  ["a queue of an unknown kind", { JOB_SOURCE: "kafka://host/topic" }, 2, /JOB_SOURCE starts with kafka:\/\//],
   ["a dtype that the device lacks", { DTYPE: "float16" }, 1, /float16 is not for cpu/],
 ])("%s is reported on stderr", async ([, environment, expectedCode, expected]) => {
   const { exitCode, stdout, stderr } = await check([], environment);
