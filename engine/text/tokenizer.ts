@@ -55,6 +55,10 @@ export interface ExtraToken {
   readonly firstFreeId: number;
 }
 
+/** Older checkpoints have only files of sentencepiece, or a vocabulary and merges. */
+const howToWriteTokenizer =
+  "If it has another form of tokenizer, AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers writes it, in Python.";
+
 /**
  * Reads tokenizer.json and tokenizer_config.json; throws `invalid_checkpoint` or `unsupported_model`.
  *
@@ -65,7 +69,8 @@ export async function loadTokenizer(folder: string, extraToken?: ExtraToken): Pr
     tryReadCheckpointFile(folder, "tokenizer.json"),
     tryReadCheckpointFile(folder, "tokenizer_config.json"),
   ]);
-  if (json === null) throw new EngineError("invalid_checkpoint", "The checkpoint has no tokenizer.json.");
+  if (json === null)
+    throw new EngineError("invalid_checkpoint", `The checkpoint has no tokenizer.json. ${howToWriteTokenizer}`);
   return parseTokenizer(json, config ?? "{}", extraToken);
 }
 

@@ -1,4 +1,4 @@
-/** Names of a checkpoint's weight files, and the error for a missing one. */
+/** Names of a checkpoint's weight files, and the error for a missing one, which says what is there instead. */
 import { EngineError } from "../contract/errors.ts";
 import { onnxFolder } from "./onnx-variants.ts";
 
@@ -6,6 +6,25 @@ export const singleFileName = "model.safetensors";
 export const indexFileName = "model.safetensors.index.json";
 export const weightFileNames = `${singleFileName} and ${indexFileName} and an export in ${onnxFolder}/`;
 
-export function lacks(reference: string, fileName: string): EngineError {
-  return new EngineError("invalid_checkpoint", `The checkpoint ${reference} lacks ${fileName}.`);
+/** Files that people take for a checkpoint, in order of precedence, and what to do with them. */
+const otherForms: readonly (readonly [name: RegExp, advice: string])[] = [
+  [
+    /^adapter_(config\.json|model\.(safetensors|bin))$/,
+    "is an adapter: merge it into its base model in Python (merge_and_unload of peft), and save that with save_pretrained",
+  ],
+  [/\.gguf$/, "is not read: use the repository that it was converted from"],
+  [
+    /^(pytorch_model|consolidated)\b.*\.(bin|pth?)$|\.ckpt$/,
+    "is not read, because pickled files may run code: load the checkpoint in Python with transformers, and save it with save_pretrained, which writes safetensors",
+  ],
+];
+
+/** @param names Those of the files that are there. */
+export function lacks(reference: string, fileName: string, names: Iterable<string> = []): EngineError {
+  const present = [...names];
+  const [advice] = otherForms.flatMap(([form, what]) => {
+    const name = present.find((each) => form.test(each));
+    return name === undefined ? [] : [` Its file ${name} ${what}.`];
+  });
+  return new EngineError("invalid_checkpoint", `The checkpoint ${reference} lacks ${fileName}.${advice ?? ""}`);
 }

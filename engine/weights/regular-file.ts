@@ -10,6 +10,9 @@ import { EngineError } from "../contract/errors.ts";
 /** Limit of a file that is read whole. The largest, tokenizer.json of a vocabulary of 260,000, has about 35 MB. */
 const MAX_TEXT_BYTES = 256 * 1024 * 1024;
 
+/** The beginning of every Git LFS pointer, which a clone without LFS has in place of a large file. */
+const gitLfsPointer = Buffer.from("version https://git-lfs.github.com/spec/");
+
 /**
  * Returns null if the file does not exist.
  *
@@ -36,7 +39,7 @@ export async function openRegularFile(path: string): Promise<FileHandle | null> 
 
 /**
  * Returns all bytes, or null if the file does not exist. Throws like `openRegularFile`, and for a file that is too
- * large.
+ * large or a Git LFS pointer.
  */
 export async function readRegularFile(path: string): Promise<Buffer | null> {
   const handle = await openRegularFile(path);
@@ -49,7 +52,14 @@ export async function readRegularFile(path: string): Promise<Buffer | null> {
         `${basename(path)} has ${size} bytes; the limit for this kind of file is ${MAX_TEXT_BYTES}.`,
       );
     }
-    return await handle.readFile();
+    const bytes = await handle.readFile();
+    if (bytes.subarray(0, gitLfsPointer.length).equals(gitLfsPointer)) {
+      throw new EngineError(
+        "invalid_checkpoint",
+        `${basename(path)} is a Git LFS pointer, not the file; run \`git lfs pull\` in the clone.`,
+      );
+    }
+    return bytes;
   } catch (cause) {
     if (cause instanceof EngineError) throw cause;
     throw new EngineError("invalid_checkpoint", `${basename(path)} cannot be read (${systemReason(cause)}).`, {

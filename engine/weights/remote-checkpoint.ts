@@ -26,11 +26,12 @@ export async function selectRemoteFiles<File extends RemoteFile>(
 ): Promise<ReadonlyMap<string, File>> {
   const listed = await list("");
   const files = new Map(listed.filter(({ name }) => checkpointFile.test(name)).map((file) => [file.name, file]));
-  if (!files.has("config.json")) throw lacks(reference, "config.json");
+  const listedNames = listed.map(({ name }) => name);
+  if (!files.has("config.json")) throw lacks(reference, "config.json", listedNames);
   if (files.has(singleFileName) || files.has(indexFileName)) return files;
   const inOnnxFolder = await list(onnxFolder);
   const names = inOnnxFolder.map(({ name }) => name);
-  if (!isOnnxExport(names)) throw lacks(reference, weightFileNames);
+  if (!isOnnxExport(names)) throw lacks(reference, weightFileNames, listedNames);
   const chosen = chooseOnnxFiles(names, variant);
   for (const file of inOnnxFolder) {
     if (!belongsTo(file.name, chosen)) continue;

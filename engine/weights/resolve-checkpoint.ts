@@ -7,7 +7,7 @@ import { objectAddressForms, parseModelReference } from "../contract/model-refer
 import type { HubRepository, ObjectLocation, ObjectScheme } from "../contract/model-reference.ts";
 import type { DownloadCheckpointOptions } from "./download-checkpoint.ts";
 import type { RemoteObjects } from "./objects/remote-objects.ts";
-import { checkFolder, isFolder } from "./sound-folder.ts";
+import { checkFolder, isFile, isFolder } from "./sound-folder.ts";
 
 export interface ResolveCheckpointOptions extends DownloadCheckpointOptions {
   /** Called only for an `s3://` reference. The client is destroyed before the call returns. */
@@ -39,7 +39,13 @@ export async function resolveCheckpoint(reference: string, options: ResolveCheck
       return downloadFromHub(reference, parsed, options);
     case "folder":
       if (await isFolder(parsed.path)) return checkFolder(parsed.path, reference);
-      throw new EngineError("invalid_configuration", `There is no folder ${parsed.path}.`, { setting: "model" });
+      throw new EngineError(
+        "invalid_configuration",
+        (await isFile(parsed.path))
+          ? `${parsed.path} is a file; a checkpoint is a folder.`
+          : `There is no folder ${parsed.path}.`,
+        { setting: "model" },
+      );
     case undefined:
   }
   throw new EngineError(

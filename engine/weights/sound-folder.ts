@@ -10,6 +10,10 @@ export async function isFolder(path: string): Promise<boolean> {
   return (await stat(path).catch(() => null))?.isDirectory() === true;
 }
 
+export async function isFile(path: string): Promise<boolean> {
+  return (await stat(path).catch(() => null))?.isFile() === true;
+}
+
 /**
  * Returns the absolute path.
  *
@@ -24,10 +28,11 @@ export async function checkFolder(path: string, reference: string): Promise<stri
   // A broken link counts as present; opening it reports the error.
   const present = async (fileName: string): Promise<boolean> =>
     (await lstat(join(folder, fileName)).catch(() => null)) !== null;
-  if (!(await present("config.json"))) throw lacks(reference, "config.json");
+  const namesOf = (path: string): Promise<string[]> => readdir(path).catch((): string[] => []);
+  if (!(await present("config.json"))) throw lacks(reference, "config.json", await namesOf(folder));
   const hasSafetensors = (await present(singleFileName)) || (await present(indexFileName));
-  if (!hasSafetensors && !isOnnxExport(await readdir(join(folder, onnxFolder)).catch((): string[] => []))) {
-    throw lacks(reference, weightFileNames);
+  if (!hasSafetensors && !isOnnxExport(await namesOf(join(folder, onnxFolder)))) {
+    throw lacks(reference, weightFileNames, await namesOf(folder));
   }
   return folder;
 }

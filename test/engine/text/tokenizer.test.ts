@@ -175,7 +175,13 @@ test("a token's bytes are what it adds to the text", async () => {
 
 describe("a broken checkpoint", () => {
   const cases: [string, Record<string, string>, string, RegExp][] = [
-    ["has no tokenizer.json", {}, "invalid_checkpoint", /has no tokenizer.json/],
+    ["has no tokenizer.json", {}, "invalid_checkpoint", /has no tokenizer\.json\. .*save_pretrained\(folder\)/],
+    [
+      "has a Git LFS pointer in its place",
+      { "tokenizer.json": "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n" },
+      "invalid_checkpoint",
+      /^tokenizer\.json is a Git LFS pointer, not the file; run `git lfs pull`/,
+    ],
     ["has one that is not JSON", { "tokenizer.json": "{" }, "invalid_checkpoint", /tokenizer.json .* not JSON/],
     [
       "has one without a model",

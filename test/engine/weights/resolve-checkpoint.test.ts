@@ -365,6 +365,41 @@ test("an absent bucket, missing rights and an unreachable server are configurati
   expect(await errorOf(none)).toMatchObject({ code: "invalid_configuration" });
 });
 
+test.for<[string, string, RegExp]>([
+  [
+    "adapter_model.safetensors",
+    "no",
+    /lacks config\.json\. Its file adapter_model\.safetensors is an adapter: merge it/,
+  ],
+  ["llava-q4.gguf", "no", /lacks config\.json\. Its file llava-q4\.gguf is not read: use the repository/],
+  [
+    "pytorch_model-00001-of-00002.bin",
+    "config.json",
+    /onnx\/\. Its file pytorch_model-00001-of-00002\.bin is not read, because/,
+  ],
+  ["consolidated.00.pth", "config.json", /onnx\/\. Its file consolidated\.00\.pth is not read, because/],
+  ["training_args.bin", "config.json", /onnx\/\.$/],
+])("a folder with only %s and %s is rejected with what to do", async ([name, other, expected]) => {
+  await using folder = await createTemporaryFolder();
+  await writeFile(join(folder.path, other), "{}");
+  await writeFile(join(folder.path, name), "");
+  const resolving = resolveCheckpoint(folder.path, { cacheFolder: folder.path });
+  expect(await errorOf(resolving)).toMatchObject({
+    code: "invalid_checkpoint",
+    message: expect.stringMatching(expected),
+  });
+});
+
+test("the path of a file is rejected as one", async () => {
+  await using folder = await createTemporaryFolder();
+  const file = join(folder.path, "model.safetensors");
+  await writeFile(file, "");
+  expect(await errorOf(resolveCheckpoint(file, { cacheFolder: folder.path }))).toMatchObject({
+    code: "invalid_configuration",
+    message: `${file} is a file; a checkpoint is a folder.`,
+  });
+});
+
 test("a local folder is used directly, or rejected with the missing file", async () => {
   await using folder = await createTemporaryFolder();
   const resolveFolder = (path: string): Promise<string> => resolveCheckpoint(path, { cacheFolder: folder.path });

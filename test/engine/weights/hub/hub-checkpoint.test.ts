@@ -189,4 +189,11 @@ test("of an ONNX export, the files of one variant are downloaded", async () => {
     code: "invalid_checkpoint",
     message: expect.stringContaining("lacks model.safetensors and model.safetensors.index.json and an export in onnx/"),
   });
+  content.files = new Map([
+    ["config.json", textFile("{}")],
+    ["pytorch_model.bin", textFile("")],
+  ]);
+  expect(await errorOf(resolveIn(folder.path, tiny, { variant }))).toMatchObject({
+    message: expect.stringContaining("Its file pytorch_model.bin is not read"),
+  });
 });
