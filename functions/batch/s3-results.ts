@@ -8,12 +8,12 @@ import type { Logger } from "../logger.ts";
 import { ConfigError } from "../settings/setting.ts";
 import { StorageError } from "../storage/object-store.ts";
 import { createS3Objects, createS3ObjectStore } from "../storage/s3-object-store.ts";
-import type { S3ObjectLocation } from "../storage/s3-object-store.ts";
+import type { S3Metadata, S3ObjectLocation } from "../storage/s3-object-store.ts";
 import { readLines } from "./numbered-lines.ts";
 import { addDone, MAX_RESULT_BYTES, noLines } from "./result-file.ts";
-import type { ResultFile } from "./result-file.ts";
+import type { DoneLines, ResultFile } from "./result-file.ts";
 import { distinctResults } from "./result-files.ts";
-import type { BatchSummary } from "./run-batch.ts";
+import type { ResultLogs } from "./result-log.ts";
 import { createSegmentedResultLogs } from "./segmented-result-logs.ts";
 
 /** With a kill, answers of this last interval are computed again. */
@@ -29,6 +29,8 @@ export interface S3ResultsOptions {
   readonly name: string;
   /** Whether lines that have a result in the existing object count as done and stay in it. */
   readonly keepsObject: boolean;
+  /** Metadata of the object. */
+  readonly metadata?: S3Metadata;
   readonly logger: Logger;
   /** Once it is aborted, results that cannot be stored are no longer retried. */
   readonly signal: AbortSignal;
@@ -36,10 +38,10 @@ export interface S3ResultsOptions {
 
 export interface S3Results extends ResultFile {
   /**
-   * Writes the object and deletes the segments. Rejects with StorageError, before, if the segments lack lines of the
-   * complete run that `summary` describes.
+   * Call it when every line has a result. Writes the object and deletes the segments. Rejects with StorageError, before,
+   * if one of the results is missing there.
    */
-  finish(summary: BatchSummary): Promise<ResultCounts>;
+  finish(): Promise<ResultCounts>;
 }
 
 export interface ResultCounts {
@@ -48,14 +50,37 @@ export interface ResultCounts {
   readonly failed: number;
 }
 
+/** Of a finished object. */
+export async function countResults(chunks: AsyncIterable<Uint8Array>): Promise<ResultCounts> {
+  const found = noLines();
+  for await (const { text } of readLines(chunks, MAX_RESULT_BYTES)) addDone(found, text);
+  return toCounts(found);
+}
+
+function toCounts({ customIds, badLines, numSucceeded: completed }: DoneLines): ResultCounts {
+  const total = customIds.size + badLines.size;
+  return { total, completed, failed: total - completed };
+}
+
+/** Does nothing if there are none. Rejects with StorageError. */
+export async function deleteS3Segments(
+  client: S3Client,
+  { location, name, logger }: Pick<S3ResultsOptions, "location" | "name" | "logger">,
+): Promise<void> {
+  await createLogs(client, location, logger).delete(name);
+}
+
+function createLogs(client: S3Client, { Bucket: bucket, Key }: S3ObjectLocation, logger: Logger): ResultLogs {
+  const store = createS3ObjectStore({ client, bucket, prefix: `${Key}.parts`, timeouts: s3Timeouts });
+  return createSegmentedResultLogs({ store, ...logOptions, logger });
+}
+
 /** @throws ConfigError for an object that contains something other than results; StorageError if S3 fails. */
 export async function openS3Results(options: S3ResultsOptions): Promise<S3Results> {
-  const { client, location, name, keepsObject, logger, signal } = options;
+  const { client, location, name, keepsObject, metadata, logger, signal } = options;
   const shown = `s3://${location.Bucket}/${location.Key}`;
   const objects = createS3Objects(client, s3Timeouts);
-  const prefix = `${location.Key}.parts`;
-  const store = createS3ObjectStore({ client, bucket: location.Bucket, prefix, timeouts: s3Timeouts });
-  const logs = createSegmentedResultLogs({ store, ...logOptions, logger });
+  const logs = createLogs(client, location, logger);
   const earlier = noLines();
 
   async function* readObject(): AsyncGenerator<Uint8Array> {
@@ -78,32 +103,35 @@ export async function openS3Results(options: S3ResultsOptions): Promise<S3Result
       yield* log.read();
     },
   };
+  const done = {
+    customIds: earlier.customIds.union(log.done.customIds),
+    badLines: earlier.badLines.union(log.done.badLines),
+    numSucceeded: earlier.numSucceeded + log.done.numSucceeded,
+  };
+  /** All results that the object must have. */
+  const expected = { customIds: new Set(done.customIds), badLines: new Set(done.badLines) };
   return {
-    done: {
-      customIds: earlier.customIds.union(log.done.customIds),
-      badLines: earlier.badLines.union(log.done.badLines),
-      numSucceeded: earlier.numSucceeded + log.done.numSucceeded,
+    done,
+    append(line) {
+      if (line.response === null && line.error !== null) expected.badLines.add(line.error.line);
+      else if (line.custom_id !== null) expected.customIds.add(line.custom_id);
+      return log.append(line);
     },
-    append: (line) => log.append(line),
     close: () => log.close(),
-    async finish({ numSucceeded, numFailed, numBad, numSkipped }) {
+    async finish() {
       await log.flush();
       const found = noLines();
-      const counts = () => {
-        const total = found.customIds.size + found.badLines.size;
-        return { total, completed: found.numSucceeded, failed: total - found.numSucceeded };
-      };
-      const numLines = numSucceeded + numFailed + numBad + numSkipped;
       async function* lines(): AsyncGenerator<Uint8Array> {
         for await (const { text } of distinctResults(allResults, null, found)) yield Buffer.from(`${text}\n`);
-        const { total } = counts();
-        if (total >= numLines) return;
-        throw new StorageError("Reading results", new Error(`the segments have ${total} of ${numLines} lines`));
+        const numMissing =
+          expected.customIds.difference(found.customIds).size + expected.badLines.difference(found.badLines).size;
+        if (numMissing === 0) return;
+        throw new StorageError("Reading results", new Error(`the results of ${numMissing} lines are missing`));
       }
       // An error of the lines leaves no object.
-      await objects.write(location, lines());
+      await objects.write(location, lines(), metadata);
       await logs.delete(name);
-      return counts();
+      return toCounts(found);
     },
   };
 }

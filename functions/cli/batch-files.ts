@@ -9,7 +9,6 @@ import { readLines } from "../batch/numbered-lines.ts";
 import type { NumberedLine } from "../batch/numbered-lines.ts";
 import { createResultStream, openResultFile } from "../batch/result-file.ts";
 import type { ResultFile } from "../batch/result-file.ts";
-import type { BatchSummary } from "../batch/run-batch.ts";
 import type { S3Results } from "../batch/s3-results.ts";
 import { readTarget } from "../jobs/targets.ts";
 import type { S3Location } from "../jobs/targets.ts";
@@ -32,7 +31,7 @@ export interface OpenedFiles {
   readonly numLines: number | null;
   readonly results: ResultFile;
   /** Call it when every line has a result. */
-  readonly finish: (summary: BatchSummary) => Promise<void>;
+  readonly finish: () => Promise<void>;
   /** Never rejects for results on S3. */
   readonly close: () => Promise<void>;
 }
@@ -67,8 +66,8 @@ export async function openBatchFiles(
       readLines(addAbortSignal(stopSignal, readFrom?.(show) ?? openInput(input)), maxLineBytes),
     numLines,
     results,
-    async finish(summary) {
-      await results.finish?.(summary);
+    async finish() {
+      await results.finish?.();
     },
     async close() {
       await results.close();

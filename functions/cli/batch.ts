@@ -37,7 +37,7 @@ export async function batch(config: Config, files: BatchFiles, logger: Logger): 
   try {
     composition = await compose({ config, logger, onProgress: progress.show });
     const summary = await run(config, composition, { opened, stopping, logger, progress });
-    if (summary?.isComplete === true) await opened.finish(summary);
+    if (summary?.isComplete === true) await opened.finish();
     progress.stop();
     if (summary !== null)
       logger.info(summary.isComplete ? "Done." : "Stopped; run the command again to resume.", { ...summary });

@@ -16,6 +16,7 @@ import type { Service } from "../service.ts";
 import type { Config } from "../settings/config.ts";
 import type { RequestSpan, Telemetry } from "../telemetry/telemetry.ts";
 import { runFileJob } from "./file-job.ts";
+import { jobKeyOf } from "./job-key.ts";
 import { JobRunner } from "./job-runner.ts";
 import type { ResultSink } from "./result-sink.ts";
 import { createS3ResultSink } from "./sinks/s3-result-sink.ts";
@@ -87,7 +88,7 @@ export async function createJobs(openSource: OpenJobSource, dependencies: JobsDe
     },
     prepareLine: prepare,
     ...(telemetry && { telemetry }),
-    async runFile({ id, tenant = "" }, job, signal) {
+    async runFile(leased, job, signal) {
       for (const [field, place] of [
         ["input", job.input],
         ["output", job.output],
@@ -96,8 +97,14 @@ export async function createJobs(openSource: OpenJobSource, dependencies: JobsDe
         throw refuse(field, `is ${describeTarget(place)}, which JOB_ALLOWED_TARGETS does not allow`);
       }
       if (client === null) throw new Error("A file is on S3, for which there is no client.");
-      const prepareOwn = (line: BatchLine): PreparedLine => prepare(line, tenant);
-      return runFileJob(id, job, signal, { client, prepareLine: prepareOwn, window, maxBodyBytes, logger });
+      const prepareOwn = (line: BatchLine): PreparedLine => prepare(line, leased.tenant ?? "");
+      return runFileJob(jobKeyOf(leased), job, signal, {
+        client,
+        prepareLine: prepareOwn,
+        window,
+        maxBodyBytes,
+        logger,
+      });
     },
     canCompute: () => service.state === "ready",
     window,

@@ -8,12 +8,13 @@ import type { BatchLine } from "../batch/batch-line.ts";
 import { readLines } from "../batch/numbered-lines.ts";
 import { runBatch } from "../batch/run-batch.ts";
 import type { BatchSummary } from "../batch/run-batch.ts";
-import { openS3Results, s3Timeouts } from "../batch/s3-results.ts";
-import type { S3Results } from "../batch/s3-results.ts";
+import { countResults, deleteS3Segments, openS3Results, s3Timeouts } from "../batch/s3-results.ts";
+import type { ResultCounts, S3Results } from "../batch/s3-results.ts";
 import type { WorkWindow } from "../batch/work-window.ts";
 import { HttpError } from "../http/errors.ts";
 import type { Logger } from "../logger.ts";
 import { createS3Objects } from "../storage/s3-object-store.ts";
+import type { JobKey } from "./job-key.ts";
 import type { FileJob } from "./job-message.ts";
 import { answerResult } from "./job-result.ts";
 import type { JobResult } from "./job-result.ts";
@@ -28,38 +29,52 @@ export interface FileJobOptions {
   readonly logger: Logger;
 }
 
+/** The job and the input of an output, beside its object. */
+const sourceField = "fovea-source";
+
 /**
  * Answers all lines of the input and writes the output at once, when each has a result. Until then, results are kept in
- * segments below `<output>.parts/`, from which the next attempt resumes. Resolves to null if the engine or `signal` ended
- * the work before. Throws HttpError if there is no input.
+ * segments below `<output>.parts/`, from which the next attempt resumes. An output that an earlier attempt wrote from the
+ * same input stays. Resolves to null if the engine or `signal` ended the work before. Throws HttpError if there is no
+ * input.
  */
 export async function runFileJob(
-  jobId: string,
+  { jobId, messageDigest }: JobKey,
   job: FileJob,
   signal: AbortSignal,
   { client, prepareLine, window, maxBodyBytes, logger }: FileJobOptions,
 ): Promise<JobResult | null> {
-  const input = await createS3Objects(client, s3Timeouts).read(locate(job.input));
+  const objects = createS3Objects(client, s3Timeouts);
+  const input = await objects.read(locate(job.input));
   if (input === null) {
     const place = describeTarget(job.input);
     throw new HttpError(400, "input_not_found", `input: there is no object ${place}.`, { parameter: "input" });
   }
+  const name = digest(jobId, messageDigest).slice(0, 32);
+  const source = digest(jobId, messageDigest, input.etag ?? "");
+  const segments = { location: locate(job.output), name, logger };
+  const finish = (counts: ResultCounts): JobResult => {
+    const body = { object: "fovea.job.file", output: describeTarget(job.output), request_counts: counts };
+    return answerResult(jobId, job.customId ?? jobId, { statusCode: 200, requestId: jobId, body });
+  };
+  const written = await objects.read(locate(job.output));
+  if (written?.metadata[sourceField] === source) {
+    await deleteS3Segments(client, segments);
+    return finish(await countResults(written.chunks));
+  }
   const results = await openS3Results({
+    ...segments,
     client,
-    location: locate(job.output),
-    name: createHash("sha256").update(jobId).digest("hex").slice(0, 32),
     // Another job may have written it.
     keepsObject: false,
-    logger,
+    metadata: { [sourceField]: source },
     signal,
   });
   try {
     const lines = readLines(input.chunks, maxBodyBytes + LINE_ROOM_BYTES);
     const summary = await answerLines(lines, results, { prepareLine, window, signal });
     if (!summary.isComplete) return null;
-    const counts = await results.finish(summary);
-    const body = { object: "fovea.job.file", output: describeTarget(job.output), request_counts: counts };
-    return answerResult(jobId, job.customId ?? jobId, { statusCode: 200, requestId: jobId, body });
+    return finish(await results.finish());
   } finally {
     await results.close();
   }
@@ -97,6 +112,11 @@ function abortable({ numSequences, answer }: PreparedLine, signal: AbortSignal):
       return signal.aborted ? { kind: "given up" } : answered;
     },
   };
+}
+
+/** SHA-256 in hexadecimal digits. */
+function digest(...parts: readonly string[]): string {
+  return createHash("sha256").update(JSON.stringify(parts)).digest("hex");
 }
 
 function locate({ bucket, key }: S3Location) {

@@ -45,12 +45,25 @@ export interface S3ObjectStoreOptions {
 
 export type S3ObjectLocation = Readonly<{ Bucket: string; Key: string }>;
 
+/** By name in lower case, with values of ASCII. */
+export type S3Metadata = Readonly<Record<string, string>>;
+
+export interface S3StoredObject extends StoredObject {
+  /** Of this version of the object; undefined if the server names none. */
+  readonly etag: string | undefined;
+  readonly metadata: S3Metadata;
+}
+
 /** Reads and writes whole objects anywhere in S3. Errors of S3 are StorageErrors. */
 export interface S3Objects {
   /** See `ObjectStore.write`. */
-  write(location: S3ObjectLocation, chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>): Promise<number>;
+  write(
+    location: S3ObjectLocation,
+    chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+    metadata?: S3Metadata,
+  ): Promise<number>;
   /** Null if the object does not exist. */
-  read(location: S3ObjectLocation): Promise<StoredObject | null>;
+  read(location: S3ObjectLocation): Promise<S3StoredObject | null>;
 }
 
 /** Objects longer than a part are uploaded in several parts, and read in ranges. */
@@ -88,8 +101,8 @@ export function createS3Objects(client: S3Client, timeouts: S3Timeouts): S3Objec
   }
 
   return {
-    async write(location, chunks) {
-      const upload = new PartedUpload(client, location, timeouts);
+    async write(location, chunks, metadata = {}) {
+      const upload = new PartedUpload(client, { location, metadata }, timeouts);
       try {
         for await (const chunk of chunks) await upload.add(chunk);
         await upload.complete();
@@ -101,7 +114,9 @@ export function createS3Objects(client: S3Client, timeouts: S3Timeouts): S3Objec
     },
     async read(location) {
       const range = await readRange(location, 0, callMs);
-      return range === null ? null : { numBytes: range.numBytes, chunks: readRest(location, range) };
+      if (range === null) return null;
+      const { numBytes, etag, metadata } = range;
+      return { numBytes, etag, metadata, chunks: readRest(location, range) };
     },
   };
 }
@@ -158,6 +173,7 @@ export function createS3ObjectStore({ client, bucket, prefix, timeouts }: S3Obje
 class PartedUpload {
   readonly #client: S3Client;
   readonly #location: S3ObjectLocation;
+  readonly #metadata: S3Metadata;
   readonly #timeouts: S3Timeouts;
   #pending: Uint8Array[] = [];
   #numPendingBytes = 0;
@@ -166,9 +182,14 @@ class PartedUpload {
   readonly #etags: (string | undefined)[] = [];
   numBytes = 0;
 
-  constructor(client: S3Client, location: S3ObjectLocation, timeouts: S3Timeouts) {
+  constructor(
+    client: S3Client,
+    { location, metadata }: { readonly location: S3ObjectLocation; readonly metadata: S3Metadata },
+    timeouts: S3Timeouts,
+  ) {
     this.#client = client;
     this.#location = location;
+    this.#metadata = metadata;
     this.#timeouts = timeouts;
   }
 
@@ -183,7 +204,7 @@ class PartedUpload {
     const { callMs, bodyMs } = this.#timeouts;
     if (this.#uploadId === null) {
       const timeoutMs = this.#numPendingBytes > RANGE_BYTES ? bodyMs : callMs;
-      const request = { ...this.#location, Body: this.#takePending() };
+      const request = { ...this.#location, Metadata: this.#metadata, Body: this.#takePending() };
       await send("Writing", timeoutMs, (options) => this.#client.send(new PutObjectCommand(request), options));
       return;
     }
@@ -205,7 +226,8 @@ class PartedUpload {
   async #sendPart(): Promise<void> {
     const { callMs, bodyMs } = this.#timeouts;
     this.#uploadId ??= await send("Writing", callMs, async (options) => {
-      const { UploadId } = await this.#client.send(new CreateMultipartUploadCommand(this.#location), options);
+      const request = { ...this.#location, Metadata: this.#metadata };
+      const { UploadId } = await this.#client.send(new CreateMultipartUploadCommand(request), options);
       if (UploadId === undefined) throw new Error("S3 did not return an upload id.");
       return UploadId;
     });
@@ -228,6 +250,7 @@ interface Range {
   /** Size of the whole object. */
   readonly numBytes: number;
   readonly etag: string | undefined;
+  readonly metadata: S3Metadata;
 }
 
 async function* inPieces(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
@@ -239,7 +262,7 @@ async function* inPieces(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
 
 /** Throws if the body stalls until the signal is aborted, or has another length than its headers say. */
 async function toRange(
-  { Body, ContentLength, ContentRange, ETag }: GetObjectCommandOutput,
+  { Body, ContentLength, ContentRange, ETag, Metadata }: GetObjectCommandOutput,
   signal: AbortSignal,
 ): Promise<Range> {
   const chunks: Uint8Array[] = [];
@@ -249,14 +272,14 @@ async function toRange(
     throw new Error(`S3 sent ${bytes.byteLength} of ${ContentLength} bytes.`);
   }
   const numBytes = Number(/\/(\d+)$/.exec(ContentRange ?? "")?.[1] ?? bytes.byteLength);
-  return { bytes, numBytes, etag: ETag };
+  return { bytes, numBytes, etag: ETag, metadata: Metadata ?? {} };
 }
 
 /** An empty object has no ranges at all. Null if the object does not exist. */
 function emptyIfBeyondEnd(error: unknown, first: number): Range | null {
   if (!(error instanceof Error)) throw error;
   if (error.name === "NoSuchKey") return null;
-  if (isBeyondEnd(error) && first === 0) return { bytes: new Uint8Array(), numBytes: 0, etag: undefined };
+  if (isBeyondEnd(error) && first === 0) return { bytes: new Uint8Array(), numBytes: 0, etag: undefined, metadata: {} };
   throw error;
 }
 

@@ -3,7 +3,13 @@ import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { createServer } from "node:net";
 import type { AddressInfo } from "node:net";
-import { CreateBucketCommand, PutObjectCommand } from "@aws-sdk/client-s3";
+import {
+  CreateBucketCommand,
+  DeleteObjectCommand,
+  GetObjectCommand,
+  ListObjectsV2Command,
+  PutObjectCommand,
+} from "@aws-sdk/client-s3";
 import { Queue } from "bullmq";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 
@@ -114,6 +120,60 @@ test("all places get the result that another worker has stored in the meantime",
   const received = hooks.received.filter(({ path }) => path === "/twice");
   expect(received.map(({ body }) => JSON.parse(body) as object)).toMatchObject([{ data: stored }]);
 });
+
+test.for([
+  ["its segments are deleted", "DELETE"],
+  ["its job is answered", "PUT"],
+])(
+  "a file whose worker ends between writing the output and the time when %s stays as it is",
+  { timeout: SLOW_MS },
+  async ([, hanging]) => {
+    const folder = `files/${randomUUID()}`;
+    const place = `${bucket}/${folder}`;
+    const { queue, prefix, start } = createQueue({ JOB_ALLOWED_TARGETS: `s3://${place}`, JOB_LEASE_SECONDS: "5" });
+    const read = async (): Promise<string> => {
+      const { Body } = await aws.client.send(new GetObjectCommand({ Bucket: bucket, Key: `${folder}/out.jsonl` }));
+      return (await Body?.transformToString()) ?? "";
+    };
+    const line = (id: number) =>
+      JSON.stringify({
+        custom_id: `${id}`,
+        method: "POST",
+        url: "/v1/completions",
+        body: { ...short, temperature: 1 },
+      });
+    const input = [1, 2, 3].map(line).join("\n");
+    await aws.client.send(new PutObjectCommand({ Bucket: bucket, Key: `${folder}/in.jsonl`, Body: input }));
+    let isWritten = false;
+    s3.decide(({ method, path }) => {
+      if (isWritten && method === hanging) return "hold";
+      isWritten ||= method === "PUT" && path.startsWith(`/${place}/out.jsonl?`);
+      return "forward";
+    });
+    const first = await start();
+    const job = await queue.add("file", { input: `s3://${place}/in.jsonl`, output: `s3://${place}/out.jsonl` });
+    await expect.poll(() => isWritten, { timeout: SLOW_MS }).toBe(true);
+    await first[Symbol.asyncDispose]();
+    const written = await read();
+    expect(written.split("\n")).toHaveLength(4);
+    s3.decide(() => "forward");
+    await using second = await start();
+    await expect.poll(() => stateOf(queue, job.id), { timeout: SLOW_MS }).toBe("completed");
+    expect(await read()).toBe(written);
+    expect(await readResults(aws, bucket, prefix)).toMatchObject([
+      { response: { body: { request_counts: { total: 3, completed: 3, failed: 0 } } } },
+    ]);
+    expect(second.log()).not.toContain("error");
+    const { Contents = [] } = await aws.client.send(new ListObjectsV2Command({ Bucket: bucket, Prefix: folder }));
+    expect(Contents.map(({ Key }) => Key?.split("/").at(-1))).toEqual(["in.jsonl", "out.jsonl"]);
+
+    // A new input under the same id of a job is answered again.
+    await aws.client.send(new PutObjectCommand({ Bucket: bucket, Key: `${folder}/in.jsonl`, Body: line(4) }));
+    await aws.client.send(new DeleteObjectCommand({ Bucket: bucket, Key: `${prefix}/${job.id}.json` }));
+    await (await queue.getJob(job.id ?? ""))?.retry("completed");
+    await expect.poll(async () => (await read()).split("\n").length, { timeout: SLOW_MS }).toBe(2);
+  },
+);
 
 test("a service stops while its queue does not answer", { timeout: SLOW_MS }, async () => {
   const paused = await startRedisServer();
