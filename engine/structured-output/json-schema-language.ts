@@ -21,6 +21,7 @@ import { numberRangeOf } from "./number-range.ts";
 import { readPattern } from "./pattern-reader.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 import { textLengths } from "./text-lengths.ts";
+import type { TextLengths } from "./text-lengths.ts";
 
 const typeNames = new Set<unknown>(["object", "array", "string", "integer", "number", "boolean", "null"]);
 
@@ -47,6 +48,8 @@ class SchemaReader {
   /** By the names of their rules. */
   readonly #pending: [name: string, read: () => Expression][] = [];
   readonly #read = new Map<JsonObject, Expression>();
+  /** By pattern. Thousands of strings may have the same one. */
+  readonly #lengths = new Map<string, TextLengths>();
 
   constructor(schema: unknown, isCompact: boolean) {
     this.#schema = schema;
@@ -175,14 +178,16 @@ class SchemaReader {
 
   /** A length may stand beside the pattern if all texts of the pattern have it. */
   #stringOfPattern(keyword: string, pattern: string, schema: JsonObject, path: string): Expression {
-    const read = (): Expression => readPattern(pattern, `${path}.${keyword}`);
-    if (lengthKeywords.some((length) => schema[length] !== undefined)) {
-      const { min, max } = countBounds(schema, "minLength", "maxLength", path);
-      const lengths = textLengths(read());
-      if (lengths.min < min) refuseCombination(path, keyword, "minLength");
-      if (lengths.max > max) refuseCombination(path, keyword, "maxLength");
-    }
-    return this.#shared(`string ${pattern}`, () => quoted(escapeForString(read())));
+    const string = this.#shared(`string ${pattern}`, () => {
+      const expression = readPattern(pattern, `${path}.${keyword}`);
+      this.#lengths.set(pattern, textLengths(expression));
+      return quoted(escapeForString(expression));
+    });
+    const { min, max } = countBounds(schema, "minLength", "maxLength", path);
+    const lengths = this.#lengths.get(pattern)!;
+    if (lengths.min < min) refuseCombination(path, keyword, "minLength");
+    if (lengths.max > max) refuseCombination(path, keyword, "maxLength");
+    return string;
   }
 
   #stringOfLength(schema: JsonObject, path: string): Expression {

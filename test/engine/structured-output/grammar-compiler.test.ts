@@ -101,6 +101,11 @@ const refusals: [string, StructuredOutput, string][] = [
     "json.properties.a has the keywords format and maxLength together",
   ],
   [
+    "a length beside a pattern that stands elsewhere with another one",
+    schema({ properties: { a: { pattern: "a+", minLength: 1 }, b: { pattern: "a+", minLength: 2 } } }),
+    "json.properties.b has the keywords pattern and minLength together",
+  ],
+  [
     "a required property that is not among the listed names",
     schema({ propertyNames: { enum: ["a"] }, required: ["b"] }),
     "json requires the property b, which propertyNames does not list",
