@@ -150,25 +150,34 @@ export interface SequenceTokens {
   readonly outputTokenIds: readonly number[];
   /** In the order of their placeholders. */
   readonly images: readonly ImageTokens[];
+  /** As in `Sequence`. Images that the model does not see have positions, too. */
+  readonly positions: PromptPositions | null;
   readonly cacheSalt: string | null;
 }
 
 function createSequenceTokens(
-  { promptTokenIds, images, cacheSalt }: EngineRequest,
+  { promptTokenIds, images, positions, cacheSalt }: EngineRequest,
   outputTokenIds: readonly number[],
 ): SequenceTokens {
   const placed = images.map(({ mmHash, placeholder: { offset, length } }) => ({ mmHash, offset, length }));
-  return { promptTokenIds, outputTokenIds, images: placed, cacheSalt };
+  return { promptTokenIds, outputTokenIds, images: placed, positions: positions ?? null, cacheSalt };
+}
+
+/** The position, on one of three axes, of the token at an index of prompt and output. */
+export function positionOf({ promptTokenIds, positions }: SequenceTokens, place: number, axis: number): number {
+  if (positions === null) return place;
+  const numPrompt = promptTokenIds.length;
+  return place < numPrompt ? positions.axes[axis * numPrompt + place]! : positions.next + place - numPrompt;
 }
 
 /**
  * The number of leading tokens, at most `limit`, whose keys and values are the same for `known` and for the prompt of
- * `asked`: equal ids, the same images at the same places, the same salt. Placeholders of different images have equal
- * ids, so the shared prefix ends at the first image that differs.
+ * `asked`: equal ids at the same positions, the same images at the same places, the same salt. Placeholders of different
+ * images have equal ids, so the shared prefix ends at the first image that differs.
  */
 export function numSharedTokens(known: SequenceTokens, asked: SequenceTokens, limit: number): number {
   if (known.cacheSalt !== asked.cacheSalt) return 0;
-  const numTokens = numEqualTokens(known, asked.promptTokenIds, limit);
+  const numTokens = numEqualPositions(known, asked, numEqualTokens(known, asked.promptTokenIds, limit));
   for (let index = 0; ; index++) {
     const left = known.images[index];
     const right = asked.images[index];
@@ -194,4 +203,14 @@ function numEqualTokens(
     if (outputTokenIds[index - promptTokenIds.length] !== tokenIds[index]) return index;
   }
   return end;
+}
+
+function numEqualPositions(known: SequenceTokens, asked: SequenceTokens, limit: number): number {
+  if (known.positions === null && asked.positions === null) return limit;
+  for (let place = 0; place < limit; place++) {
+    for (let axis = 0; axis < 3; axis++) {
+      if (positionOf(known, place, axis) !== positionOf(asked, place, axis)) return place;
+    }
+  }
+  return limit;
 }

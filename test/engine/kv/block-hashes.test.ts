@@ -7,6 +7,7 @@ const base: SequenceTokens = {
   promptTokenIds: [1, 2, 3, 4, 5, 6, 7, 8],
   outputTokenIds: [],
   images: [],
+  positions: null,
   cacheSalt: null,
 };
 
@@ -40,6 +41,24 @@ test.for([
 test("different images, or one image at different places, have different hashes", () => {
   const variants = [[image("a", 1, 2)], [image("b", 1, 2)], [image("a", 2, 2)], [image("a", 0, 1), image("a", 1, 2)]];
   expect(new Set(variants.map((images) => hashesOf({ images })[0])).size).toBe(variants.length);
+});
+
+test("a block depends on positions that are not its indices, and on those before it", () => {
+  const plain = hashesOf({});
+  // Axes of 8 tokens, of which the third to the sixth are a picture of two rows.
+  const rows = [0, 1, 2, 2, 3, 3, 4, 5];
+  const columns = [0, 1, 2, 3, 2, 3, 4, 5];
+  const wide = { axes: Int32Array.from([0, 1, 2, 2, 2, 2, 4, 5, ...rows, ...columns]), next: 6 };
+  const tall = { axes: Int32Array.from([0, 1, 2, 2, 2, 2, 4, 5, ...columns, ...rows]), next: 6 };
+  const line = [0, 1, 2, 3, 4, 5, 6, 7];
+  const none = { axes: Int32Array.from([...line, ...line, ...line]), next: 8 };
+  expect(hashesOf({ positions: none })).toEqual(plain);
+  const first = new Set([plain, hashesOf({ positions: wide }), hashesOf({ positions: tall })].map(([hash]) => hash));
+  const second = new Set([plain, hashesOf({ positions: wide }), hashesOf({ positions: tall })].map(([, hash]) => hash));
+  expect([first.size, second.size]).toEqual([3, 3]);
+  const inOutput = { promptTokenIds: [1, 2, 3, 4], outputTokenIds: [5, 6, 7, 8] };
+  const prompt = { axes: Int32Array.from([0, 1, 2, 2, 0, 1, 2, 2, 0, 1, 2, 3]), next: 4 };
+  expect(hashesOf({ ...inOutput, positions: prompt })[0]).not.toBe(plain[0]);
 });
 
 function image(mmHash: string, offset: number, length: number) {

@@ -6,6 +6,7 @@ import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import { KvSlots } from "../../../engine/kv/kv-slots.ts";
 import { PrefixCache } from "../../../engine/kv/prefix-cache.ts";
 import type { PrefixCacheOptions } from "../../../engine/kv/prefix-cache.ts";
+import type { PromptPositions } from "../../../engine/multimodal/prompt-positions.ts";
 import { numSharedTokens, Sequence } from "../../../engine/scheduler/sequence.ts";
 import { createImage, createRequest } from "../scheduler/create-scheduler.ts";
 
@@ -15,6 +16,13 @@ function sequenceOf(promptTokenIds: readonly number[], overrides: Partial<Engine
 
 function countFrom(first: number, length: number): number[] {
   return Array.from({ length }, (_, index) => first + index);
+}
+
+/** Of 12 tokens: from `token` on, columns are `shift` further. */
+function positionsAfter(token: number, shift: number): PromptPositions {
+  const line = countFrom(0, 12);
+  const columns = line.map((place) => (place < token ? place : place + shift));
+  return { axes: Int32Array.from([...line, ...line, ...columns]), next: 12 };
 }
 
 describe("shared tokens", () => {
@@ -34,6 +42,10 @@ describe("shared tokens", () => {
     ["are none for another salt", { cacheSalt: "one" }, { cacheSalt: "two" }, 0],
     ["are none for no salt", { cacheSalt: "one" }, {}, 0],
     ["are those of the same salt", { cacheSalt: "one" }, { cacheSalt: "one" }, 12],
+    ["end where positions differ", { positions: positionsAfter(6, 2) }, { positions: positionsAfter(6, 3) }, 6],
+    ["end where only one has other positions", { positions: positionsAfter(7, 1) }, {}, 7],
+    ["go on through equal positions", { positions: positionsAfter(6, 2) }, { positions: positionsAfter(6, 2) }, 12],
+    ["go on where every position is the index", { positions: positionsAfter(6, 0) }, {}, 12],
   ])("%s", ([, left, right, expected]) => {
     const known = sequenceOf(prompt, left).tokens;
     const asked = sequenceOf(prompt, right).tokens;
@@ -46,6 +58,17 @@ describe("shared tokens", () => {
     const known = sequenceOf([0, 1, 2]);
     known.outputTokenIds.push(3, 4, 99);
     expect(numSharedTokens(known.tokens, sequenceOf(prompt).tokens, 100)).toBe(5);
+  });
+
+  test("include generated tokens at the positions after those of the prompt", () => {
+    const positions = { axes: Int32Array.from([0, 1, 2, 0, 1, 2, 0, 1, 3]), next: 4 };
+    const known = sequenceOf([0, 1, 2], { positions });
+    known.outputTokenIds.push(3, 4);
+    const line = [0, 1, 2, 4, 5];
+    const axes = Int32Array.from([...line, ...line, 0, 1, 3, 4, 5]);
+    const next = sequenceOf([0, 1, 2, 3, 4], { positions: { axes, next: 6 } });
+    expect(numSharedTokens(known.tokens, next.tokens, 100)).toBe(5);
+    expect(numSharedTokens(known.tokens, sequenceOf([0, 1, 2, 3, 4]).tokens, 100)).toBe(2);
   });
 
   test("are the longest common prefix of any two sequences", () => {
