@@ -27,7 +27,8 @@ export function allocateBlocks(
   } catch (cause) {
     throw new EngineError(
       "invalid_configuration",
-      `The KV cache of ${numBlocks} blocks of ${blockSize} tokens does not fit into memory.`,
+      `The KV cache of ${numBlocks} blocks of ${blockSize} tokens does not fit into memory. ` +
+        "Lower NUM_GPU_BLOCKS_OVERRIDE if it is set, otherwise KV_CACHE_MEMORY_BYTES or GPU_MEMORY_UTILIZATION.",
       { cause },
     );
   }

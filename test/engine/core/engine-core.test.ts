@@ -191,3 +191,14 @@ test("a KV cache larger than the memory is rejected with both numbers", async ()
     SteppedEngine.create({ ...options, config: { ...options.config, maxNumSequences: 2 ** 26 } }),
   ).rejects.toThrow("The KV cache of 67108864 sequences of 1048576 tokens does not fit into memory.");
 });
+
+test("blocks that cannot be allocated are rejected with the settings that decide their number", async () => {
+  await using cache = await createTemporaryFolder();
+  const { model } = await buildGoldenModel("llama", cache.path, "float32", { kind: "paged", blockSize: 16 });
+  await expect(SteppedEngine.create(createWorkerOptions(model, { numBlocks: 2 ** 40 }))).rejects.toMatchObject({
+    code: "invalid_configuration",
+    message:
+      "The KV cache of 1099511627776 blocks of 16 tokens does not fit into memory. Lower NUM_GPU_BLOCKS_OVERRIDE if it " +
+      "is set, otherwise KV_CACHE_MEMORY_BYTES or GPU_MEMORY_UTILIZATION.",
+  });
+});
