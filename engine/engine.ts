@@ -404,8 +404,11 @@ export class ThreadedEngine implements Engine {
       if (sequence === undefined || sequence.request.outputs === null) continue;
       const { request, index } = sequence;
       if (output.finishReason !== null) request.inThread.delete(output.requestId);
-      request.stages?.take(output);
-      if (sequence.request.outputs.append(output, index)) {
+      // After a stop string, the thread computes tokens until it has read the abort.
+      if (sequence.request.outputs.hasEnded(index)) continue;
+      const isEndedHere = sequence.request.outputs.append(output, index);
+      request.stages?.take(output, isEndedHere);
+      if (isEndedHere) {
         request.inThread.delete(output.requestId);
         this.#abortInThread(output.requestId);
       }

@@ -36,13 +36,18 @@ export class RequestOutputs {
     return this.#error !== null || this.#sequences.every(({ isFinished }) => isFinished);
   }
 
+  /** Whether the sequence takes no more tokens. */
+  hasEnded(index: number): boolean {
+    return this.#error !== null || this.#sequences[index]!.isFinished;
+  }
+
   /**
    * Appends a step's tokens of one sequence. Returns true if a stop string ended the text although the engine thread
    * would continue: the caller then aborts the sequence there. Tokens after the end are dropped. The prompt's logprobs
    * arrive with the first tokens of the first sequence, and the other sequences wait for them.
    */
   append(output: EngineCoreOutput, index = 0): boolean {
-    if (this.#error !== null || this.#sequences[index]!.isFinished) return false;
+    if (this.hasEnded(index)) return false;
     if (output.finishReason === "error" || output.finishReason === "abort") {
       this.fail(errorOf(output));
       return false;

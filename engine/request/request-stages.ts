@@ -17,7 +17,12 @@ export class RequestStages {
     this.#numOpen = numChoices;
   }
 
-  take({ tokenIds, scheduledMs, finishReason, numCachedTokens }: EngineCoreOutput): void {
+  /**
+   * Call it for each output of a choice up to its end.
+   *
+   * @param isStopped Whether a stop string ends the choice here, although the engine thread continues.
+   */
+  take({ tokenIds, scheduledMs, finishReason, numCachedTokens }: EngineCoreOutput, isStopped: boolean): void {
     const nowMs = epochMs();
     this.#numTokens += tokenIds.length;
     if (this.#numOpen > 0 && this.#firstTokenMs === null && scheduledMs !== undefined) {
@@ -26,7 +31,7 @@ export class RequestStages {
       const attributes = { "fovea.cached_tokens": numCachedTokens };
       this.#onStage({ name: "prefill", startMs: Math.max(this.#postedMs, scheduledMs), endMs: nowMs, attributes });
     }
-    if (finishReason !== null && --this.#numOpen === 0) this.end(nowMs, finishReason === "error");
+    if ((isStopped || finishReason !== null) && --this.#numOpen === 0) this.end(nowMs, finishReason === "error");
   }
 
   /** Also for a request that its caller ends. Idempotent. */
