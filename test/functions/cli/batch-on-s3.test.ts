@@ -195,6 +195,13 @@ describe("rejects with exit code 2 and says what to do", () => {
     ["one object for both", "IN", "IN", {}, /--input and --output are the same object/],
     ["an output that is something else", "IN", "OTHER", {}, /contains something other than results: line 1/],
     [
+      "no region",
+      "IN",
+      "-",
+      { AWS_ENDPOINT_URL_S3: "", AWS_REGION: "", AWS_CONFIG_FILE: "/dev/null" },
+      /: Region .*\. Set AWS_REGION to the region of the bucket\./,
+    ],
+    [
       "S3 that cannot be reached",
       "IN",
       "-",
