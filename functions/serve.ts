@@ -3,6 +3,7 @@ import type { Engine } from "../engine/index.ts";
 import { createLogger } from "./logger.ts";
 import { loadConfig, settingDescriptions } from "./settings/config.ts";
 import type { SettingName } from "./settings/config.ts";
+import { findNearNames } from "./settings/near-names.ts";
 import { ConfigError } from "./settings/setting.ts";
 import { startService } from "./start-service.ts";
 
@@ -66,8 +67,14 @@ export async function serve(
 
 /** In plain JavaScript, types do not catch a misspelled name. */
 function requireKnownNames(names: readonly string[]): void {
-  const known = new Set(settingDescriptions.map(({ name }) => name));
-  const unknown = names.filter((name) => !known.has(name));
+  const known = settingDescriptions.map(({ name }) => name);
+  const unknown = names.filter((name) => !known.includes(name));
   if (unknown.length === 0) return;
-  throw new ConfigError(unknown.map((name) => `${name} is not a setting; fovea --help lists them.`));
+  throw new ConfigError(
+    unknown.map((name) => {
+      const [near] = findNearNames({ [name.toUpperCase()]: "" }, known);
+      const meant = known.find((setting) => setting === name.toUpperCase()) ?? near?.meant;
+      return `${name} is not a setting; ${meant === undefined ? "fovea --help lists them." : `did you mean ${meant}?`}`;
+    }),
+  );
 }

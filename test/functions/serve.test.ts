@@ -102,7 +102,9 @@ test("a port in use rejects", async () => {
 
 test.for([
   [{ MAX_NUM_SEQS: "many" }, /^MAX_NUM_SEQS is "many": /],
-  [{ max_num_seqs: 4 }, "max_num_seqs is not a setting; fovea --help lists them."],
+  [{ max_num_seqs: 4 }, "max_num_seqs is not a setting; did you mean MAX_NUM_SEQS?"],
+  [{ MAX_NUM_SEQ: 4 }, "MAX_NUM_SEQ is not a setting; did you mean MAX_NUM_SEQS?"],
+  [{ FROBNICATE: 4 }, "FROBNICATE is not a setting; fovea --help lists them."],
 ] as const)("%o is an invalid setting", async ([wrong, message]) => {
   const starting = serve({ ...settings, ...(wrong as object) });
   await expect(starting).rejects.toThrow(ConfigError);
