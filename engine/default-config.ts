@@ -1,10 +1,21 @@
-/** Completes the settings of an engine with defaults. */
+/** Checks the settings of an engine, and completes them with defaults. */
 import { homedir, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
+import { z } from "zod";
 
+import {
+  chatTemplateContentFormats,
+  deviceNames,
+  dtypeNames,
+  kvCacheDtypeNames,
+  kvLayoutNames,
+  promptDtypeNames,
+} from "./contract/config.ts";
 import type { EngineConfig, HubConfig, ImageLimits } from "./contract/config.ts";
 import { defaultEngineLimits, defaultImageLimits } from "./contract/default-limits.ts";
+import { EngineError } from "./contract/errors.ts";
+import { describeProblem, readBySchema } from "./schema-problem.ts";
 
 type Optional<Settings> = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
 
@@ -14,11 +25,90 @@ export interface EngineOptions extends Optional<Omit<EngineConfig, "imageLimits"
   readonly hub?: Optional<HubConfig> | undefined;
 }
 
+/** Infinity is no limit. */
+const limit = z.custom<number>((value) => typeof value === "number" && value >= 0, "a number of at least 0");
+const flag = z.boolean();
+const text = z.string();
+const texts = z.array(text);
+const anyObject = z.looseObject({});
+const count = (min: number): z.ZodType => z.int().min(min);
+
+/** In plain JavaScript, types catch neither a misspelled name nor a wrong value; and they know no ranges. */
+const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
+  model: text.min(1),
+  dtype: z.enum(dtypeNames),
+  device: z.enum(deviceNames),
+  deviceId: count(0),
+  maxModelLen: count(1).nullable(),
+  maxNumSequences: count(1),
+  kvLayout: z.enum(kvLayoutNames),
+  promptDtype: z.enum(promptDtypeNames),
+  kvCacheDtype: z.enum(kvCacheDtypeNames),
+  blockSize: count(1).nullable(),
+  numBlocks: count(2).nullable(),
+  kvCacheMemoryBytes: limit.nullable(),
+  enforceEager: flag,
+  gpuMemoryUtilization: z.number().gt(0).max(1),
+  maxNumBatchedTokens: count(1),
+  maxNumWaiting: limit,
+  stepTimeoutMs: limit,
+  warmUp: flag,
+  preload: flag,
+  enablePrefixCaching: flag,
+  speculativeConfig: anyObject.nullable(),
+  logitsProcessors: z.array(z.looseObject({ className: text })),
+  logitsProcessorPath: texts,
+  numThreads: count(1).nullable(),
+  cacheFolder: text,
+  hub: anyObject,
+  gcsEmulatorUrl: text.nullable(),
+  azure: anyObject,
+  imageLimits: z.looseObject({
+    maxImagesPerPrompt: limit.optional(),
+    maxImageBytes: limit.optional(),
+    maxImagePixels: limit.optional(),
+    maxDecodeCost: limit.optional(),
+    maxRequestDecodeCost: limit.optional(),
+    decodeTimeoutMs: limit.optional(),
+    fetchTimeoutMs: limit.optional(),
+  }),
+  caches: anyObject,
+  addAllImagesToPrompt: flag,
+  enableMmEmbeds: flag,
+  multimodalPipeline: text.nullable(),
+  pipelinePath: texts,
+  pipelineParams: anyObject,
+  visionDtype: z.enum(dtypeNames).nullable(),
+  visionDevice: z.enum(deviceNames).nullable(),
+  projectorDtype: z.enum(dtypeNames).nullable(),
+  projectorDevice: z.enum(deviceNames).nullable(),
+  mmProcessorOptions: anyObject,
+  chatTemplate: text.nullable(),
+  chatTemplateContentFormat: z.enum(chatTemplateContentFormats),
+};
+
+function checkOptions(options: EngineOptions): void {
+  for (const [name, value] of Object.entries(options)) {
+    if (value === undefined) continue;
+    if (!Object.hasOwn(optionSchemas, name)) {
+      throw new EngineError("invalid_configuration", `createEngine has no option ${name}.`);
+    }
+    const result = readBySchema(optionSchemas[name as keyof EngineConfig], value);
+    if (!result.isValid) {
+      throw new EngineError("invalid_configuration", `The option ${describeProblem(result, name)}.`);
+    }
+  }
+}
+
 /**
  * Completes the options with the service's defaults: without a model, the small shipped checkpoint on the CPU. Settings
  * that are optional in `EngineConfig` get their defaults where they are used.
+ *
+ * @throws EngineError `invalid_configuration` for an unknown option and an invalid value.
  */
-export function toEngineConfig({ imageLimits = {}, hub = {}, ...options }: EngineOptions): EngineConfig {
+export function toEngineConfig(given: EngineOptions): EngineConfig {
+  checkOptions(given);
+  const { imageLimits = {}, hub = {}, ...options } = given;
   return {
     model: fileURLToPath(new URL("../models/fovea-shapes", import.meta.url)),
     dtype: "auto",

@@ -8,6 +8,39 @@ test("an engine without settings has the service's defaults", () => {
   expect(loadConfig({}).engine).toMatchObject(toEngineConfig({}));
 });
 
+test.for<[Record<string, unknown>, string]>([
+  [{ maxNumSeqs: 3 }, "createEngine has no option maxNumSeqs."],
+  [{ maxNumSequences: 0 }, "The option maxNumSequences is 0; expected at least 1."],
+  [{ maxNumSequences: 2.5 }, "The option maxNumSequences is 2.5; expected an integer."],
+  [{ maxNumSequences: null }, "The option maxNumSequences is null; expected a number."],
+  [{ maxModelLen: -1 }, "The option maxModelLen is -1; expected at least 1."],
+  [{ maxModelLen: "100" }, 'The option maxModelLen is "100"; expected a number.'],
+  [{ model: 5 }, "The option model is 5; expected a text."],
+  [{ numThreads: -3 }, "The option numThreads is -3; expected at least 1."],
+  [{ gpuMemoryUtilization: 90 }, "The option gpuMemoryUtilization is 90; expected at most 1."],
+  [{ device: "gpu" }, 'The option device is "gpu"; expected "cpu" or "cuda" or "webgpu".'],
+  [{ warmUp: "yes" }, 'The option warmUp is "yes"; expected true or false.'],
+  [
+    { imageLimits: { maxImageBytes: -1 } },
+    "The option imageLimits.maxImageBytes is -1; expected a number of at least 0.",
+  ],
+  [{ logitsProcessors: ["a:B"] }, 'The option logitsProcessors[0] is "a:B"; expected an object.'],
+])("rejects %j by name", ([options, message]) => {
+  expect(() => toEngineConfig(options)).toThrow(
+    expect.objectContaining({ name: "EngineError", code: "invalid_configuration", message }),
+  );
+});
+
+test("null is accepted where it stands for a default, and Infinity for no limit", () => {
+  const options = {
+    maxModelLen: null,
+    numThreads: null,
+    stepTimeoutMs: Infinity,
+    imageLimits: { maxDecodeCost: Infinity },
+  };
+  expect(toEngineConfig(options)).toMatchObject(options);
+});
+
 test("given settings replace the defaults, image limits one by one; undefined settings do not", () => {
   const imageLimits = { maxImagesPerPrompt: 1, fetchTimeoutMs: undefined };
   const config = toEngineConfig({ model: "/models/llava", maxModelLen: 512, maxNumSequences: undefined, imageLimits });
