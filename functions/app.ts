@@ -5,7 +5,7 @@ import type { Context } from "hono";
 import type { ContentfulStatusCode } from "hono/utils/http-status";
 
 import type { AppDependencies } from "./app-dependencies.ts";
-import { toAnthropicError } from "./http/anthropic-error.ts";
+import { isFromAnthropicClient, toAnthropicError } from "./http/anthropic-error.ts";
 import { requireApiKey } from "./http/auth.ts";
 import { discardBody } from "./http/discard-body.ts";
 import { CLIENT_CLOSED_REQUEST, HttpError, toErrorAnswer } from "./http/errors.ts";
@@ -23,9 +23,11 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
   const requireKey = requireApiKey(config.apiKeys);
   const requireAdminKey = requireApiKey(admin?.keys ?? []);
   const anthropicPaths = new Set<string>();
+  const sharedPaths = new Set<string>();
   for (const { method, path, access, dialect, handler } of createRoutes(dependencies)) {
-    const acceptsXApiKey = dialect === "anthropic";
-    if (acceptsXApiKey) anthropicPaths.add(path);
+    const acceptsXApiKey = dialect !== "openai";
+    if (dialect === "anthropic") anthropicPaths.add(path);
+    if (dialect === "both") sharedPaths.add(path);
     const protect = { key: requireKey, admin: requireAdminKey, public: null, sender: null }[access];
     app.on(method, path, protect?.(handler, { acceptsXApiKey }) ?? handler);
   }
@@ -40,7 +42,9 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
     const isCut = incoming !== null && !incoming.complete;
     // The caller can empty a full store, and the answer says so.
     if (status >= 500 && status !== 503 && status !== 507) logger.error("A request failed.", { requestId, error });
-    const shown = isAtOrBelow(anthropicPaths, c.req.path)
+    const isAnthropic =
+      isAtOrBelow(anthropicPaths, c.req.path) || (isFromAnthropicClient(c) && isAtOrBelow(sharedPaths, c.req.path));
+    const shown = isAnthropic
       ? { ...toAnthropicError(body), request_id: requestId }
       : (c.get("toErrorBody")?.(body) ?? body);
     return c.json(shown, status as ContentfulStatusCode, { ...headers, ...(isCut && { Connection: "close" }) });

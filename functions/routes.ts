@@ -59,8 +59,8 @@ import type { Service } from "./service.ts";
  */
 export type Access = "key" | "public" | "sender" | "admin";
 
-/** Whose clients call a route: the form of its errors, and the headers for keys. */
-export type Dialect = "openai" | "anthropic";
+/** Whose clients call a route: the form of its errors, and the headers for keys. `both`: a header of the request tells. */
+export type Dialect = "openai" | "anthropic" | "both";
 
 export interface Route {
   readonly method: "GET" | "POST" | "PUT" | "DELETE";
@@ -95,8 +95,8 @@ function requestRoutes(dependencies: AppDependencies): readonly Route[] {
     route("POST", "/v1/completions/render", "key", hold(renderCompletionRoute(dependencies))),
     route("POST", "/tokenize", "key", hold(tokenizeRoute(dependencies))),
     route("POST", "/detokenize", "key", hold(detokenizeRoute(dependencies))),
-    route("GET", "/v1/models", "key", modelsRoute(service, servedModelNames)),
-    route("GET", "/v1/models/:model{.+}", "key", modelRoute(service, servedModelNames)),
+    route("GET", "/v1/models", "key", modelsRoute(service, servedModelNames), "both"),
+    route("GET", "/v1/models/:model{.+}", "key", modelRoute(service, servedModelNames), "both"),
     route("POST", "/v1/files", "key", uploadFileRoute(dependencies)),
     route("GET", "/v1/files", "key", listFilesRoute(dependencies)),
     route("GET", "/v1/files/:file", "key", fileRoute(dependencies)),

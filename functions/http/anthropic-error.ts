@@ -1,4 +1,6 @@
-/** Anthropic's error format, for /v1/messages. */
+/** Anthropic's error format, for /v1/messages and for requests of its clients to routes of both APIs. */
+import type { Context } from "hono";
+
 import type { ErrorBody } from "./error-body.ts";
 
 export interface AnthropicErrorBody {
@@ -8,6 +10,11 @@ export interface AnthropicErrorBody {
     readonly message: string;
     readonly details?: { readonly error_code: string };
   };
+}
+
+/** Whether a request to a route of both APIs expects Anthropic's form: its clients always send this header. */
+export function isFromAnthropicClient(c: Context): boolean {
+  return c.req.header("anthropic-version") !== undefined;
 }
 
 /** Types of OpenAI's format that Anthropic calls by another name. */

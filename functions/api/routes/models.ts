@@ -1,14 +1,21 @@
-/** GET /v1/models and GET /v1/models/{id}. */
-import type { Handler } from "hono";
+/** GET /v1/models and GET /v1/models/{id}, in OpenAI's form, or in Anthropic's for its clients. */
+import type { Context, Handler } from "hono";
 
 import { modelNotFound } from "../../generation/generation-kind.ts";
+import { isFromAnthropicClient } from "../../http/anthropic-error.ts";
 import type { Service } from "../../service.ts";
 
 /** Unix time in seconds when this process started to serve. Clients expect a date, but checkpoints have none. */
 const created = Math.floor(Date.now() / 1000);
 
 export function modelsRoute(service: Service, servedModelNames: readonly string[]): Handler {
-  return (c) => c.json(toModelList(service, servedModelNames));
+  return (c) => {
+    if (!isFromAnthropicClient(c)) return c.json(toModelList(service, servedModelNames));
+    const data = servedModelNames.map((name) => cardFor(c)(name, service));
+    // All names are one page.
+    const ends = { first_id: servedModelNames.at(0) ?? null, last_id: servedModelNames.at(-1) ?? null };
+    return c.json({ data, has_more: false, ...ends });
+  };
 }
 
 export function toModelList(service: Service, servedModelNames: readonly string[]): object {
@@ -18,12 +25,38 @@ export function toModelList(service: Service, servedModelNames: readonly string[
 export function modelRoute(service: Service, servedModelNames: readonly string[]): Handler {
   return (c) => {
     const name = c.req.param("model") ?? "";
-    if (servedModelNames.includes(name)) return c.json(toModelCard(name, service));
+    if (servedModelNames.includes(name)) return c.json(cardFor(c)(name, service));
     throw modelNotFound(name, servedModelNames);
   };
 }
 
+function cardFor(c: Context): (id: string, service: Service) => object {
+  return isFromAnthropicClient(c) ? toAnthropicModel : toModelCard;
+}
+
 function toModelCard(id: string, service: Service): object {
-  const maxModelLen = service.engine?.modelInfo?.maxModelLen ?? null;
+  const maxModelLen = maxModelLenOf(service);
   return { id, object: "model", created, owned_by: "fovea", root: id, parent: null, max_model_len: maxModelLen };
+}
+
+/** The prompt and the answer share the model length. */
+function toAnthropicModel(id: string, service: Service): object {
+  const maxModelLen = maxModelLenOf(service);
+  return {
+    type: "model",
+    id,
+    display_name: id,
+    created_at: new Date(created * 1000).toISOString(),
+    max_input_tokens: maxModelLen,
+    max_tokens: maxModelLen,
+    capabilities: null,
+    line: null,
+    lifecycle: "active",
+    deprecated_at: null,
+    retires_at: null,
+  };
+}
+
+function maxModelLenOf({ engine }: Service): number | null {
+  return engine?.modelInfo?.maxModelLen ?? null;
 }

@@ -255,7 +255,7 @@ describe("with API keys", () => {
   });
 
   test("an answer without a key has OpenAI's shape", async () => {
-    expect(await (await app.request("/v1/models")).json()).toEqual({
+    expect(await (await app.request("/v1/pipelines")).json()).toEqual({
       error: {
         message: "Send an API key: Authorization: Bearer <key>.",
         type: "authentication_error",

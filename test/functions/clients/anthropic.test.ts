@@ -1,5 +1,5 @@
 /** Anthropic's client against /v1/messages, with the shipped checkpoint. */
-import Anthropic, { APIUserAbortError, AuthenticationError, BadRequestError } from "@anthropic-ai/sdk";
+import Anthropic, { APIUserAbortError, AuthenticationError, BadRequestError, NotFoundError } from "@anthropic-ai/sdk";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { wireSchemas } from "../../support/requests/wire-schemas.ts";
@@ -41,6 +41,32 @@ test("answers about a picture, and counts its tokens before", async () => {
   expect(message.stop_reason).toBe("end_turn");
   const { input_tokens: computed, cache_read_input_tokens: reused } = message.usage;
   expect(counted.input_tokens).toBe(computed + (reused ?? 0));
+});
+
+test("lists the models", async () => {
+  const listed: Anthropic.ModelInfo[] = [];
+  for await (const info of client.models.list({ limit: 1 })) listed.push(info);
+  expect(listed).toEqual([
+    {
+      type: "model",
+      id: model,
+      display_name: model,
+      created_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/),
+      max_input_tokens: expect.any(Number),
+      max_tokens: expect.any(Number),
+      capabilities: null,
+      line: null,
+      lifecycle: "active",
+      deprecated_at: null,
+      retires_at: null,
+    },
+  ]);
+  expect(await client.models.retrieve(model)).toEqual(listed[0]);
+  const unknown: unknown = await client.models.retrieve("another").catch((error: unknown) => error);
+  expect(unknown).toBeInstanceOf(NotFoundError);
+  expect((unknown as NotFoundError).error).toMatchObject({ type: "error", error: { type: "not_found_error" } });
+  const wrong = client.withOptions({ apiKey: "another" });
+  await expect(wrong.models.list()).rejects.toBeInstanceOf(AuthenticationError);
 });
 
 test("continues the last turn of the assistant", async () => {
