@@ -5,6 +5,7 @@ import type { DecodedPrompt, FinishReason, RequestOutput } from "../../engine/in
 import type { AnswerHead, StreamUsageOptions, TokenOptions } from "./answer-options.ts";
 import { promptTokenIds } from "./chat-completion-kind.ts";
 import { gatherChoices } from "./gathered-choices.ts";
+import { withoutTokens } from "./generations.ts";
 import type { Generation } from "./generations.ts";
 import { toChoiceUsage, toUsage } from "./usage.ts";
 import type { Usage } from "./usage.ts";
@@ -114,14 +115,4 @@ function echoedText(prompt: DecodedPrompt | null, { echo }: EchoOptions): string
 
 function echoedEntries(prompt: DecodedPrompt | null, { echo }: EchoOptions): readonly TokenEntry[] {
   return echo && prompt !== null ? promptTokenEntries(prompt) : [];
-}
-
-async function* withoutTokens(generations: AsyncIterable<Generation>): AsyncGenerator<Generation> {
-  for await (const { index, output } of generations) {
-    const logprobs = output.logprobs === null ? null : [];
-    yield {
-      index,
-      output: { ...output, text: "", tokenIds: [], logprobs, numOutputTokens: 0, finishReason: "length" },
-    };
-  }
 }

@@ -32,6 +32,17 @@ export async function* runGenerations(
   }
 }
 
+/** For requests that want only their prompt computed: the engine always generates at least one token. */
+export async function* withoutTokens(generations: AsyncIterable<Generation>): AsyncGenerator<Generation> {
+  for await (const { index, output } of generations) {
+    const logprobs = output.logprobs === null ? null : [];
+    yield {
+      index,
+      output: { ...output, text: "", tokenIds: [], logprobs, numOutputTokens: 0, finishReason: "length" },
+    };
+  }
+}
+
 function firstChoicesOf(requests: readonly GenerationRequest[]): number[] {
   let numChoices = 0;
   return requests.map((request) => {

@@ -8,14 +8,19 @@ import { toBlock, toBlockEvents } from "./message-events.ts";
 /** Fields of Anthropic's own services, which are empty in every message. */
 const emptyFields = { container: null, diagnostics: null, stop_details: null };
 
-export async function toMessage(head: AnswerHead, generations: AsyncIterable<ParsedGeneration>): Promise<object> {
+/** `isEmpty` leaves out the part that every other answer has. */
+export async function toMessage(
+  head: AnswerHead,
+  generations: AsyncIterable<ParsedGeneration>,
+  isEmpty: boolean,
+): Promise<object> {
   const parts = new AnswerParts();
   let last: ParsedGeneration | null = null;
   for await (const generation of generations) {
     parts.append(generation);
     last = generation;
   }
-  parts.finish(true);
+  if (!isEmpty) parts.finish(true);
   return {
     ...messageHead(head),
     content: parts.parts.map(toBlock),
@@ -24,10 +29,11 @@ export async function toMessage(head: AnswerHead, generations: AsyncIterable<Par
   };
 }
 
-/** Throws an error of the generation: the format of the stream has an event for it. */
+/** Throws an error of the generation: the format of the stream has an event for it. `isEmpty`: see `toMessage`. */
 export async function* toMessageEvents(
   head: AnswerHead,
   generations: AsyncIterable<ParsedGeneration>,
+  isEmpty: boolean,
 ): AsyncGenerator<object> {
   const parts = new AnswerParts();
   let last: ParsedGeneration | null = null;
@@ -39,7 +45,7 @@ export async function* toMessageEvents(
     last = generation;
     yield* parts.append(generation).flatMap(toBlockEvents);
   }
-  yield* parts.finish(true).flatMap(toBlockEvents);
+  if (!isEmpty) yield* parts.finish(true).flatMap(toBlockEvents);
   const usage = toMessageUsage(last?.output ?? null, parts.numReasoningTokens);
   yield { type: "message_delta", delta: { ...stopOf(last), container: null, stop_details: null }, usage };
   yield { type: "message_stop" };

@@ -2,6 +2,7 @@
 import { toAnthropicError } from "../../http/anthropic-error.ts";
 import type { EventFormat } from "../../http/sse.ts";
 import type { GenerationKind, PromptKind } from "../generation-kind.ts";
+import { withoutTokens } from "../generations.ts";
 import type { Generation } from "../generations.ts";
 import type { ModelFormats } from "../parsed-output/model-formats.ts";
 import { parseGenerations } from "../parsed-output/parse-generations.ts";
@@ -27,7 +28,18 @@ function parsed(
   fields: MessagesRequest,
   formats: ModelFormats,
 ): AsyncGenerator<ParsedGeneration> {
-  return parseGenerations(generations, chatParsing(messagesToChatFields(fields), formats));
+  const shown = isOnlyPrompt(fields) ? withoutTokens(generations) : generations;
+  return parseGenerations(shown, chatParsing(messagesToChatFields(fields), formats));
+}
+
+/** As at Anthropic, such a message puts its prompt into the cache for those that follow. */
+function isOnlyPrompt({ max_tokens: maxTokens }: MessagesRequest): boolean {
+  return maxTokens === 0;
+}
+
+function toEngineFields(fields: MessagesRequest): ChatCompletionRequest {
+  const chat = messagesToChatFields(fields);
+  return isOnlyPrompt(fields) ? { ...chat, max_tokens: 1 } : chat;
 }
 
 export const messagesKind: GenerationKind<MessagesRequest> = {
@@ -35,11 +47,13 @@ export const messagesKind: GenerationKind<MessagesRequest> = {
   schema: messagesRequest,
   unservedFields: unservedInMessages,
   toRequests: (requestId, fields, defaults) => [
-    toChatRequest(requestId, withoutVainBudget(messagesToChatFields(fields), defaults.formats), defaults),
+    toChatRequest(requestId, withoutVainBudget(toEngineFields(fields), defaults.formats), defaults),
   ],
   paths: messagesRequestPaths,
-  toAnswer: (head, generations, fields, formats) => toMessage(head, parsed(generations, fields, formats)),
-  toChunks: (head, generations, _usage, fields, formats) => toMessageEvents(head, parsed(generations, fields, formats)),
+  toAnswer: (head, generations, fields, formats) =>
+    toMessage(head, parsed(generations, fields, formats), isOnlyPrompt(fields)),
+  toChunks: (head, generations, _usage, fields, formats) =>
+    toMessageEvents(head, parsed(generations, fields, formats), isOnlyPrompt(fields)),
   eventFormat,
   warnings(fields, formats) {
     const types = hostedTypesOf(fields);

@@ -17,7 +17,7 @@ const tools = (...given: unknown[]) => ({ ...hello, tools: given });
 const badBodies: [object, RegExp][] = [
   [{ messages: hello.messages }, /^max_tokens must be a number/],
   [{ ...hello, max_tokens: "5" }, /^max_tokens must be a number/],
-  [{ ...hello, max_tokens: 0 }, /^max_tokens must be at least 1/],
+  [{ ...hello, max_tokens: -1 }, /^max_tokens must be at least 1/],
   [{ max_tokens: 5 }, /^messages must be a list/],
   [{ max_tokens: 5, messages: [] }, /^messages must contain at least one message/],
   [{ max_tokens: 5, messages: ["a"] }, /^messages\[0\] must be an object/],

@@ -320,6 +320,21 @@ test.for([
   expect(events.at(-2)!.data).toMatchObject({ type: "message_delta", delta: expected });
 });
 
+test("a message of no tokens has only its prompt computed", async () => {
+  const empty = { ...hello, max_tokens: 0 };
+  const options = { script: ["<think>Hel", "lo"], config: { outputFormats: thinkingFormats } };
+  const { answer, request } = await ask(empty, options);
+  expect(request.samplingParams.maxTokens).toBe(1);
+  expect(answer).toMatchObject({
+    content: [],
+    stop_reason: "max_tokens",
+    usage: { input_tokens: 5, output_tokens: 0, output_tokens_details: { thinking_tokens: 0 } },
+  });
+  const events = await stream(empty, options);
+  expect(events.map(({ name }) => name)).toEqual(["message_start", "message_delta", "message_stop"]);
+  expect(events.at(1)!.data).toMatchObject({ delta: { stop_reason: "max_tokens" }, usage: { output_tokens: 0 } });
+});
+
 test("cached tokens are counted apart from the others of the prompt", async () => {
   const { answer } = await ask(hello, { script: [{ text: "a", numPromptTokens: 9, numCachedTokens: 7 }] });
   expect(answer["usage"]).toMatchObject({ input_tokens: 2, cache_read_input_tokens: 7, output_tokens: 1 });

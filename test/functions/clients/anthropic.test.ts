@@ -69,6 +69,14 @@ test("lists the models", async () => {
   await expect(wrong.models.list()).rejects.toBeInstanceOf(AuthenticationError);
 });
 
+test("puts a prompt into the cache without an answer", async () => {
+  const body = { model, messages: await ask("Which shapes are there?") };
+  const warmed = await client.messages.create({ ...body, max_tokens: 0 });
+  expect(warmed).toMatchObject({ content: [], stop_reason: "max_tokens", usage: { output_tokens: 0 } });
+  const { usage } = await client.messages.create({ ...body, max_tokens: 5 });
+  expect(usage.cache_read_input_tokens).toBeGreaterThan(60);
+});
+
 test("continues the last turn of the assistant", async () => {
   const [begun, rest] = [sceneAnswer.slice(0, 29), sceneAnswer.slice(29)];
   const messages = [...(await ask(describeQuestion)), { role: "assistant" as const, content: begun }];
@@ -211,7 +219,7 @@ test("a loop of required calls and results with pictures ends with an answer", a
 test("throws its own errors, with the id of the request", async () => {
   const thrownBy = (answer: Promise<unknown>): Promise<unknown> => answer.catch((error: unknown) => error);
   const messages = [{ role: "user" as const, content: "a" }];
-  const refused = await thrownBy(client.messages.create({ model, messages, max_tokens: 0 }));
+  const refused = await thrownBy(client.messages.create({ model, messages, max_tokens: -1 }));
   expect(refused).toBeInstanceOf(BadRequestError);
   expect(refused).toMatchObject({
     type: "invalid_request_error",
