@@ -114,7 +114,7 @@ function checkCombinations(schema: JsonObject, path: string): void {
     if (overruled !== undefined) refuseCombination(path, decisive, overruled);
   }
   if (numericTypesOf(schema).some((type) => numberRangeOf(schema, type).kind === "unsupported")) {
-    const supported = "non-empty ranges of type integer or number, the latter between integers";
+    const supported = "non-empty ranges of type integer or number, with bounds of at most 15 digits";
     refuseStructuredOutput(`${path} has a range of numbers that cannot be enforced; supported are ${supported}`);
   }
   checkNames(schema, path);

@@ -1,4 +1,6 @@
 /** Turns bounds of numbers into grammars of their digits. */
+import { fractionsBetween } from "./fraction-range.ts";
+import type { FractionBounds } from "./fraction-range.ts";
 
 export type NumberRange =
   | { readonly kind: "unbounded" }
@@ -86,19 +88,34 @@ function numbers({ min, max, excludesMin, excludesMax }: NumberBounds): string[]
 
 /** Numbers from zero on. */
 function magnitudes({ min, max, excludesMin, excludesMax }: NumberBounds & { readonly min: number }): string[] {
+  const first = partsOf(min);
+  const last = max === null ? null : partsOf(max);
+  const numDecimals = Math.max(1, MAX_DIGITS - String((last ?? first).whole).length);
   const options: string[] = [];
-  if (max === null || min < max) {
-    const numDecimals = Math.max(1, MAX_DIGITS - String(max ?? min).length);
-    const first = excludesMin ? min + 1 : min;
-    if (excludesMin) options.push(`"${min}." [0-9]{0, ${numDecimals - 1}} [1-9]`);
-    if (max === null || first < max) {
-      const whole = naturals(first, max === null ? null : max - 1);
-      options.push(...whole.map((digits) => `${digits} ("." [0-9]{1, ${numDecimals}})?`));
-    }
+  const add = (whole: number, bounds: Pick<FractionBounds, "min" | "max">): void => {
+    const { includesNone, digits } = fractionsBetween({ ...bounds, excludesMin, excludesMax }, numDecimals);
+    if (digits !== null) options.push(`"${whole}" ("." (${digits}))${includesNone ? "?" : ""}`);
+    else if (includesNone) options.push(`"${whole}"`);
+  };
+  if (last !== null && first.whole === last.whole) {
+    add(first.whole, { min: first.fraction, max: last.fraction });
+    return options;
   }
-  if (max !== null && !excludesMax && (min < max || !excludesMin))
-    options.push(`"${max}" ("." "0"{1, ${MAX_DIGITS}})?`);
+  const isWhole = first.fraction === "" && !excludesMin;
+  if (!isWhole) add(first.whole, { min: first.fraction, max: null });
+  const start = isWhole ? first.whole : first.whole + 1;
+  if (last === null || start < last.whole) {
+    const between = naturals(start, last === null ? null : last.whole - 1);
+    options.push(...between.map((digits) => `${digits} ("." [0-9]{1, ${numDecimals}})?`));
+  }
+  if (last !== null) add(last.whole, { min: null, max: last.fraction });
   return options;
+}
+
+/** Of an exact number from zero on, as digits after the point. */
+function partsOf(bound: number): { readonly whole: number; readonly fraction: string } {
+  const [whole, fraction = ""] = String(bound).split(".");
+  return { whole: Number(whole), fraction };
 }
 
 /** Natural numbers by their number of digits. A `max` of null means no bound. */
@@ -136,6 +153,9 @@ function isSafe(bound: number | null): boolean {
   return bound === null || Number.isSafeInteger(bound);
 }
 
+/** Whether its decimal digits are few enough, and written without an exponent. */
 function isExact(bound: number | null): boolean {
-  return bound === null || (Number.isInteger(bound) && Math.abs(bound) < 10 ** MAX_DIGITS);
+  if (bound === null) return true;
+  const text = String(Math.abs(bound));
+  return /^\d+(?:\.\d+)?$/.test(text) && text.replace(".", "").length <= MAX_DIGITS;
 }

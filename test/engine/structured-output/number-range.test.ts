@@ -23,9 +23,17 @@ function isWithin(value: number, { minimum, maximum, exclusiveMinimum, exclusive
 }
 
 const bound = fc.oneof(fc.integer({ min: -25, max: 25 }), fc.integer({ min: -30_000, max: 30_000 }));
-const bounds = fc
-  .record(Object.fromEntries(boundNames.map((name) => [name, bound])), { requiredKeys: [] })
-  .filter((chosen) => Object.keys(chosen).length > 0) as fc.Arbitrary<Bounds>;
+const decimalBound = fc.oneof(
+  bound,
+  fc.integer({ min: -30, max: 30 }).map((value) => value / 10),
+  fc.integer({ min: -3000, max: 3000 }).map((value) => value / 1000),
+);
+
+function boundsOf(each: fc.Arbitrary<number>): fc.Arbitrary<Bounds> {
+  return fc
+    .record(Object.fromEntries(boundNames.map((name) => [name, each])), { requiredKeys: [] })
+    .filter((chosen) => Object.keys(chosen).length > 0);
+}
 
 /** At the bounds, next to them, and anywhere. */
 function valuesNear(chosen: Bounds, further: readonly number[]): number[] {
@@ -35,12 +43,16 @@ function valuesNear(chosen: Bounds, further: readonly number[]): number[] {
 
 test("exactly the integers within the bounds match", () => {
   fc.assert(
-    fc.property(bounds, fc.array(fc.integer({ min: -99_999, max: 99_999 }), { maxLength: 20 }), (chosen, further) => {
-      const matches = matcherOf({ type: "integer", ...chosen });
-      for (const value of valuesNear(chosen, further)) {
-        expect(matches?.(String(value)) ?? false, `${value}`).toBe(isWithin(value, chosen));
-      }
-    }),
+    fc.property(
+      boundsOf(bound),
+      fc.array(fc.integer({ min: -99_999, max: 99_999 }), { maxLength: 20 }),
+      (chosen, further) => {
+        const matches = matcherOf({ type: "integer", ...chosen });
+        for (const value of valuesNear(chosen, further)) {
+          expect(matches?.(String(value)) ?? false, `${value}`).toBe(isWithin(value, chosen));
+        }
+      },
+    ),
     { numRuns: 300 },
   );
 });
@@ -56,19 +68,19 @@ test("integers can be bounded by the largest safe ones, as in schemas generated 
   expect([...within, ...outside].filter(matches)).toEqual(within);
 });
 
-test("exactly the numbers with a few decimals within the bounds match", () => {
+test("exactly the numbers with a few decimals within bounds of a few decimals match", () => {
   const decimals = fc.array(fc.integer({ min: -9_999_999, max: 9_999_999 }), { maxLength: 20 });
   fc.assert(
-    fc.property(bounds, decimals, (chosen, further) => {
+    fc.property(boundsOf(decimalBound), decimals, (chosen, further) => {
       const matches = matcherOf({ type: "number", ...chosen });
-      const near = Object.values(chosen).flatMap((end) => [end - 0.001, end + 0.001, end + 0.5]);
+      const near = Object.values(chosen).flatMap((end) => [end - 0.001, end + 0.001, end + 0.05, end + 0.5]);
       const fractions = further.map((value) => value / 1000);
       for (const value of valuesNear(chosen, [...near, ...fractions])) {
         const text = String(Number(value.toFixed(3)) || 0);
         expect([text, matches?.(text) ?? false]).toEqual([text, isWithin(Number(text), chosen)]);
       }
     }),
-    { numRuns: 300 },
+    { numRuns: 1000 },
   );
 });
 
@@ -84,11 +96,27 @@ test("numbers that would be rounded to an excluded bound do not match", () => {
   expect(matches(`999.${"9".repeat(20)}`)).toBe(false);
 });
 
+test.for<[Bounds, readonly string[], readonly string[]]>([
+  [{ minimum: 0.5 }, ["0.5", "0.50", "0.51", "1", "0.9", "12.3"], ["0.4", "0.49", "0", "-1", "0.05"]],
+  [{ exclusiveMinimum: 0.5, maximum: 0.75 }, ["0.501", "0.75", "0.750", "0.6"], ["0.5", "0.50", "0.751", "0.8", "1"]],
+  [
+    { minimum: -0.25, exclusiveMaximum: 1.5 },
+    ["-0.25", "-0.1", "0", "0.0", "1.49", "1"],
+    ["-0.26", "1.5", "1.50", "-1"],
+  ],
+  [{ exclusiveMinimum: 0, maximum: 0.01 }, ["0.01", "0.001", "0.0100"], ["0", "0.0", "0.011", "0.1", "1"]],
+  [{ minimum: 0.1, maximum: 0.1 }, ["0.1", "0.10"], ["0.11", "0.09", "0", "1"]],
+])("%o are bounds with decimals", ([chosen, within, outside]) => {
+  expect([...within, ...outside].filter(matcherOf({ type: "number", ...chosen })!)).toEqual(within);
+});
+
 test.for([
   [{ type: "integer", minimum: 5, maximum: 4 }],
   [{ type: "integer", exclusiveMinimum: 1, exclusiveMaximum: 2 }],
   [{ type: "number", exclusiveMinimum: 1, maximum: 1 }],
-  [{ type: "number", minimum: 0.5 }],
+  [{ type: "number", minimum: 1e-7 }],
+  [{ type: "number", maximum: 0.1234567890123456 }],
+  [{ type: "number", exclusiveMinimum: 0.5, exclusiveMaximum: 0.5 }],
   [{ type: "integer", minimum: 1e300 }],
   [{ type: "string", minimum: 1 }],
 ])("%o is not supported", ([schema]) => {
