@@ -75,6 +75,8 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
   caches: anyObject,
   addAllImagesToPrompt: flag,
   enableMmEmbeds: flag,
+  modelDefinitions: texts,
+  modelDefinitionPath: texts,
   multimodalPipeline: text.nullable(),
   pipelinePath: texts,
   pipelineParams: anyObject,

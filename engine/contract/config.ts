@@ -191,6 +191,10 @@ export interface EngineConfig {
   readonly addAllImagesToPrompt?: boolean;
   /** Accept precomputed image embeddings in requests. They are used without verification. Default false. */
   readonly enableMmEmbeds?: boolean;
+  /** Definitions of models, as `module:export`. They come before those that ship with Fovea. Default: none. */
+  readonly modelDefinitions?: readonly string[];
+  /** Folders in which the modules of `modelDefinitions` and packages with such definitions are looked up. Default ".". */
+  readonly modelDefinitionPath?: readonly string[];
   /** Name of the pipeline that gives a text model its vision part. Null or left out: the model's name decides. */
   readonly multimodalPipeline?: string | null;
   /** Folders of pipeline modules. Default: only installed packages and the pipelines that ship with Fovea. */

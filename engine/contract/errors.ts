@@ -60,6 +60,7 @@ export type LoadingSetting =
   | "promptDtype"
   /** Or `visionDevice`, `projectorDtype`, `projectorDevice`: they have to go together. */
   | "visionDtype"
+  | "modelDefinitions"
   | "multimodalPipeline"
   | "pipelineParams"
   | "kvLayout"

@@ -105,15 +105,16 @@ export async function inspectCheckpoint(
   });
   const opened = await openModel(folder, config);
   const { checkpoint } = opened;
-  const layout = resolveKvLayout(config, checkpoint);
-  const kvPrecision = resolveKvPrecision(config, layout, checkpoint);
+  const defined = { ...checkpoint, definition: opened.definition };
+  const layout = resolveKvLayout(config, defined);
+  const kvPrecision = resolveKvPrecision(config, layout, defined);
   const { definition, model, dtype, widensPrompts, visionParts, contentHash, maxModelLen, kvLayout, decoder, costs } =
     await planCheckpoint(checkpoint, {
       ...config,
       definition: opened.definition,
       kvLayout: layout,
       kvPrecision,
-      widenedLayers: resolvePromptDtype(config, { layout, precision: kvPrecision }, checkpoint, machineMemoryBytes()),
+      widenedLayers: resolvePromptDtype(config, { layout, precision: kvPrecision }, defined, machineMemoryBytes()),
       signal,
     });
   const { architecture } = definition;

@@ -70,13 +70,14 @@ export async function loadModel(
   const folder = await timePhase("download", onPhase, () => resolveCheckpoint(config.model, source));
   const opened = await openModel(folder, config);
   const { checkpoint, definition, pipeline } = opened;
+  const defined = { ...checkpoint, definition };
   const numThreads = config.numThreads ?? numUsableCores();
-  const kvLayout = resolveKvLayout(config, checkpoint);
-  const kvPrecision = resolveKvPrecision(config, kvLayout, checkpoint);
+  const kvLayout = resolveKvLayout(config, defined);
+  const kvPrecision = resolveKvPrecision(config, kvLayout, defined);
   const widenedLayers = resolvePromptDtype(
     config,
     { layout: kvLayout, precision: kvPrecision },
-    checkpoint,
+    defined,
     machineMemoryBytes(),
   );
   const loadingTokenizer = opened.loadTokenizer();

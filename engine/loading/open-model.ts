@@ -3,7 +3,6 @@ import type { EngineConfig } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { ModelDefinition } from "../models/model-definition.ts";
 import { joinCheckpoints, withPipeline } from "../models/pipelines/with-pipeline.ts";
-import { findModelDefinition } from "../models/registry.ts";
 import { selectPipeline } from "../pipelines/select-pipeline.ts";
 import type { PipelineConfig } from "../pipelines/select-pipeline.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
@@ -11,6 +10,8 @@ import type { Tokenizer } from "../text/tokenizer.ts";
 import { openCheckpoint } from "../weights/checkpoint.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
+import { findDefinition } from "./find-definition.ts";
+import type { DefinitionConfig } from "./find-definition.ts";
 
 export interface OpenedModel {
   readonly checkpoint: Checkpoint;
@@ -24,15 +25,15 @@ export interface OpenedModel {
 }
 
 /**
- * @throws EngineError `invalid_checkpoint`, `unsupported_model`, or `invalid_configuration` for a pipeline that does not
- *   exist or does not go with the model.
+ * @throws EngineError `invalid_checkpoint`, `unsupported_model`, or `invalid_configuration` for a definition that
+ *   does not load, and for a pipeline that does not exist or does not go with the model.
  */
 export async function openModel(
   folder: string,
-  config: PipelineConfig & Pick<EngineConfig, "cacheFolder">,
+  config: PipelineConfig & DefinitionConfig & Pick<EngineConfig, "cacheFolder">,
 ): Promise<OpenedModel> {
   const checkpoint = await openCheckpoint(folder, config);
-  const definition = findModelDefinition(checkpoint.config);
+  const definition = await findDefinition(checkpoint.config, config);
   if (definition.images !== null) {
     if ((config.multimodalPipeline ?? null) !== null) {
       throw new EngineError(

@@ -5,7 +5,7 @@ import type { Checkpoint } from "../weights/checkpoint.ts";
 import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import type { KvLayout } from "./built-model.ts";
 import type { KvPrecision } from "./graph-context.ts";
-import type { ConfiguredModel } from "./model-definition.ts";
+import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
 import { findModelDefinition } from "./registry.ts";
 
 export interface KvLayoutSettings {
@@ -13,6 +13,11 @@ export interface KvLayoutSettings {
   readonly kvLayout?: KvLayoutName;
   readonly blockSize?: number | null;
   readonly numBlocks?: number | null;
+}
+
+/** A checkpoint with the definition of its model. Default: the one that ships with Fovea. */
+export interface DefinedCheckpoint extends Pick<Checkpoint, "config"> {
+  readonly definition?: ModelDefinition;
 }
 
 /** Small blocks share more of a prefix, and the CPU's reference attention computes all sizes alike. */
@@ -24,7 +29,7 @@ const CPU_BLOCK_SIZE = 16;
  */
 export function resolveKvLayout(
   { device, kvLayout = "auto", blockSize, numBlocks }: KvLayoutSettings,
-  checkpoint: Pick<Checkpoint, "config" | "onnxFileNames">,
+  checkpoint: DefinedCheckpoint & Pick<Checkpoint, "onnxFileNames">,
 ): KvLayout {
   const isExport = checkpoint.onnxFileNames !== null;
   const isPaged =
@@ -74,7 +79,7 @@ export interface KvPrecisionSettings {
 export function resolveKvPrecision(
   { device, dtype, kvCacheDtype = "auto" }: KvPrecisionSettings,
   layout: KvLayout,
-  checkpoint: Pick<Checkpoint, "onnxFileNames"> & Partial<Pick<Checkpoint, "config">>,
+  checkpoint: Pick<Checkpoint, "onnxFileNames"> & Partial<DefinedCheckpoint>,
 ): KvPrecision {
   const isExport = checkpoint.onnxFileNames !== null;
   const isPossible = device === "cpu" && layout.kind === "slots" && !isExport;
@@ -103,7 +108,7 @@ function fastBlockSize(headDim: number): number {
 /** FlashAttention has no kernels for larger heads. */
 const MAX_PAGED_HEAD = 256;
 
-function hasPagedHeads(checkpoint: Pick<Checkpoint, "config">): boolean {
+function hasPagedHeads(checkpoint: DefinedCheckpoint): boolean {
   return configOf(checkpoint).decoder.headDim <= MAX_PAGED_HEAD;
 }
 
@@ -115,12 +120,15 @@ function unavailable(reason: string): EngineError {
 
 /** Causal kernels cannot compute these models' attention to images; see `attendToWholeImages`. */
 function keepsImagesWhole({
-  config,
   onnxFileNames,
-}: Pick<Checkpoint, "onnxFileNames"> & Partial<Pick<Checkpoint, "config">>): boolean {
-  return config !== undefined && onnxFileNames === null && configOf({ config }).decoder.keepsImagesWhole === true;
+  config,
+  ...rest
+}: Pick<Checkpoint, "onnxFileNames"> & Partial<DefinedCheckpoint>): boolean {
+  return (
+    config !== undefined && onnxFileNames === null && configOf({ config, ...rest }).decoder.keepsImagesWhole === true
+  );
 }
 
-export function configOf({ config }: Pick<Checkpoint, "config">): ConfiguredModel {
-  return findModelDefinition(config).configure(withoutQuantisation(config));
+export function configOf({ config, definition = findModelDefinition(config) }: DefinedCheckpoint): ConfiguredModel {
+  return definition.configure(withoutQuantisation(config));
 }

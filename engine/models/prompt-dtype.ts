@@ -8,6 +8,7 @@ import type { KvLayout } from "./built-model.ts";
 import type { KvPrecision } from "./graph-context.ts";
 import { kvWidths } from "./kv-heads.ts";
 import { configOf } from "./kv-layout.ts";
+import type { DefinedCheckpoint } from "./kv-layout.ts";
 import { keepsIntegers, type WidenedLayers } from "./precision.ts";
 
 export interface PromptSettings {
@@ -36,7 +37,7 @@ export interface KvForm {
   readonly precision: KvPrecision;
 }
 
-type WeightsOfCheckpoint = Pick<Checkpoint, "config" | "onnxFileNames" | "tensors">;
+type WeightsOfCheckpoint = DefinedCheckpoint & Pick<Checkpoint, "onnxFileNames" | "tensors">;
 
 /**
  * The methods of quantised checkpoints say that activations stay floats, so their layers get 8-bit weights, whose

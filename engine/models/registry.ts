@@ -70,12 +70,17 @@ const architectureField = z.looseObject({
 });
 const towerField = z.object({ vision_config: z.object({ model_type: z.string() }) });
 
+/** The architecture that config.json names. Throws EngineError `invalid_checkpoint`. */
+export function architectureOf(config: unknown): string {
+  return parseConfigObject(architectureField, config, "").architectures[0]!;
+}
+
 /**
  * @param config The content of config.json.
  * @throws EngineError `unsupported_model` for an architecture without a definition.
  */
 export function findModelDefinition(config: unknown): ModelDefinition {
-  const architecture = parseConfigObject(architectureField, config, "").architectures[0];
+  const architecture = architectureOf(config);
   const towerType = towerField.safeParse(config).data?.vision_config.model_type;
   const candidates = modelDefinitions.filter((candidate) => candidate.architecture === architecture);
   const definition =

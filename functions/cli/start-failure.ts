@@ -88,6 +88,8 @@ function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): st
       return "Set DEVICE_ID to the number of a device that is there; they count from 0.";
     case "visionDtype":
       return "Leave VISION_DTYPE, VISION_DEVICE, PROJECTOR_DTYPE and PROJECTOR_DEVICE out, or set them as the reason says.";
+    case "modelDefinitions":
+      return "Correct MODEL_DEFINITIONS (module:export), MODEL_DEFINITION_PATH, or the package that the reason names.";
     case "multimodalPipeline":
       return "Leave MULTIMODAL_PIPELINE out, or set it to a pipeline that fits; PIPELINE_PATH lists the folders of your own.";
     case "pipelineParams":

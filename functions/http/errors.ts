@@ -133,6 +133,7 @@ const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>
   device: "DEVICE sets it.",
   deviceId: "DEVICE_ID sets it.",
   visionDtype: "VISION_DTYPE, VISION_DEVICE, PROJECTOR_DTYPE and PROJECTOR_DEVICE set it.",
+  modelDefinitions: "MODEL_DEFINITIONS sets them.",
   multimodalPipeline: "MULTIMODAL_PIPELINE sets it.",
   pipelineParams: "PIPELINE_PARAMS sets it.",
   kvLayout: "KV_LAYOUT sets it.",

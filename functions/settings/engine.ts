@@ -21,6 +21,7 @@ import {
   boolean,
   bytes,
   checkpointReference,
+  commaSeparated,
   fraction,
   integer,
   MEBIBYTE,
@@ -179,6 +180,19 @@ export const engineSettings = {
     "LOGITS_PROCESSOR_PATH",
     searchPath(),
     "Folders, separated by colons, in which modules of logits processors are looked up.",
+    { default: "." },
+  ),
+
+  modelDefinitions: setting(
+    "MODEL_DEFINITIONS",
+    commaSeparated("module:export names separated by commas", (entry) => /^\S+:\S+$/.test(entry)),
+    "Definitions of models of your own: module:export names separated by commas; default: those of installed packages.",
+    { unset: [] },
+  ),
+  modelDefinitionPath: setting(
+    "MODEL_DEFINITION_PATH",
+    searchPath(),
+    "Folders, separated by colons, in which modules of model definitions are looked up.",
     { default: "." },
   ),
 

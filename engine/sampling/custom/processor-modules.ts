@@ -1,4 +1,4 @@
-/** Hooks of Node's module loader for modules of users (logits processors and pipelines), installed once per thread. */
+/** Hooks of Node's module loader for modules of users (logits processors, pipelines, models), installed once per thread. */
 import { readFileSync } from "node:fs";
 import { registerHooks, stripTypeScriptTypes } from "node:module";
 import { pathToFileURL } from "node:url";
@@ -8,6 +8,7 @@ import { moduleUrl } from "../../module-url.ts";
 /** By specifier: the module of this thread. */
 const ownUrls: Readonly<Record<string, string>> = {
   fovea: moduleUrl("../../index", import.meta.url).href,
+  "fovea/models": moduleUrl("../../model-parts", import.meta.url).href,
   "fovea/pipelines": moduleUrl("../../pipeline-parts", import.meta.url).href,
 };
 

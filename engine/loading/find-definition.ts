@@ -1,0 +1,93 @@
+/** Finds the definition of a checkpoint's model: named by the settings, shipped, or announced by an installed package. */
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+
+import type { EngineConfig } from "../contract/config.ts";
+import { EngineError } from "../contract/errors.ts";
+import { shown } from "../excerpt.ts";
+import { findAnnouncements } from "../installed-packages.ts";
+import type { Announcement } from "../installed-packages.ts";
+import type { ModelDefinition } from "../models/model-definition.ts";
+import { architectureOf, findModelDefinition } from "../models/registry.ts";
+import { importExport } from "../sampling/custom/import-export.ts";
+
+export type DefinitionConfig = Pick<EngineConfig, "modelDefinitions" | "modelDefinitionPath">;
+
+/** Where names are looked up without a setting. */
+const workingDirectory: readonly string[] = ["."];
+
+/**
+ * The settings come first, so that they can replace a definition that ships with Fovea. Packages are searched only for
+ * an architecture that neither has.
+ *
+ * @param json The content of config.json.
+ * @throws EngineError `invalid_configuration` for a definition that does not load, `unsupported_model` for an
+ *   architecture without one.
+ */
+export async function findDefinition(
+  json: unknown,
+  { modelDefinitions: names = [], modelDefinitionPath: searchPath = workingDirectory }: DefinitionConfig,
+): Promise<ModelDefinition> {
+  const architecture = architectureOf(json);
+  for (const name of names) {
+    const definition = await loadDefinition(name, name, searchPath);
+    if (definition.architecture === architecture) return definition;
+  }
+  try {
+    return findModelDefinition(json);
+  } catch (error) {
+    if (!(error instanceof EngineError) || error.code !== "unsupported_model") throw error;
+    const announced = await findAnnouncements([...searchPath, "."], "models");
+    for (const { name, reference } of announced.flatMap(referencesOf)) {
+      const definition = await loadDefinition(name, reference, searchPath);
+      if (definition.architecture === architecture) return definition;
+    }
+    throw error;
+  }
+}
+
+async function loadDefinition(
+  name: string,
+  reference: string,
+  searchPath: readonly string[],
+): Promise<ModelDefinition> {
+  let value: unknown;
+  try {
+    ({ value } = await importExport(reference, searchPath));
+  } catch (cause) {
+    throw refusal(name, `could not be loaded: ${cause instanceof Error ? cause.message : String(cause)}`, cause);
+  }
+  const { architecture, images, configure } = (value ?? {}) as Partial<Record<keyof ModelDefinition, unknown>>;
+  if (typeof architecture !== "string")
+    throw refusal(name, `has the architecture ${shown(architecture)}; expected a text.`);
+  if (typeof configure !== "function") throw refusal(name, "has no function configure.");
+  if (images === null) return value as ModelDefinition;
+  const parts = (images ?? {}) as Readonly<Record<string, unknown>>;
+  for (const part of ["createProcessingInfo", "createDummyInputs", "createProcessor"]) {
+    if (typeof parts[part] !== "function")
+      throw refusal(name, `has images without a function ${part}; null is a text model.`);
+  }
+  return value as ModelDefinition;
+}
+
+function referencesOf({
+  packageName,
+  folder,
+  value,
+}: Announcement): { readonly name: string; readonly reference: string }[] {
+  const entries = typeof value === "object" && value !== null ? Object.entries(value) : [];
+  const isValid = entries.every(([, path]) => typeof path === "string" && /^\.\/[^:]+:[^:]+$/.test(path));
+  if (!isValid || entries.length === 0) {
+    throw refusal(`of package.json of ${packageName}`, 'is announced wrongly; expected {"name": "./file.js:export"}.');
+  }
+  return entries.map(([name, path]: [string, string]) => {
+    const colon = path.lastIndexOf(":");
+    const file = pathToFileURL(join(folder, path.slice(0, colon))).href;
+    return { name: `${name} of ${packageName}`, reference: file + path.slice(colon) };
+  });
+}
+
+function refusal(name: string, problem: string, cause?: unknown): EngineError {
+  const options = { setting: "modelDefinitions", ...(cause !== undefined && { cause }) } as const;
+  return new EngineError("invalid_configuration", `The model definition ${name} ${problem}`, options);
+}
