@@ -84,9 +84,9 @@ function openRedis(address: URL): OpenJobSource {
   const prefix = address.searchParams.get("prefix") ?? "bull";
   const url = new URL(address);
   url.search = "";
-  return async ({ leaseMs }) => {
+  return async ({ leaseMs, logger }) => {
     const { createRedisJobSource } = await import("./redis-job-source.ts");
-    return createRedisJobSource({ url: url.href, queue, prefix, leaseMs });
+    return createRedisJobSource({ url: url.href, queue, prefix, leaseMs, logger });
   };
 }
 

@@ -7,6 +7,7 @@ import type { Job, JobJson, RedisQueueBackend } from "bullmq";
 import type { Redis } from "ioredis";
 
 import { randomUuid } from "../../../engine/index.ts";
+import type { Logger } from "../../logger.ts";
 import { readTraceContext } from "../../telemetry/trace-context.ts";
 import type { TraceContext } from "../../telemetry/trace-context.ts";
 import { LeaseLostError } from "../job-source.ts";
@@ -25,14 +26,17 @@ export interface RedisJobSourceOptions {
   readonly prefix: string;
   /** Lock of taken jobs in milliseconds. */
   readonly leaseMs: number;
+  readonly logger: Logger;
   readonly waitSeconds?: number;
 }
 
 /** Rejected jobs are among BullMQ's failed jobs. A job that loses its worker is handed out again. */
 export function createRedisJobSource(options: RedisJobSourceOptions): JobSource {
-  const { url, queue, prefix, leaseMs, waitSeconds = WAIT_SECONDS } = options;
+  const { url, queue, prefix, leaseMs, logger, waitSeconds = WAIT_SECONDS } = options;
+  const name = `${new URL(url).protocol}//${new URL(url).host}, queue ${queue}`;
   const token = randomUuid();
   let worker: UnparsedWorker | null = null;
+  let isUnreachable = false;
   const first = new WaitingCall<Job<unknown> | undefined>(() => (worker ??= open()).getNextJob(token));
 
   function open(): UnparsedWorker {
@@ -46,8 +50,12 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
       maxStalledCount: 1_000_000,
       drainDelay: waitSeconds,
     });
-    // Errors of calls reach their callers.
-    opened.on("error", () => {});
+    // A call waits until there is a connection, so errors of connecting reach nobody else.
+    opened.on("error", (error) => {
+      if (isUnreachable) return;
+      isUnreachable = true;
+      logger.warn("The Redis server of the queue of jobs cannot be used; waiting for it.", { source: name, error });
+    });
     void opened.startStalledCheckTimer().catch(() => {});
     return opened;
   }
@@ -96,13 +104,15 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
   }
 
   return {
-    name: `${new URL(url).protocol}//${new URL(url).host}, queue ${queue}`,
+    name,
     leaseMs,
     answersSenders: true,
     async take(maxNumJobs, signal) {
       const taken = await first.wait(signal);
       const jobs: LeasedJob[] = [];
       if (taken === aborted) return jobs;
+      if (isUnreachable) logger.info("The Redis server of the queue of jobs can be used again.", { source: name });
+      isUnreachable = false;
       for (let job = taken; job !== undefined;) {
         jobs.push(toJob(job));
         if (jobs.length >= maxNumJobs || signal.aborted) break;

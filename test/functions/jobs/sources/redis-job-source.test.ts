@@ -4,12 +4,18 @@ import { Queue } from "bullmq";
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
 
 import { createRedisJobSource } from "../../../../functions/jobs/sources/redis-job-source.ts";
+import { createLogger } from "../../../../functions/logger.ts";
 import { LEASE_MS, testJobSource } from "../../../contracts/job-source.ts";
+import { freePort } from "../../../support/servers/free-port.ts";
 import { startRedisServer } from "../../../support/servers/redis-server.ts";
 import type { RedisServer } from "../../../support/servers/redis-server.ts";
 
 let redis: RedisServer;
 const queues: Queue[] = [];
+const lines: string[] = [];
+/** Far above what any wait takes, also on a busy machine. */
+const WAIT_OPTIONS = { timeout: 60_000, interval: 20 } as const;
+const logger = createLogger({ level: "info", write: (line) => void lines.push(line) });
 
 beforeAll(async () => {
   redis = await startRedisServer();
@@ -26,7 +32,7 @@ testJobSource("BullMQ in Redis", async () => {
   queues.push(queue);
   return {
     open: async (leaseMs) =>
-      createRedisJobSource({ url: redis.url, queue: name, prefix: "bull", leaseMs, waitSeconds: 1 }),
+      createRedisJobSource({ url: redis.url, queue: name, prefix: "bull", leaseMs, logger, waitSeconds: 1 }),
     async send(body, headers) {
       await queue.add("chat", JSON.parse(body), { telemetry: { metadata: JSON.stringify(headers ?? {}) } });
     },
@@ -47,7 +53,7 @@ test("data that is no JSON is handed out as it is, with the jobs beside it", asy
   redis.command("hset", queue.toKey(id), "data", data);
   await queue.add("chat", { n: 1 });
   await queue.resume();
-  const source = createRedisJobSource({ url: redis.url, queue: name, prefix: "bull", leaseMs: LEASE_MS });
+  const source = createRedisJobSource({ url: redis.url, queue: name, prefix: "bull", leaseMs: LEASE_MS, logger });
   const jobs = await source.take(2, new AbortController().signal);
   expect(jobs.map(({ body }) => body)).toEqual([data, '{"n":1}']);
   for (const job of jobs) await job.release(0);
@@ -63,6 +69,7 @@ test("a job that a worker with a slow clock has released comes back to it in tim
     queue: name,
     prefix: "bull",
     leaseMs: LEASE_MS,
+    logger,
     waitSeconds: 1,
   });
   const never = new AbortController().signal;
@@ -80,7 +87,7 @@ test("a job that a worker with a fast clock has released comes back in time", as
   const queue = new Queue(name, { connection: { url: redis.url } });
   queues.push(queue);
   const open = () =>
-    createRedisJobSource({ url: redis.url, queue: name, prefix: "bull", leaseMs: LEASE_MS, waitSeconds: 1 });
+    createRedisJobSource({ url: redis.url, queue: name, prefix: "bull", leaseMs: LEASE_MS, logger, waitSeconds: 1 });
   const never = new AbortController().signal;
   await queue.add("chat", { n: 0 });
   const [fast, right] = [open(), open()];
@@ -90,4 +97,28 @@ test("a job that a worker with a fast clock has released comes back in time", as
   vi.useRealTimers();
   await expect.poll(async () => (await right.take(1, never)).map(({ id }) => id)).toEqual([job!.id]);
   await Promise.all([fast.close(), right.close()]);
+});
+
+test("a server that cannot be reached is logged once, and again when it can", async () => {
+  const port = await freePort();
+  const name = `jobs-${randomUUID()}`;
+  const url = `redis://127.0.0.1:${port}`;
+  lines.length = 0;
+  const source = createRedisJobSource({ url, queue: name, prefix: "bull", leaseMs: LEASE_MS, logger, waitSeconds: 1 });
+  const taking = source.take(1, new AbortController().signal);
+  await vi.waitFor(() => expect(lines).not.toEqual([]), WAIT_OPTIONS);
+  expect(JSON.parse(lines[0]!)).toMatchObject({
+    level: "warn",
+    message: "The Redis server of the queue of jobs cannot be used; waiting for it.",
+    source: `redis://127.0.0.1:${port}, queue ${name}`,
+    error: { code: "ECONNREFUSED" },
+  });
+  const late = await startRedisServer({ port });
+  onTestFinished(() => late.kill());
+  await taking;
+  await source.close();
+  expect(lines.map((line) => (JSON.parse(line) as { readonly message: string }).message)).toEqual([
+    expect.stringContaining("cannot be used"),
+    "The Redis server of the queue of jobs can be used again.",
+  ]);
 });
