@@ -79,7 +79,7 @@ function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): st
     case "cacheFolder":
       return `CACHE_FOLDER is ${cacheFolder}: set it to a writable folder with enough free space.`;
     case "hubCacheFolder":
-      return `Check the connection to the hub (HF_ENDPOINT, HF_TOKEN). Or set HF_HUB_CACHE, which is ${hub.cacheFolder}, to a folder that has the repository, or that is writable and has enough free space.`;
+      return `Check the connection to the hub (HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE). Or set HF_HUB_CACHE, which is ${hub.cacheFolder}, to a folder that has the repository, or that is writable and has enough free space.`;
     case "dtype":
       return "Leave DTYPE out, or set it to a type that the reason names.";
     case "device":

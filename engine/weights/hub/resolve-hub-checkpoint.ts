@@ -41,7 +41,7 @@ export async function resolveHubCheckpoint(
   options: ResolveHubCheckpointOptions,
 ): Promise<string> {
   const cache = new HubCache(hub.cacheFolder, repository);
-  if (hub.isOffline) return findCached(cache, repository, "HF_HUB_OFFLINE is set");
+  if (hub.isOffline) return findCached(cache, repository, "HF_HUB_OFFLINE is set.");
   const signal = options.signal ?? new AbortController().signal;
   const client = new HubClient({ ...hub, token: await readToken(hub) }, repository, signal);
   let commit: string;
@@ -140,9 +140,15 @@ async function requireShards(folder: string): Promise<void> {
 }
 
 async function readToken({ token, tokenFile }: HubConfig): Promise<string | null> {
-  if (token !== null) return token;
   // Line breaks are not allowed in a header.
-  const stored = (await readFile(tokenFile, "utf8").catch(() => "")).replaceAll(/[\r\n]/g, "").trim();
+  const stored = token ?? (await readFile(tokenFile, "utf8").catch(() => "")).replaceAll(/[\r\n]/g, "").trim();
+  if (/[^\x21-\x7e]/.test(stored)) {
+    const place = token === null ? `The token in ${tokenFile}` : "HF_TOKEN";
+    throw new EngineError(
+      "invalid_configuration",
+      `${place} has a character that no token of the hub has: expected visible ASCII characters without spaces.`,
+    );
+  }
   return stored === "" ? null : stored;
 }
 

@@ -35,6 +35,16 @@ test.for<[string, Partial<HubRepositoryContent> | null, string, string | null, s
   });
 });
 
+test.for(["hf_tök", "hf_a b", "hf_a\nb"])("a token that no header can have is rejected: %j", async (token) => {
+  await using folder = await createTemporaryFolder();
+  const error = await errorOf(resolveIn(folder.path, tiny, { changes: { token } }));
+  expect(error).toMatchObject({
+    code: "invalid_configuration",
+    message: expect.stringContaining("HF_TOKEN has a character that no token of the hub has"),
+  });
+  expect(String(error)).not.toContain(token);
+});
+
 test.for(["model-00001-of-00002.safetensors", "config.json"])(
   "other bytes than those of the hash are rejected: %s",
   async (name) => {
