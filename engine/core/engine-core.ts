@@ -83,8 +83,9 @@ export class EngineCore implements Disposable {
       this.#progress.enter("scheduling");
       this.drainMessages();
       const { decodes, prefills, transfers } = scheduled;
-      // Messages that arrived within the step may give the next one something to compute.
-      this.#isLastStepEmpty = !this.#hasNewMessages && decodes.length + prefills.length + transfers.length === 0;
+      // Messages that arrived within the step, and room that it has made, may give the next one something to compute.
+      const mayContinue = this.#hasNewMessages || this.#scheduler.hasPreempted;
+      this.#isLastStepEmpty = !mayContinue && decodes.length + prefills.length + transfers.length === 0;
       return [...this.#takePendingOutputs(), ...this.#scheduler.update(scheduled, results)];
     } finally {
       this.#progress.endStep();

@@ -58,7 +58,6 @@ export class Scheduler {
   #numPrefixCacheHits = 0;
   #numPreemptions = 0;
   #numSteps = 0;
-  /** In the step that is under way. */
   #hasPreempted = false;
 
   constructor(options: SchedulerOptions) {
@@ -87,6 +86,11 @@ export class Scheduler {
       numSteps: this.#numSteps,
       drafts: this.#drafts?.stats ?? noDrafts,
     };
+  }
+
+  /** Whether the last step has preempted a sequence, so that the next one may admit others. */
+  get hasPreempted(): boolean {
+    return this.#hasPreempted;
   }
 
   /** Throws EngineError `queue_full` if no further sequence can run and `maxNumWaiting` requests wait. */
@@ -150,9 +154,9 @@ export class Scheduler {
       const sequence = this.#running[index]!;
       if (!sequence.isPrefilling || budget.promptTokensLeft === 0) continue;
       if (decodes.length + prefills.length >= maxSequences) break;
-      // A sequence that waits for its image preempts no other: it computes what it has room for.
-      const isWaiting = this.#imageHolds.awaitedBy(sequence) !== null;
-      if (isWaiting || this.#makeRoom(sequence)) transfers.push(...this.#schedulePrefill(sequence, budget, prefills));
+      // A sequence whose next image is not encoded, or has no room, preempts no other.
+      if (this.#planChunk(sequence, budget.promptTokensLeft) === null) continue;
+      if (this.#makeRoom(sequence)) transfers.push(...this.#schedulePrefill(sequence, budget, prefills));
     }
     this.#hasPreempted = this.#numPreemptions > numPreemptionsBefore;
     if (this.#hasPreempted) {

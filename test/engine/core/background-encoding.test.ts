@@ -128,6 +128,44 @@ describe.for([{ kind: "slots" }, { kind: "paged", blockSize: 16 }] as const)("ll
   });
 });
 
+test("a request that finds room in a step that preempts all others runs before the encoding ends", async () => {
+  await using cache = await createTemporaryFolder();
+  const golden = await buildGoldenModel("llava-default", cache.path, "float32", { kind: "paged", blockSize: 8 });
+  const { model, cases } = await withEndlessEncoder(golden, cache.path);
+  // Memory for one sequence of full length.
+  const settings = { numBlocks: 65, maxNumBatchedTokens: 16 };
+  using engine = await SteppedEngine.create(createWorkerOptions(model, settings));
+  const pictured = goldenRequest(
+    "",
+    cases.find(({ pictures }) => pictures.length === 1)!,
+    model,
+  );
+  const [image] = pictured.images;
+  const textOf = (length: number): number[] => Array.from({ length }, (_, index) => 5 + (index % 30));
+  const features = textOf(image!.placeholder.length).map(() => model.imageTokenId!);
+  engine.add(
+    endless({
+      ...pictured,
+      requestId: "picture",
+      promptTokenIds: [...textOf(96), ...features, 7],
+      images: [{ ...image!, placeholder: { ...image!.placeholder, offset: 96 } }],
+    }),
+  );
+  const text = { ...pictured, images: [] };
+  const params = { ...text.samplingParams, ignoreEos: true };
+  const long = { ...text, promptTokenIds: [9, 8, 7], samplingParams: { ...params, maxTokens: 500 }, priority: 1 };
+  engine.add({ ...long, requestId: "long" });
+  while (engine.tokensOf("long").length < 395) engine.step();
+  engine.add({ ...text, requestId: "short", promptTokenIds: textOf(40).toReversed() });
+  while (engine.stats.numPreemptions === 0) engine.step();
+  expect(engine.tokensOf("short")).toEqual([]);
+  expect(engine.isWaiting).toBe(false);
+  while (!engine.isWaiting) engine.step();
+  expect(engine.generations.get("short")!.outputs.at(-1)!.finishReason).toBe("length");
+  engine.abort("picture", "long");
+  await engine.runToEnd();
+});
+
 test("an export's image of two requests is encoded once, and both get the reference's tokens", async () => {
   await using cache = await createTemporaryFolder();
   const { model, cases } = await buildGoldenModel("onnx-exports/llava", cache.path);

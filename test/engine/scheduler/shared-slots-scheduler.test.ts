@@ -88,3 +88,20 @@ test("a sequence preempts others when its image is encoded, not while it waits f
   expect(step(parts)).toEqual(["a: 1", "picture: 42"]);
   expect(parts.scheduler.stats.numPreemptions).toBe(1);
 });
+
+test("a sequence that comes to an image preempts no other before the image is encoded", () => {
+  const overrides = { numSlots: 3, numBlocks: fewestBlocks, maxNumBatchedTokens: 16, encodesInBackground: true };
+  const parts = createScheduler({ ...overrides, keepsImagesWhole: true, maxNumEmbeddings: 32 });
+  const images = [createImage("cat", 0, 8), createImage("dog", 10, 14)];
+  parts.scheduler.add(createRequest("pictures", { numPromptTokens: 26, images, cacheSalt: "pictures" }));
+  parts.scheduler.add(createRequest("a", { numPromptTokens: 24, cacheSalt: "a" }));
+  parts.scheduler.add(createRequest("b", { numPromptTokens: 8, cacheSalt: "b" }));
+  expect([step(parts), step(parts)]).toEqual([["a: 16"], ["a: 8", "b: 8"]]);
+  parts.encoderCache.tryStore("cat", 8, new Float32Array(1));
+  expect(step(parts)).toEqual(["a: 1", "b: 1", "pictures: 10"]);
+  expect(step(parts)).toEqual(["a: 1", "b: 1"]);
+  expect(parts.scheduler.stats.numPreemptions).toBe(0);
+  parts.encoderCache.tryStore("dog", 14, new Float32Array(1));
+  expect(step(parts)).toEqual(["a: 1", "pictures: 14"]);
+  expect(parts.scheduler.stats.numPreemptions).toBe(1);
+});
