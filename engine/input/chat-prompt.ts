@@ -6,7 +6,7 @@ import type { ImageMarkers } from "../multimodal/multimodal-processor.ts";
 import type { TextRange } from "../text/added-tokens.ts";
 import type { ChatTemplate, TemplateMessage, TemplateTool } from "../text/chat-template.ts";
 import { openFinalMessage } from "./open-final-message.ts";
-import { splitPrompt } from "./prompt-parts.ts";
+import { MAX_LITERAL_PLACEHOLDERS, splitPrompt, tooManyPlaceholders } from "./prompt-parts.ts";
 
 export interface ChatPrompt {
   readonly text: string;
@@ -144,7 +144,7 @@ function toTemplateContent(
   const numImages = parts.filter((part) => part.type !== "text").length;
   const text = parts.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n");
   if (mark === null || imagePlaceholder === null) return text;
-  const numPlaced = Math.min(numImages, text.split(imagePlaceholder).length - 1);
+  const numPlaced = Math.min(numImages, text.split(imagePlaceholder, numImages + 1).length - 1);
   const missing = Array.from({ length: numImages - numPlaced }, () => imagePlaceholder);
   return [...missing, mark.apply(text, numPlaced)].join("\n");
 }
@@ -171,7 +171,7 @@ function markedValue(value: unknown, mark: LiteralMark): unknown {
 
 /** A character that occurs in no message. It is put inside literal placeholders while the template is rendered. */
 interface LiteralMark {
-  /** Marks all placeholders in `text` but the first `numMeant`. */
+  /** Marks all placeholders in `text` but the first `numMeant`. Throws EngineError `invalid_argument` for too many. */
   apply(text: string, numMeant: number): string;
   /** Removes the marks and returns their positions. */
   remove(rendered: string): { readonly text: string; readonly literal: readonly TextRange[] };
@@ -181,9 +181,12 @@ interface LiteralMark {
 function createLiteralMark(printed: unknown, placeholder: string): LiteralMark {
   const character = unusedPrivateCharacter(printed);
   const marked = placeholder.slice(0, 1) + character + placeholder.slice(1);
+  let numLeft = MAX_LITERAL_PLACEHOLDERS;
   return {
     apply(text, numMeant) {
-      const pieces = text.split(placeholder);
+      const pieces = text.split(placeholder, numMeant + numLeft + 2);
+      numLeft -= Math.max(0, pieces.length - 1 - numMeant);
+      if (numLeft < 0) throw tooManyPlaceholders(placeholder, "prompt.messages");
       const meant = pieces.slice(0, numMeant + 1).join(placeholder);
       return [meant, ...pieces.slice(numMeant + 1)].join(marked);
     },
@@ -200,15 +203,21 @@ function createLiteralMark(printed: unknown, placeholder: string): LiteralMark {
   };
 }
 
+const FIRST_PRIVATE = 0xe000;
+const LAST_PRIVATE = 0xf8ff;
+
 function unusedPrivateCharacter(printed: unknown): string {
-  const used = new Set<string>();
+  const isUsed = new Uint8Array(LAST_PRIVATE - FIRST_PRIVATE + 1);
   for (const text of textsIn(printed)) {
-    for (const [character] of text.matchAll(/[\uE000-\uF8FF]/g)) used.add(character);
+    // Most texts have none, which an expression finds out soonest.
+    const first = text.search(/[\uE000-\uF8FF]/);
+    for (let index = first === -1 ? text.length : first; index < text.length; index++) {
+      const code = text.charCodeAt(index);
+      if (code >= FIRST_PRIVATE && code <= LAST_PRIVATE) isUsed[code - FIRST_PRIVATE] = 1;
+    }
   }
-  for (let code = 0xe000; code <= 0xf8ff; code += 1) {
-    const character = String.fromCharCode(code);
-    if (!used.has(character)) return character;
-  }
+  const free = isUsed.indexOf(0);
+  if (free !== -1) return String.fromCharCode(FIRST_PRIVATE + free);
   throw new EngineError(
     "invalid_argument",
     "The messages use every private use character of Unicode, and the service needs a free one.",

@@ -1,4 +1,5 @@
 /** Prompts of text and images in order: how they are split, and how their images become placeholders. */
+import { EngineError } from "../contract/errors.ts";
 import type { ContentPart, ImagePart } from "../contract/generation-request.ts";
 import type { ImageMarkers } from "../multimodal/multimodal-processor.ts";
 import type { TextRange } from "../text/added-tokens.ts";
@@ -36,7 +37,24 @@ export function splitPrompt(parts: readonly ContentPart[], { imageStart, imageEn
   return [...split, { text }];
 }
 
-/** @param placeholder Text of an image; null for a model whose images have no place in the text. */
+/**
+ * Placeholders that a request may spell as text. Each takes a microsecond to keep apart from those of images, and a body
+ * of 32 MiB has room for millions.
+ */
+export const MAX_LITERAL_PLACEHOLDERS = 65_536;
+
+export function tooManyPlaceholders(placeholder: string, parameter: string): EngineError {
+  return new EngineError(
+    "invalid_argument",
+    `The prompt has the text ${placeholder}, which stands for an image, more than ${MAX_LITERAL_PLACEHOLDERS} times; that is the limit.`,
+    { parameter },
+  );
+}
+
+/**
+ * @param placeholder Text of an image; null for a model whose images have no place in the text.
+ * @throws EngineError `invalid_argument` for a text with too many placeholders.
+ */
 export function renderParts(
   parts: readonly ContentPart[],
   placeholder: string | null,
@@ -52,6 +70,7 @@ export function renderParts(
     if (placeholder !== null) {
       const { length } = placeholder;
       for (let at = part.text.indexOf(placeholder); at !== -1; at = part.text.indexOf(placeholder, at + length)) {
+        if (literal.length === MAX_LITERAL_PLACEHOLDERS) throw tooManyPlaceholders(placeholder, "prompt");
         literal.push({ start: text.length + at, end: text.length + at + length });
       }
     }

@@ -6,8 +6,12 @@ import { EngineError } from "../contract/errors.ts";
 import { characterOfByte } from "./token-bytes.ts";
 import type { TokenizerComponent } from "./tokenizer-json.ts";
 
-/** `beginsText`: whether `text` starts the prompt, where some tokenizers add a space. No word is empty. */
-export type PreTokenizer = (text: string, beginsText: boolean) => string[];
+export interface PreTokenizer {
+  /** Whether words are found one after the other. Otherwise the first word takes as long as all of them. */
+  readonly isIncremental: boolean;
+  /** `beginsText`: whether `text` starts the prompt, where some tokenizers add a space. No word is empty. */
+  words(text: string, beginsText: boolean): Iterable<string>;
+}
 
 /** A pattern of tokenizer.json as a global expression with the flag `u`. Throws if it cannot be translated. */
 export type CompilePattern = (pattern: unknown) => RegExp;
@@ -18,7 +22,8 @@ interface Words {
   readonly beginText: boolean;
 }
 
-type Step = (words: Words) => Words;
+/** `isolated`: a step that makes a word of each match and of each text between matches, and could do it one by one. */
+type Step = ((words: Words) => Words) & { readonly isolated?: RegExp };
 
 /** How the matches of a pattern relate to the words: Hugging Face's `SplitDelimiterBehavior`. */
 type Behavior = (typeof behaviors)[number];
@@ -36,11 +41,31 @@ const numberPattern = /\p{N}/gu;
 /** @throws EngineError `unsupported_model` for a kind of pre-tokenizer that is not known. */
 export function createPreTokenizer(rule: TokenizerComponent | null, compile: CompilePattern): PreTokenizer {
   const steps = rule === null ? [] : stepsOf(rule, compile);
-  return (text, beginsText) => {
-    let words: Words = { texts: text === "" ? [] : [text], beginText: beginsText };
-    for (const step of steps) words = step(words);
-    return words.texts as string[];
+  const firstOther = steps.findIndex(({ isolated }) => isolated === undefined);
+  const rest = firstOther === -1 ? [] : steps.slice(firstOther);
+  const patterns = steps.slice(0, steps.length - rest.length).map(({ isolated }) => isolated!);
+  return {
+    isIncremental: patterns.length > 0,
+    *words(text, beginsText) {
+      let beginText = beginsText;
+      for (const part of isolatedParts(text, patterns, 0)) {
+        let words: Words = { texts: [part], beginText };
+        for (const step of rest) words = step(words);
+        yield* words.texts;
+        beginText = false;
+      }
+    },
   };
+}
+
+/** The words of the first steps. A text of millions of words has each found only when it is needed. */
+function* isolatedParts(text: string, patterns: readonly RegExp[], depth: number): Generator<string> {
+  const pattern = patterns[depth];
+  if (pattern === undefined) {
+    if (text !== "") yield text;
+    return;
+  }
+  for (const part of partsOf(text, pattern)) yield* isolatedParts(part.text, patterns, depth + 1);
 }
 
 function stepsOf(rule: TokenizerComponent, compile: CompilePattern): Step[] {
@@ -84,13 +109,16 @@ function eachWord(change: (text: string) => readonly string[]): Step {
 /** `isInverted`: the text between the matches takes their part, and they take its. */
 function splitStep(pattern: RegExp, behavior: Behavior, isInverted = false): Step {
   if (behavior === "Isolated") {
-    return eachWord((text) => partsOf(text, pattern).flatMap((part) => (part.text === "" ? [] : [part.text])));
+    const isolate = eachWord((text) =>
+      Array.from(partsOf(text, pattern), (part) => part.text).filter((part) => part !== ""),
+    );
+    return Object.assign(isolate, { isolated: pattern });
   }
   return ({ texts, beginText }) => {
     const words: string[] = [];
     let begins = beginText;
     for (const [index, text] of texts.entries()) {
-      const parts = partsOf(text, pattern).filter((part) => part.text !== "");
+      const parts = [...partsOf(text, pattern)].filter((part) => part.text !== "");
       if (isInverted) for (const part of parts) part.isMatch = !part.isMatch;
       if (index === 0 && behavior === "Removed" && parts[0]?.isMatch === true) begins = false;
       for (const word of joined(parts, behavior)) words.push(word);
@@ -105,16 +133,14 @@ interface Part {
 }
 
 /** The matches and the texts between them, in order. */
-function partsOf(text: string, pattern: RegExp): Part[] {
-  const parts: Part[] = [];
+function* partsOf(text: string, pattern: RegExp): Generator<Part> {
   let end = 0;
   for (const match of text.matchAll(pattern)) {
-    if (end < match.index) parts.push({ text: text.slice(end, match.index), isMatch: false });
-    parts.push({ text: match[0], isMatch: true });
+    if (end < match.index) yield { text: text.slice(end, match.index), isMatch: false };
+    yield { text: match[0], isMatch: true };
     end = match.index + match[0].length;
   }
-  if (end < text.length) parts.push({ text: text.slice(end), isMatch: false });
-  return parts;
+  if (end < text.length) yield { text: text.slice(end), isMatch: false };
 }
 
 function joined(parts: readonly Part[], behavior: Exclude<Behavior, "Isolated">): string[] {

@@ -9,30 +9,25 @@ import { EngineError } from "../contract/errors.ts";
 import { describeError } from "../excerpt.ts";
 import { AddedTokenSplitter } from "./added-tokens.ts";
 import type { AddedToken, TextRange } from "./added-tokens.ts";
+import { createLongTextNormalizer } from "./long-text-normalizer.ts";
+import type { NormalizeLongText } from "./long-text-normalizer.ts";
 import { faithfulNormalizer } from "./normalizer-rules.ts";
 import { createPreTokenizer } from "./pre-tokenizer.ts";
 import type { PreTokenizer } from "./pre-tokenizer.ts";
+import { cutAtWords, MAX_PIECE_LENGTH, PIECE_LENGTH } from "./text-pieces.ts";
+import type { Piece } from "./text-pieces.ts";
 import { createTextStartRule } from "./text-start-rule.ts";
 import { createTokenBytes } from "./token-bytes.ts";
 import { parseTokenizerConfig, parseTokenizerJson, tryReadCheckpointFile } from "./tokenizer-json.ts";
 import type { TokenizerConfig, TokenizerJson } from "./tokenizer-json.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
-/**
- * Characters encoded at once, in 2 to 15 ms. The event loop runs between pieces, so a prompt of a million characters
- * delays no other request.
- */
-const PIECE_LENGTH = 4096;
-/**
- * Limits of what is divided into words at once, and of a word that is encoded at once. Longer ones, of which ordinary
- * text has none, would keep the event loop for seconds.
- */
-const MAX_PIECE_LENGTH = 2 ** 20;
+/** A longer word, of which ordinary text has none, would keep the event loop for seconds. */
 const MAX_WORD_LENGTH = 2 ** 18;
+/** For models of which the library passes the tokens of a word as arguments of one call. V8 allows 120,000. */
+const MAX_UNIGRAM_WORD_LENGTH = 2 ** 16;
 /** Tokens decoded at once, in about as much time. */
 const DECODED_AT_ONCE = 16_384;
-/** A space between letters, where a piece may end: every known pre-tokenizer starts a word there. */
-const wordStart = /\p{L}(?=[ ▁]\p{L})/gu;
 /** A space inside a token, in the spellings of the supported vocabularies. */
 const innerSpace = /.[ ▁Ġ]/u;
 /** U+FFFD: bytes that may be the end of a letter. */
@@ -102,7 +97,10 @@ export class Tokenizer implements Vocabulary {
   /** Special tokens under the names that chat templates use: `bos_token`, `eos_token`, `unk_token`, `pad_token`. */
   readonly namedTokens: Readonly<Record<string, string>>;
   readonly #library: HuggingFaceTokenizer;
+  /** Null if texts are not normalised. */
+  readonly #normalize: NormalizeLongText | null;
   readonly #preTokenizer: PreTokenizer;
+  readonly #maxWordLength: number;
   readonly #inText: AddedTokenSplitter;
   readonly #inNormalizedText: AddedTokenSplitter;
   /** Added tokens that are matched in normalised text; they are decoded as they are matched. */
@@ -125,6 +123,9 @@ export class Tokenizer implements Vocabulary {
     this.#library = createLibraryTokenizer(json, config);
     this.#preTokenizer = aboutTokenizerJson(() => createPreTokenizer(json.pre_tokenizer, compilePattern));
     const { normalizer } = this.#library;
+    this.#normalize =
+      normalizer === null || json.normalizer === null ? null : createLongTextNormalizer(normalizer, json.normalizer);
+    this.#maxWordLength = json.model.type === "Unigram" ? MAX_UNIGRAM_WORD_LENGTH : MAX_WORD_LENGTH;
     const inText: AddedToken[] = [];
     const inNormalizedText: AddedToken[] = [];
     for (const { id, content, special, ...token } of json.added_tokens) {
@@ -239,13 +240,12 @@ export class Tokenizer implements Vocabulary {
 
   /** Added tokens as ids; the text between them normalised and in pieces; null where other work may be done. */
   *#units(text: string, literal: readonly TextRange[] | undefined): Iterable<number | Piece | null> {
-    const { normalizer } = this.#library;
     for (const section of this.#inText.split(text, literal)) {
       if (section.kind !== "text") {
         yield section.kind === "token" ? section.id : null;
         continue;
       }
-      const normalized = normalizer === null ? section.text : normalizer.normalize(section.text);
+      const normalized = this.#normalize === null ? section.text : yield* this.#normalize(section.text);
       for (const part of this.#inNormalizedText.split(normalized)) {
         if (part.kind === "text") yield* this.#pieces(part.text, section.start === 0 && part.start === 0);
         else yield part.kind === "token" ? part.id : null;
@@ -254,28 +254,19 @@ export class Tokenizer implements Vocabulary {
   }
 
   *#pieces(text: string, beginsText: boolean): Iterable<Piece> {
-    let start = 0;
-    if (text.length > PIECE_LENGTH && this.#areWordsIndependent()) {
-      wordStart.lastIndex = PIECE_LENGTH;
-      for (let match = wordStart.exec(text); match !== null; match = wordStart.exec(text)) {
-        const end = match.index + match[0].length;
-        yield { text: text.slice(start, end), beginsText: beginsText && start === 0 };
-        start = end;
-        // Generators are resumed later: another text may have used the shared expression since.
-        wordStart.lastIndex = end + PIECE_LENGTH;
-      }
-    }
-    yield { text: text.slice(start), beginsText: beginsText && start === 0 };
+    const isCut = text.length > PIECE_LENGTH && this.#areWordsIndependent();
+    if (isCut) yield* cutAtWords(text, beginsText);
+    else yield { text, beginsText };
   }
 
   /** The words of a piece, in groups that are encoded at once. */
   *#words({ text, beginsText }: Piece): Iterable<WordGroup> {
-    if (text.length > MAX_PIECE_LENGTH) throw tooLong("a text without a space between letters", text, MAX_PIECE_LENGTH);
-    const words = this.#preTokenizer(text, beginsText);
+    const { isIncremental } = this.#preTokenizer;
+    if (text.length > MAX_PIECE_LENGTH && !isIncremental) throw withoutSpace();
     let group: string[] = [];
     let length = 0;
-    for (const word of words) {
-      if (word.length > MAX_WORD_LENGTH) throw tooLong("a word", word, MAX_WORD_LENGTH);
+    for (const word of this.#preTokenizer.words(text, beginsText)) {
+      if (word.length > this.#maxWordLength) throw wordTooLong(word, this.#maxWordLength);
       if (group.length > 0 && length + word.length > PIECE_LENGTH) {
         yield { words: group, length };
         group = [];
@@ -295,8 +286,9 @@ export class Tokenizer implements Vocabulary {
       // One call for each word: the library would join unknown parts of adjacent words into one token.
       for (const token of model._call([word])) {
         const tokenId = model.tokens_to_ids.get(token);
-        if (tokenId === undefined) tokenIds.push(...this.#unknownIds(token));
-        else tokenIds.push(tokenId);
+        if (tokenId !== undefined) tokenIds.push(tokenId);
+        // An unknown text as long as a word has too many bytes for a spread.
+        else for (const unknownId of this.#unknownIds(token)) tokenIds.push(unknownId);
       }
     }
     return tokenIds;
@@ -367,17 +359,18 @@ interface WordGroup {
   readonly length: number;
 }
 
-function tooLong(what: string, { length }: string, limit: number): EngineError {
-  return new EngineError("invalid_argument", `The prompt has ${what} of ${length} characters; the limit is ${limit}.`, {
-    parameter: "prompt",
-  });
+function wordTooLong({ length }: string, limit: number): EngineError {
+  return refusal(`The prompt has a word of ${length} characters; the limit is ${limit}.`);
 }
 
-/** Normalised text between added tokens. */
-interface Piece {
-  readonly text: string;
-  /** Whether it starts the text, where some tokenizers add a space. */
-  readonly beginsText: boolean;
+function withoutSpace(): EngineError {
+  return refusal(
+    `The prompt has a text without a space between letters of more than ${MAX_PIECE_LENGTH} characters, which is the limit.`,
+  );
+}
+
+function refusal(message: string): EngineError {
+  return new EngineError("invalid_argument", message, { parameter: "prompt" });
 }
 
 /** An explicit `add_bos_token` or `add_eos_token` overrides tokenizer.json, as in transformers; null if absent. */

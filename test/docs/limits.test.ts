@@ -9,6 +9,7 @@ import { repetitionLimits } from "../../engine/contract/repetition-detection.ts"
 import { samplingLimits } from "../../engine/contract/sampling-params.ts";
 import { speculativeLimits } from "../../engine/contract/speculative-config.ts";
 import { MAX_REDIRECTS } from "../../engine/images/https-image-source.ts";
+import { MAX_LITERAL_PLACEHOLDERS } from "../../engine/input/prompt-parts.ts";
 import { MAX_CUSTOM_ID_LENGTH } from "../../functions/batch/batch-line.ts";
 import { MAX_UNFINISHED } from "../../functions/batch/batches.ts";
 import { MAX_MESSAGES, MAX_PARTS } from "../../functions/generation/schemas/chat-completion-request.ts";
@@ -57,6 +58,7 @@ const operationRows: readonly (readonly [limit: string, value: string])[] = [
   ["`logit_bias`, `allowed_token_ids`", `${list(logitBias, allowedTokenIds)} entries`],
   ["`repetition_detection`: pattern sizes, count", list(repetitionLimits.patternSize, repetitionLimits.count)],
   ["`ngram_size`, `no_repeat_ngram_size`", shown(MAX_NGRAM_SIZE)],
+  ["image placeholders of the model that messages spell as text", shown(MAX_LITERAL_PLACEHOLDERS)],
   ["`prompt_lookup_num_tokens`", shown(speculativeLimits.numSpeculativeTokens)],
   ["messages, parts of a message", MAX_MESSAGES === MAX_PARTS ? `${MAX_PARTS} each` : list(MAX_MESSAGES, MAX_PARTS)],
   [

@@ -28,6 +28,20 @@ test.for([
   expect(render(printing, ...parts)).toMatchObject({ text: expected, literal: [] });
 });
 
+test("a conversation may spell 65,536 placeholders as text, in all messages together", () => {
+  const half = "<image>".repeat(2 ** 15);
+  const conversation = (...texts: string[]) => ({
+    messages: texts.map((content) => ({ role: "user", content }) as const),
+    addGenerationPrompt: true,
+  });
+  const options = { template: printing, imagePlaceholder: "<image>" };
+  expect(renderChat(conversation(half, half), options).literal).toHaveLength(2 ** 16);
+  expect(() => renderChat(conversation(half, half, "<image>"), options)).toThrow(
+    expect.objectContaining({ code: "invalid_argument", parameter: "prompt.messages" }),
+  );
+  expect(render(printing, image("1"), text(half + half + "<image>")).literal).toHaveLength(2 ** 16);
+});
+
 test("placeholders in a printed text beyond the number of images are literal", () => {
   const rendered = render(printing, image("1"), text("a <image> b <image>"));
   expect(rendered.text).toBe("[a <image> b <image>]");

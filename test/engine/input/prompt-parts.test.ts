@@ -39,6 +39,14 @@ test("a placeholder written in a text is literal", () => {
   ]);
 });
 
+test("too many placeholders in the texts are rejected", () => {
+  const many = text("<image>".repeat(2 ** 15));
+  expect(renderParts([many, image("1"), many], "<image>", markers).literal).toHaveLength(2 ** 16);
+  expect(() => renderParts([many, many, text("<image>")], "<image>", markers)).toThrow(
+    expect.objectContaining({ code: "invalid_argument", parameter: "prompt" }),
+  );
+});
+
 const pictures = ["drawing.png", "photo.png", "small.png"];
 const piece = fc.oneof(
   fc.constantFrom("What", " is it? ", "\n", "naïve 🙂", "<", "<im", "age>", " <image>", "<s>"),

@@ -121,9 +121,42 @@ test("a word that would keep the event loop for seconds is rejected", async () =
     parameter: "prompt",
     message: "The prompt has a word of 300000 characters; the limit is 262144.",
   });
-  await expect(encode("1 ".repeat(600_000))).rejects.toMatchObject({
+  const legacy = await loadFixtureTokenizer("llama2-legacy");
+  await expect(legacy.encode("1 ".repeat(600_000), { addSpecialTokens: false })).rejects.toMatchObject({
     code: "invalid_argument",
-    message: "The prompt has a text without a space between letters of 1200000 characters; the limit is 1048576.",
+    message:
+      "The prompt has a text without a space between letters of more than 1048576 characters, which is the limit.",
+  });
+});
+
+test("a million characters without letters are divided into words as they are encoded", async () => {
+  const tokenizer = await loadFixtureTokenizer("qwen2");
+  const encode = (text: string) => tokenizer.encode(text, { addSpecialTokens: false });
+  const [once, twice] = [await encode("!? \n"), await encode("!? \n".repeat(2))];
+  const many = await encode("!? \n".repeat(270_000));
+  expect(many?.length).toBe(once!.length + 269_999 * (twice!.length - once!.length));
+});
+
+test("other work runs while a long text is normalised", async () => {
+  const tokenizer = await loadFixtureTokenizer("llama2-legacy");
+  expect(await countTurns(tokenizer, " ".repeat(1_000_000), 1)).toBeGreaterThan(10);
+});
+
+test("a long text that is normalised in slices has one prefix", async () => {
+  const tokenizer = await loadFixtureTokenizer("llama2-legacy");
+  const encode = (text: string) => tokenizer.encode(text, { addSpecialTokens: false });
+  const ids = await encode("the picture ".repeat(20_000));
+  expect(tokenizer.decode(ids!)).toBe(` ${"the picture ".repeat(20_000)}`);
+});
+
+test("long words of a Unigram model are encoded or rejected", async () => {
+  const tokenizer = await loadTokenizer(new URL("../../fixtures/hub/fuyu", import.meta.url).pathname);
+  const encode = (text: string) => tokenizer.encode(text, { addSpecialTokens: false });
+  // Each character is unknown to the vocabulary and becomes three bytes.
+  expect((await encode("漢".repeat(60_000)))?.length).toBe(180_001);
+  await expect(encode("a".repeat(130_000))).rejects.toMatchObject({
+    code: "invalid_argument",
+    message: "The prompt has a word of 130001 characters; the limit is 65536.",
   });
 });
 
