@@ -2,15 +2,13 @@
 import { move, transferableSymbol, valueSymbol } from "piscina";
 
 import { EngineError, type EngineErrorCode } from "../contract/errors.ts";
-import { describeError } from "../excerpt.ts";
 import type { CanonicalValue } from "../multimodal/hasher.ts";
-import type { PixelProgram, PixelTools } from "../multimodal/pixel-program.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
 import { decodeImage, readPictureHeader, type DecodedImage, type DecodeImageOptions } from "./decode-image.ts";
 import type { PictureHeader } from "./picture-header.ts";
-import { toPixelValues, valueOfByte, type PixelValues } from "./pixel-values.ts";
+import { toPixelValues, type PixelValues } from "./pixel-values.ts";
 import type { PixelSize, PreprocessorPlan } from "./preprocessor-config.ts";
-import { resample } from "./resample.ts";
+import { runPixelProgram } from "./run-pixel-program.ts";
 
 export type PixelWork =
   | { readonly kind: "header" }
@@ -65,8 +63,7 @@ export async function processPixels({ bytes, work, limits, abandoned }: PixelTas
       freePicture(image);
       return movingBuffers({ kind: "pixels", result }, [result.pixelValues.buffer]);
     }
-    const { module, options } = work;
-    const tensors = (await importProgram(module))(image, options, pixelTools);
+    const tensors = await runPixelProgram(work.module, image, work.options);
     const imageSize = { width: image.width, height: image.height };
     const buffers = new Set([...tensors.values()].map(({ data }) => data.buffer));
     if (!buffers.has(image.data.buffer)) freePicture(image);
@@ -77,34 +74,6 @@ export async function processPixels({ bytes, work, limits, abandoned }: PixelTas
     return { kind: "refused", code: error.code, message: error.message, setting: error.setting, detail };
   }
 }
-
-/** The folder of Fovea's own modules. */
-const engineFolder = new URL("../", import.meta.url).href;
-
-/** Programs of pipelines may lie anywhere, and import `fovea/pipelines` like the pipeline does. */
-async function importProgram(module: string): Promise<PixelProgram> {
-  if (!module.startsWith(engineFolder)) {
-    const { prepareProcessorModules } = await import("../sampling/custom/processor-modules.ts");
-    prepareProcessorModules();
-  }
-  let exported: { readonly toTensors?: unknown };
-  try {
-    exported = (await import(module)) as typeof exported;
-  } catch (cause) {
-    throw programError(module, `cannot be imported: ${describeError(cause)}`, cause);
-  }
-  if (typeof exported.toTensors === "function") return exported.toTensors as PixelProgram;
-  throw programError(module, "exports no function toTensors");
-}
-
-function programError(module: string, problem: string, cause?: unknown): EngineError {
-  return new EngineError("invalid_configuration", `The pixel program ${module} ${problem}.`, { cause });
-}
-
-const pixelTools: PixelTools = {
-  resample: (image, to) => resample(image, { ...to, window: null }),
-  valuesOfBytes: (steps) => [0, 1, 2].map((channel) => valueOfByte(steps, channel)),
-};
 
 /** Freed at once: garbage collection would leave several pictures of tens of megabytes in memory first. */
 function freePicture({ data }: DecodedImage): void {

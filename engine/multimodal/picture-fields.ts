@@ -1,4 +1,5 @@
 /** Processing of pictures whose tensors a pixel program makes, each picture alone. */
+import { EngineError } from "../contract/errors.ts";
 import { allOrNone } from "./all-or-none.ts";
 import { fieldConfig } from "./field-config.ts";
 import type { MultiModalProcessor, PixelProcessor } from "./multimodal-processor.ts";
@@ -14,10 +15,17 @@ export function pictureFields(
       const processed = await allOrNone(images, (image, either) => pixels.process(image, options, either), signal);
       const field = (name: string): [string, ItemTensor[]] => [
         name,
-        processed.map(({ tensors }) => tensors.get(name) as ItemTensor),
+        processed.map(({ tensors }) => tensorOf(tensors, name)),
       ];
       return { fields: new Map(names.map(field)), imageSizes: processed.map((image) => image.imageSize) };
     },
     fieldConfigs: () => Object.fromEntries(names.map((name) => [name, fieldConfig.batched()])),
   };
+}
+
+function tensorOf(tensors: ReadonlyMap<string, ItemTensor>, name: string): ItemTensor {
+  const tensor = tensors.get(name);
+  if (tensor !== undefined) return tensor;
+  const made = [...tensors.keys()].join(", ");
+  throw new EngineError("internal", `The pixel program made no tensor ${name}; it made ${made || "none"}.`);
 }

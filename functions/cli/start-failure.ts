@@ -10,7 +10,8 @@ export interface LoadFailure {
 
 const adviceOf: Partial<Record<EngineErrorCode, string>> = {
   invalid_checkpoint: "Correct the file that the reason names, or download the checkpoint again.",
-  unsupported_model: "Use a checkpoint of a kind that the README lists.",
+  unsupported_model:
+    "Use a checkpoint of a kind that the README lists. MODEL_DEFINITIONS adds architectures of your own.",
   invalid_configuration:
     "Correct what the reason names: a setting (fovea --help lists them), or what is installed on this machine.",
   runtime_failed:

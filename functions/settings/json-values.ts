@@ -45,8 +45,13 @@ const MAX_IMAGES_PER_PROMPT = 1000;
 const defaultCount = defaultImageLimits.maxImagesPerPrompt;
 const imageCount = z.int().min(0).max(MAX_IMAGES_PER_PROMPT);
 
-/** Other modalities are accepted and ignored: no model here takes them. */
-const limitsPerPrompt = z.looseObject({
+/** vLLM's other modalities are accepted and ignored: no model here takes them. */
+const otherModality = z.unknown().optional();
+
+const limitsPerPrompt = z.strictObject({
+  video: otherModality,
+  audio: otherModality,
+  vision_chunk: otherModality,
   image: z
     .union([
       imageCount.transform((count) => ({ count })),

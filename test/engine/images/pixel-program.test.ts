@@ -56,3 +56,40 @@ test.for<[string, string | null, RegExp]>([
   });
   await processor.close();
 });
+
+const tensor = (fields: string): string =>
+  `export const toTensors = () => new Map([["values", { elementType: "float32", shape: [2], ${fields} }]]);`;
+
+test.for<[string, string, RegExp]>([
+  ["fails", 'export const toTensors = () => { throw new TypeError("no luck"); };', /mine\.mjs failed: no luck\.$/],
+  [
+    "returns a promise",
+    "export const toTensors = async () => new Map();",
+    /returned an object; expected a Map of tensors/,
+  ],
+  ["returns nothing", "export const toTensors = () => undefined;", /returned undefined; expected a Map of tensors/],
+  ["has numbers of 64 bits", tensor("data: new Float64Array(2)"), /"values" of float32 without a Float32Array as data/],
+  ["has too few numbers", tensor("data: new Float32Array(1)"), /"values" of the shape \[2\] with 1 elements, not 2\.$/],
+  [
+    "has no shape",
+    tensor("data: new Float32Array(2), shape: 2"),
+    /"values" with the shape 2; expected a list of sizes/,
+  ],
+  [
+    "has another element type",
+    tensor('data: new Uint8Array(2), elementType: "uint8"'),
+    /with the element type "uint8"; expected float32 or int64/,
+  ],
+])("a program whose result %s ends its own request with the reason", async ([, source, message]) => {
+  await using folder = await createTemporaryFolder();
+  const file = join(folder.path, "mine.mjs");
+  await writeFile(file, source);
+  const processor = createImageProcessor({ maxImagePixels: 1000 });
+  const picture = dummyPicture({ width: 30, height: 20 });
+  const program = { module: pathToFileURL(file).href, options: {} };
+  await expect(processor.runProgram({ bytes: picture }, program, never)).rejects.toMatchObject({
+    code: "internal",
+    message: expect.stringMatching(message),
+  });
+  await processor.close();
+});

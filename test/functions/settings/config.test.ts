@@ -72,6 +72,7 @@ test.for<[Record<string, string>, (config: Config) => unknown, unknown]>([
   ],
   [{ LIMIT_MM_PER_PROMPT: '{"image": {"width": 512}}' }, (c) => c.engine.imageLimits.maxImagesPerPrompt, 16],
   [{ ALLOWED_ORIGINS: "https://a.example, http://b.example:8080" }, (config) => config.allowedOrigins.length, 2],
+  [{ MODEL_DEFINITIONS: "a.b:c, ./d.ts:e" }, (c) => c.engine.modelDefinitions, ["a.b:c", "./d.ts:e"]],
   [{ LIMIT_MM_PER_PROMPT: "image=0" }, (config) => config.engine.imageLimits.maxImagesPerPrompt, 0],
   [{ XDG_CACHE_HOME: "/cache" }, (config) => config.engine.cacheFolder, "/cache/fovea"],
   [{ CACHE_FOLDER: "/c", XDG_CACHE_HOME: "/cache" }, (config) => config.engine.cacheFolder, "/c"],
@@ -182,6 +183,8 @@ test.for<[string, string, RegExp]>([
   ["ALLOW_HTTP_IMAGES", "2", /expected one of true, false, 1, 0, yes, no, on, off\.$/],
   ["MM_PROCESSOR_KWARGS", "[1]", /expected a JSON object such as/],
   ["LIMIT_MM_PER_PROMPT", "4", /expected {"image": N}/],
+  ["LIMIT_MM_PER_PROMPT", '{"images": 4}', /expected {"image": N}/],
+  ["MODEL_DEFINITIONS", "acme_vl", /expected module:export names separated by commas/],
   ["ALLOWED_ORIGINS", "https://a.example/", /expected origins such as/],
   [
     "SPECULATIVE_CONFIG",
