@@ -8,8 +8,8 @@
  */
 export type ContentFormat = "string" | "parts" | "either";
 
-/** A node of @huggingface/jinja's syntax tree, with the fields that are read here. */
-export interface SyntaxNode {
+/** A node of a template's syntax tree, with the fields that are read here. */
+interface SyntaxNode {
   readonly type: string;
   readonly [field: string]: unknown;
 }
@@ -88,12 +88,11 @@ class ContentNames {
 }
 
 /** Every node of the tree, parents before children. */
-export function* descendants(value: unknown): Iterable<SyntaxNode> {
+function* descendants(value: unknown): Iterable<SyntaxNode> {
   if (typeof value !== "object" || value === null) return;
   const node = asNode(value);
   if (node !== null) yield node;
-  const children = value instanceof Map ? [...value.entries()].flat() : Object.values(value);
-  for (const child of children) yield* descendants(child);
+  for (const child of Object.values(value)) yield* descendants(child);
 }
 
 function isStringTest({ type, test }: SyntaxNode): boolean {
@@ -103,12 +102,11 @@ function isStringTest({ type, test }: SyntaxNode): boolean {
 /** Parts that an expression passes on unchanged except for filtering: operands of filters, selections, conditionals. */
 function insides(node: SyntaxNode): unknown[] {
   if (node.type === "FilterExpression") return [node.operand];
-  if (node.type === "SelectExpression") return [node.lhs];
   if (node.type === "Ternary") return [node.trueExpr, node.falseExpr];
   return [];
 }
 
-export function asNode(value: unknown): SyntaxNode | null {
+function asNode(value: unknown): SyntaxNode | null {
   const isNode = typeof value === "object" && value !== null && "type" in value && typeof value.type === "string";
   return isNode ? (value as SyntaxNode) : null;
 }
@@ -118,7 +116,7 @@ function asList(value: unknown): readonly unknown[] {
 }
 
 /** The name of an identifier or the value of a string: `message.content` equals `message["content"]`. */
-export function nameOf(value: unknown): string | null {
+function nameOf(value: unknown): string | null {
   const node = asNode(value);
   const isName = node?.type === "Identifier" || node?.type === "StringLiteral";
   return isName && typeof node.value === "string" ? node.value : null;

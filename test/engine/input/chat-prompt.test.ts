@@ -122,7 +122,7 @@ test("without images in the model, no text is a placeholder", () => {
 
 test("placeholders in calls, results, thinking, tools and variables mean no image", () => {
   const template = new ChatTemplate(
-    "{% for m in messages %}{{ m.content }}{{ m.tool_calls | tojson }}{{ m.reasoning_content }}{{ m.name }}{% endfor %}{{ tools | tojson }}{{ mood }}",
+    "{% for m in messages %}{{ m.content }}{{ m.tool_calls | default(none) | tojson }}{{ m.reasoning_content }}{{ m.name }}{% endfor %}{{ tools | tojson }}{{ mood }}",
     {},
   );
   const call = { id: "1", name: "f", arguments: { "<image>": ["<image>"] } };

@@ -123,7 +123,7 @@ test("variables of a request cannot replace those of the conversation", () => {
     namedTokens,
   );
   const templateArguments = { bos_token: "x", messages: [1, 2, 3], add_generation_prompt: false, mood: "!" };
-  expect(template.render([], { addGenerationPrompt: true, templateArguments })).toBe("<s>0true!");
+  expect(template.render([], { addGenerationPrompt: true, templateArguments })).toBe("<s>0True!");
 });
 
 test.for([
@@ -214,7 +214,7 @@ test("an error inside a template is the checkpoint's error", () => {
   expect(() => template.render([{ role: "user", content: "" }], { addGenerationPrompt: true })).toThrow(
     expect.objectContaining({
       code: "invalid_checkpoint",
-      message: expect.stringMatching(/fails on these messages \(Cannot call something/),
+      message: expect.stringMatching(/fails on these messages \('no' is undefined\)/),
     }),
   );
   expect(() => new ChatTemplate("{% for %}", namedTokens)).toThrow(
@@ -225,7 +225,6 @@ test("an error inside a template is the checkpoint's error", () => {
 const greeting = [{ role: "user", content: "Hi" }] as const;
 
 test.for<readonly [string, string, JsonObject]>([
-  ["replace constants of the language", "{{ messages | length }}", { true: 1 }],
   ["have the wrong type", "{% for one in custom_tools or [] %}{{ one }}{% endfor %}", { custom_tools: 5 }],
   [
     "make it endless",
