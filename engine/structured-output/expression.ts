@@ -14,6 +14,8 @@ export type Expression =
   | { readonly kind: "alternatives"; readonly options: readonly Expression[] }
   /** `max` may be Infinity. */
   | { readonly kind: "repetition"; readonly part: Expression; readonly min: number; readonly max: number }
+  /** The texts of the part with at most `max` characters, of which each set and each text is one. It has no rules. */
+  | { readonly kind: "limited"; readonly part: Expression; readonly max: number }
   | { readonly kind: "rule"; readonly name: string };
 
 /** The texts of `root`. */

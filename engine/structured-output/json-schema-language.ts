@@ -16,7 +16,17 @@ import {
   textKeywords,
 } from "./json-schema.ts";
 import type { JsonObject } from "./json-schema.ts";
-import { comma, constantOf, escapeForString, jsonRulesFor, quoted, repeat, rule, whitespace } from "./json-text.ts";
+import {
+  charactersForString,
+  comma,
+  constantOf,
+  escapeForString,
+  jsonRulesFor,
+  quoted,
+  repeat,
+  rule,
+  whitespace,
+} from "./json-text.ts";
 import { numberRangeOf } from "./number-range.ts";
 import { readPattern } from "./pattern-reader.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
@@ -49,7 +59,9 @@ class SchemaReader {
   readonly #pending: [name: string, read: () => Expression][] = [];
   readonly #read = new Map<JsonObject, Expression>();
   /** By pattern. Thousands of strings may have the same one. */
-  readonly #lengths = new Map<string, TextLengths>();
+  readonly #patterns = new Map<string, { readonly expression: Expression; readonly lengths: TextLengths }>();
+  /** By pattern, for limited ones: the text within a string, by characters. */
+  readonly #characters = new Map<string, Expression>();
 
   constructor(schema: unknown, isCompact: boolean) {
     this.#schema = schema;
@@ -176,18 +188,23 @@ class SchemaReader {
       : this.#stringOfPattern("format", known, schema, path);
   }
 
-  /** A length may stand beside the pattern if all texts of the pattern have it. */
+  /** Of a minimum length, all texts of the pattern must have it. */
   #stringOfPattern(keyword: string, pattern: string, schema: JsonObject, path: string): Expression {
-    const string = this.#shared(`string ${pattern}`, () => {
-      const expression = readPattern(pattern, `${path}.${keyword}`);
-      this.#lengths.set(pattern, textLengths(expression));
-      return quoted(escapeForString(expression));
-    });
     const { min, max } = countBounds(schema, "minLength", "maxLength", path);
-    const lengths = this.#lengths.get(pattern)!;
+    const known = this.#patterns.get(pattern);
+    const expression = known?.expression ?? readPattern(pattern, `${path}.${keyword}`);
+    const lengths = known?.lengths ?? textLengths(expression);
+    if (known === undefined) this.#patterns.set(pattern, { expression, lengths });
     if (lengths.min < min) refuseCombination(path, keyword, "minLength");
-    if (lengths.max > max) refuseCombination(path, keyword, "maxLength");
-    return string;
+    if (lengths.max <= max) return this.#shared(`string ${pattern}`, () => quoted(escapeForString(expression)));
+    if (lengths.min > max) {
+      const problem = `but every text of its ${keyword} has ${lengths.min} characters or more`;
+      refuseStructuredOutput(`${path}.maxLength is ${max}, ${problem}`);
+    }
+    let part = this.#characters.get(pattern);
+    if (part === undefined) this.#characters.set(pattern, (part = charactersForString(expression)));
+    const limited: Expression = { kind: "limited", part, max };
+    return this.#shared(`string ${pattern} {0,${max}}`, () => quoted(limited));
   }
 
   #stringOfLength(schema: JsonObject, path: string): Expression {

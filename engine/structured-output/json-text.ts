@@ -86,9 +86,36 @@ export function escapeForString(expression: Expression, escapedSets = new Map<st
     case "alternatives":
       return alternativesOf(expression.options.map(escapePart));
     case "repetition":
+    case "limited":
       return { ...expression, part: escapePart(expression.part) };
     case "rule":
       return expression;
+    default:
+      return expression satisfies never;
+  }
+}
+
+/** Like `escapeForString`, with every character of a text by itself, as `limited` counts them. Not for rules. */
+export function charactersForString(expression: Expression, escapedSets = new Map<string, Expression>()): Expression {
+  const convert = (part: Expression): Expression => charactersForString(part, escapedSets);
+  switch (expression.kind) {
+    case "words": {
+      const options = expression.words.map((word): Expression => {
+        const characters = Array.from(word, (character) => literalOf(escapeText(character)));
+        return characters.length === 0 ? literalOf("") : { kind: "sequence", parts: characters };
+      });
+      return { kind: "alternatives", options };
+    }
+    case "sequence":
+      return { kind: "sequence", parts: expression.parts.map(convert) };
+    case "alternatives":
+      return { kind: "alternatives", options: expression.options.map(convert) };
+    case "repetition":
+      return { ...expression, part: convert(expression.part) };
+    case "set":
+    case "limited":
+    case "rule":
+      return escapeForString(expression, escapedSets);
     default:
       return expression satisfies never;
   }

@@ -108,6 +108,8 @@ class LanguageWriter {
         return builder.alternatives(expression.options.map((option) => this.#write(option)));
       case "repetition":
         return builder.repetition(this.#write(expression.part), expression.min, expression.max);
+      case "limited":
+        return builder.limited(this.#write(expression.part), expression.max);
       case "rule": {
         const { name } = expression;
         return this.#nodes.get(name) ?? builder.rule(this.#ruleIndexOf(name), this.#nullableRules.has(name));

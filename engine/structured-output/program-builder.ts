@@ -132,6 +132,17 @@ export class ProgramBuilder {
     return this.#repeat(part, min, max);
   }
 
+  /** The part has a text with so few characters. */
+  limited(part: number, max: number): number {
+    if (this.#maxLengths[part]! <= max) return part;
+    if (max === 0) return this.empty;
+    const key = `l${part}:${max}`;
+    const known = this.#nodesByKey.get(key);
+    if (known !== undefined) return known;
+    const most = Math.min(max, UNBOUNDED);
+    return this.#add(key, nodeKinds.limited, part, most, 0, this.#isNullable[part]!, this.#maxLengths[part]!);
+  }
+
   rule(index: number, isNullable: boolean): number {
     return (
       this.#nodesByKey.get(`r${index}`) ?? this.#add(`r${index}`, nodeKinds.rule, index, 0, 0, isNullable, Infinity)

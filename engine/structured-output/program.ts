@@ -19,6 +19,8 @@ export const nodeKinds = {
   repetition: 5,
   /** Rule a. */
   rule: 6,
+  /** Node a, with at most b characters. */
+  limited: 7,
 } as const;
 
 /** Kind, a, b, c. */

@@ -10,6 +10,7 @@ export type Head =
   /** Alternatives: the nodes that the program's `options` list. */
   | { readonly kind: "alternatives"; readonly id: number; readonly first: number; readonly end: number }
   | Repetition
+  | Limited
   | { readonly kind: "rule"; readonly id: number; readonly rule: number }
   | { readonly kind: "empty"; readonly id: number };
 
@@ -21,6 +22,16 @@ export interface Repetition {
   readonly min: number;
   /** `UNBOUNDED` for no limit. */
   readonly max: number;
+}
+
+/** Texts of `inner` with at most `max` characters; it has such a text. */
+export interface Limited {
+  readonly kind: "limited";
+  readonly id: number;
+  readonly inner: Rest | null;
+  readonly max: number;
+  /** Characters with which every text of `inner` that has begun can end. */
+  readonly reserve: number;
 }
 
 /** The rest of a rule: the next expression and those after it. Equal rests are one object. */

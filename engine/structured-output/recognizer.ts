@@ -2,7 +2,7 @@
 import { ByteStates } from "./byte-state.ts";
 import { CallTable, isOpen } from "./call-table.ts";
 import type { OpenCall } from "./call-table.ts";
-import { HeadTable } from "./head-table.ts";
+import { HeadTable, READING_UNITS } from "./head-table.ts";
 import type { Program } from "./program.ts";
 import type { Call, Position, Reading, Rest, WaitingReading } from "./reading.ts";
 import type { WorkMeter } from "./work-meter.ts";
@@ -13,8 +13,6 @@ interface OpenReading {
   readonly call: Call | OpenCall | null;
 }
 
-/** Units of work (see WorkMeter) per visit of a reading: about a quarter of a microsecond. */
-const READING_UNITS = 32;
 /** Above this number, all positions are dropped and created again when a text reaches them. Each takes up to 3 KB. */
 const MAX_POSITIONS = 4096;
 /** Limit for readings, rests, returns of calls and byte states, of about 100 bytes each. */
@@ -153,6 +151,16 @@ export class Recognizer {
           if (head.min === 0) add(behind, call);
           if (head.max > 0) add(heads.rest(head.part, heads.rest(heads.roundAfter(head), behind)), call);
           break;
+        case "limited": {
+          const { canEnd: isWhole, characters } = heads.nextCharacters(head.inner, this.#meter);
+          if (isWhole) add(behind, call);
+          if (head.max === 0) break;
+          for (const character of characters) {
+            const after = heads.limitedAfter(head, character.behind);
+            if (after !== null) add(heads.rest(character.head, heads.rest(after, behind)), call);
+          }
+          break;
+        }
         case "rule": {
           let begunCall = open.get(head.rule);
           if (begunCall === undefined) {

@@ -45,7 +45,7 @@ function isOptional(part: Expression): boolean {
 function partsOf(expression: Expression): readonly Expression[] {
   if (expression.kind === "sequence") return expression.parts;
   if (expression.kind === "alternatives") return expression.options;
-  return expression.kind === "repetition" ? [expression.part] : [];
+  return expression.kind === "repetition" || expression.kind === "limited" ? [expression.part] : [];
 }
 
 /** An expression, at all its positions. Mutable. */
@@ -58,7 +58,7 @@ interface Place {
 
 /**
  * Computes the least set of rules with a property. Some expressions have the property themselves; sequences have it if
- * all parts do, alternatives if one does, repetitions if the repeated part does, and mentions of rules if the rule
+ * all parts do, alternatives if one does, repetitions and limited parts if the part does, and mentions of rules if the rule
  * does.
  */
 function findRules(rules: Language["rules"], hasByItself: (expression: Expression) => boolean): ReadonlySet<string> {

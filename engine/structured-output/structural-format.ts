@@ -111,6 +111,7 @@ function adoptLanguage(language: Language, prefix: string, rules: Map<string, Ex
       case "alternatives":
         return { kind: "alternatives", options: expression.options.map(rename) };
       case "repetition":
+      case "limited":
         return { ...expression, part: rename(expression.part) };
       case "rule":
         return { kind: "rule", name: prefix + expression.name };

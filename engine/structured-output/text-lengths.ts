@@ -25,6 +25,10 @@ export function textLengths(expression: Expression): TextLengths {
       const { min, max } = textLengths(expression.part);
       return { min: min * expression.min, max: max === 0 || expression.max === 0 ? 0 : max * expression.max };
     }
+    case "limited": {
+      const { min, max } = textLengths(expression.part);
+      return { min, max: Math.min(max, expression.max) };
+    }
     case "rule":
       return { min: 0, max: Infinity };
     default:

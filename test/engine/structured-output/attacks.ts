@@ -4,6 +4,8 @@ import type { StructuredOutput } from "../../../engine/structured-output/structu
 const grammar = (...rules: readonly string[]): StructuredOutput => ({ kind: "grammar", grammar: rules.join("\n") });
 const regex = (pattern: string): StructuredOutput => ({ kind: "regex", pattern });
 const schema = (value: unknown): StructuredOutput => ({ kind: "json-schema", schema: JSON.stringify(value) });
+const limited = (pattern: string, maxLength: number): StructuredOutput =>
+  schema({ type: "string", pattern, maxLength });
 const times = <Item>(length: number, create: (index: number) => Item): Item[] =>
   Array.from({ length }, (_, index) => create(index));
 
@@ -90,6 +92,11 @@ export const attacks: readonly (readonly [name: string, output: StructuredOutput
       ),
     }),
   ],
+  ["the longest pattern with few characters", limited("[a-z]?".repeat(43_000), 100)],
+  ["alternatives that are alike, with few characters", limited("(a|a|aa)*", 50)],
+  ["many places to remember, with few characters", limited("(.*a.*b.*c.*d){40}", 500)],
+  ["large counts with few characters", limited("((a{0,1000}b?){0,1000}c?){0,1000}", 900)],
+  ["sixty-four groups with few characters", limited(`${"(".repeat(60)}a${"{0,9}b?)".repeat(60)}`, 99)],
   ["a text in all its escapes", schema({ type: "string", pattern: String.raw`(\\|\\\\|"|.)*` })],
 ];
 

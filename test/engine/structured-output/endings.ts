@@ -52,6 +52,8 @@ export function findEnding({ root, rules }: Language, text: string): string | nu
         }
         return matches;
       }
+      case "limited":
+        throw new Error("Only JSON Schemas limit the characters of a part.");
       case "rule":
         return matchesOfRules.get(part.name)![start]!;
     }

@@ -91,14 +91,14 @@ const refusals: [string, StructuredOutput, string][] = [
   ["a required property that is no name", schema({ required: [1] }), "json.required must be a list of names"],
   ["an empty range", schema({ type: "integer", minimum: 5, maximum: 4 }), "json has a range of numbers"],
   [
-    "a pattern beside a length",
-    schema({ type: "string", pattern: "a+", maxLength: 3 }),
-    "the keywords pattern and maxLength together",
+    "a pattern whose texts are all too long",
+    schema({ type: "string", pattern: "a{4,}", maxLength: 3 }),
+    "json.maxLength is 3, but every text of its pattern has 4 characters or more",
   ],
   [
     "a format beside a length",
-    schema({ properties: { a: { format: "uri", maxLength: 2083 } } }),
-    "json.properties.a has the keywords format and maxLength together",
+    schema({ properties: { a: { format: "uri", minLength: 9 } } }),
+    "json.properties.a has the keywords format and minLength together",
   ],
   [
     "a length beside a pattern that stands elsewhere with another one",

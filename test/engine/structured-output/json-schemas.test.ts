@@ -100,6 +100,7 @@ test.for<[string, object, readonly string[], readonly string[]]>([
   ["an unknown format", { format: "cuid2", pattern: "^[0-9a-z]+$" }, ["a1"], ["A", ""]],
   ["a length of all its texts", { pattern: "^(é|[a-z]{2})+$", minLength: 1 }, ["é", "abé"], ["a", ""]],
   ["the only length", { pattern: "^\\d{4}(😀|x)$", minLength: 5, maxLength: 5 }, ["2024😀"], ["2024"]],
+  ["a maximum length", { pattern: '^([a-c]{2}|"é)*!$', maxLength: 5 }, ["!", "ab!", 'ab"é!'], ['"éabab', "abab"]],
 ])("a pattern may stand beside %s", ([, keywords, whole, others]) => {
   const schema = { type: "string", ...keywords };
   checkJsonSchema(JSON.stringify(schema));
@@ -109,6 +110,7 @@ test.for<[string, object, readonly string[], readonly string[]]>([
 
 test.for<[string, object, readonly string[], readonly string[]]>([
   ["an unknown one", { format: "password", minLength: 2, maxLength: 3 }, ["ab", "abc"], ["a", "abcd"]],
+  ["the bounds of Pydantic's HttpUrl", { format: "uri", minLength: 1, maxLength: 2083 }, ["a:b"], ["", "a"]],
   ["a known one whose texts all have it", { format: "uri", minLength: 1 }, ["a:b"], ["", "a"]],
 ])("a length may stand beside a format: %s", ([, keywords, whole, others]) => {
   const schema = { type: "string", ...keywords };

@@ -88,7 +88,7 @@ function countParts({ root, rules }: ReturnType<typeof readJsonSchema>): number 
     if (seen.size === seen.add(expression).size) return;
     if (expression.kind === "sequence") expression.parts.forEach(visit);
     if (expression.kind === "alternatives") expression.options.forEach(visit);
-    if (expression.kind === "repetition") visit(expression.part);
+    if (expression.kind === "repetition" || expression.kind === "limited") visit(expression.part);
   };
   for (const expression of [root, ...rules.values()]) visit(expression);
   return seen.size;
