@@ -16,12 +16,14 @@ const EXIT_USAGE = 2;
 const [major, minor] = process.versions.node.split(".").map(Number);
 if (major < oldestNode[0] || (major === oldestNode[0] && minor < oldestNode[1])) {
   // For Linux, npm has packages of Node without install scripts, and npx uses the one that is installed next to Fovea.
-  const beside =
-    process.platform === "linux" && ["x64", "arm64"].includes(process.arch)
-      ? `, or install one next to Fovea: npm install node-linux-${process.arch}@${oldestNode[0]}`
-      : "";
+  const isPackaged = process.platform === "linux" && ["x64", "arm64"].includes(process.arch);
+  const advice = (await isCheckout())
+    ? "Run npm ci in the checkout, which installs one, and then npm start, which uses it."
+    : isPackaged
+      ? `Install a newer one, or install one next to Fovea: npm install node-linux-${process.arch}@${oldestNode[0]}`
+      : "Install a newer one";
   console.error(
-    `fovea: Fovea needs Node.js ${oldestNode.join(".")} or newer; this is ${process.versions.node}. Install a newer one${beside}`,
+    `fovea: Fovea needs Node.js ${oldestNode.join(".")} or newer; this is ${process.versions.node}. ${advice}`,
   );
   process.exit(EXIT_USAGE);
 }
@@ -29,5 +31,20 @@ if (major < oldestNode[0] || (major === oldestNode[0] && minor < oldestNode[1]))
 // Threads find the cache through this variable. Without it, each of them would load the type stripper.
 process.env.NODE_COMPILE_CACHE ??= join(tmpdir(), "node-compile-cache");
 module.enableCompileCache(process.env.NODE_COMPILE_CACHE);
-const { run } = await import("./run.ts");
+const { run } = await import("./run.ts").catch(exitWithoutPackages);
 await run(process.argv.slice(2));
+
+/** The npm package has no lock file. */
+async function isCheckout() {
+  const { existsSync } = await import("node:fs");
+  return existsSync(new URL("../../package-lock.json", import.meta.url));
+}
+
+async function exitWithoutPackages(/** @type {unknown} */ error) {
+  const isMissing = error instanceof Error && "code" in error && error.code === "ERR_MODULE_NOT_FOUND";
+  const name = isMissing ? /^Cannot find package '([^']+)'/.exec(error.message)?.[1] : undefined;
+  if (name === undefined) throw error;
+  const advice = (await isCheckout()) ? "Run npm ci in the checkout." : "Install Fovea again.";
+  console.error(`fovea: The package ${name} is not installed. ${advice}`);
+  process.exit(EXIT_USAGE);
+}
