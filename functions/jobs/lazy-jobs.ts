@@ -13,6 +13,8 @@ export class LazyJobs {
   #isReady = false;
   #isStopped = false;
   #retry: NodeJS.Timeout | undefined;
+  /** Of the last failure to start; null before one. */
+  #reason: string | null = null;
 
   constructor(openSource: OpenJobSource, dependencies: JobsDependencies) {
     this.#openSource = openSource;
@@ -32,7 +34,9 @@ export class LazyJobs {
     } catch (error) {
       this.#runner = null;
       if (this.#isStopped) return;
-      this.#dependencies.logger.error("Jobs cannot be taken; retrying.", { error });
+      const reason = error instanceof Error ? error.message : String(error);
+      if (reason !== this.#reason) this.#dependencies.logger.error("Jobs cannot be taken; retrying.", { error });
+      this.#reason = reason;
       this.#retry = setTimeout(() => void this.start(), RETRY_MS);
     }
   }

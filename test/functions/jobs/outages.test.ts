@@ -192,6 +192,23 @@ test("a service stops while its queue does not answer", { timeout: SLOW_MS }, as
   await expect.poll(() => queue.getCompletedCount(), { timeout: SLOW_MS }).toBe(1);
 });
 
+test("a queue that cannot be opened is logged once, however often it is tried", async () => {
+  let numConnections = 0;
+  const refusing = createServer((socket) => {
+    numConnections += 1;
+    socket.destroy();
+  }).listen(0, "127.0.0.1");
+  await once(refusing, "listening");
+  onTestFinished(() => void refusing.close());
+  await using service = await startService({
+    JOB_SOURCE: `nats://127.0.0.1:${(refusing.address() as AddressInfo).port}/jobs/workers`,
+    BATCH_STORE: "none",
+  });
+  // Each try connects once, so two have failed.
+  await expect.poll(() => numConnections, { timeout: SLOW_MS }).toBeGreaterThanOrEqual(3);
+  expect(service.log().split("Jobs cannot be taken; retrying.")).toHaveLength(2);
+});
+
 test("a service stops while its queue cannot be opened", async () => {
   // It accepts connections and says nothing.
   const silent = createServer(() => {}).listen(0, "127.0.0.1");
