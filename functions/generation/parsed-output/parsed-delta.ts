@@ -10,6 +10,8 @@ export interface ToolCallStart {
   readonly name: string;
   /** Only for clients that name a tool by two names. */
   readonly namespace?: string;
+  /** Only for clients whose tool has a text as input: the arguments are JSON around it. */
+  readonly isCustom?: boolean;
 }
 
 /** A piece of a tool call. The pieces of one call have the same index and arrive in order. */

@@ -59,12 +59,15 @@ const item = z.discriminatedUnion(
       arguments: callArguments,
     }),
     z.object({ type: z.literal("function_call_output"), call_id: name, output: content }),
+    z.object({ type: z.literal("custom_tool_call"), call_id: name, name, namespace: name.nullish(), input: text }),
+    z.object({ type: z.literal("custom_tool_call_output"), call_id: name, output: content }),
     z.object({ type: z.literal("reasoning"), summary: textParts.nullish(), content: textParts.nullish() }),
   ],
   { error: ({ input }) => describeItem(input) },
 );
 
-const itemRule = "must be a supported item type: message, function_call, function_call_output or reasoning";
+const itemRule =
+  "must be a supported item type: message, function_call, function_call_output, custom_tool_call, custom_tool_call_output or reasoning";
 
 function describeItem(input: unknown): string {
   if (typeof input === "object" && input !== null && "type" in input && input.type === "item_reference") {

@@ -2,13 +2,14 @@
 import type { DecodedTokenLogprobs } from "../../../engine/index.ts";
 import type { AnswerPart, PartEvent } from "../parsed-output/answer-parts.ts";
 import { toChatLogprobs } from "../wire-logprobs.ts";
+import { textOfCustomCall } from "./response-tools.ts";
 
 export type ItemStatus = "in_progress" | "completed" | "incomplete";
 
 const idPrefixes = { reasoning: "rs", text: "msg", call: "fc" } as const satisfies Record<AnswerPart["kind"], string>;
 
-function itemIdOf({ kind, id }: AnswerPart): string {
-  return `${idPrefixes[kind]}_${id}`;
+function itemIdOf({ kind, id, call }: AnswerPart): string {
+  return `${call?.isCustom === true ? "ctc" : idPrefixes[kind]}_${id}`;
 }
 
 /** An item of `output`. */
@@ -20,16 +21,20 @@ export function toItem(part: AnswerPart, status: ItemStatus): object {
       return { id, type: "reasoning", status, summary: [], content };
     case "text":
       return { id, type: "message", status, role: "assistant", content };
-    case "call":
+    case "call": {
+      const { call } = part;
+      const text = status === "in_progress" ? "" : part.text;
+      const isCustom = call?.isCustom === true;
       return {
         id,
-        type: "function_call",
+        type: isCustom ? "custom_tool_call" : "function_call",
         status,
-        call_id: part.call?.id,
-        ...(part.call?.namespace !== undefined && { namespace: part.call.namespace }),
-        name: part.call?.name,
-        arguments: status === "in_progress" ? "" : part.text,
+        call_id: call?.id,
+        ...(call?.namespace !== undefined && { namespace: call.namespace }),
+        name: call?.name,
+        ...(isCustom ? { input: textOfCustomCall(text) } : { arguments: text }),
       };
+    }
   }
 }
 
@@ -46,7 +51,8 @@ export function toItemEvents(event: PartEvent): readonly object[] {
       return [added, { type: "response.content_part.added", ...at, content_index: 0, part: empty }];
     }
     case "delta":
-      return [toDelta(event, at)];
+      // Its text is known once the JSON around it is complete.
+      return part.call?.isCustom === true ? [] : [toDelta(event, at)];
     case "end": {
       const item = toItem(part, event.isComplete ? "completed" : "incomplete");
       return [...toDone(part, at), { type: "response.output_item.done", output_index: part.index, item }];
@@ -91,6 +97,13 @@ function toDone(part: AnswerPart, at: ItemPosition): readonly object[] {
       return [{ type: "response.output_text.done", ...at, content_index: 0, text: part.text, logprobs }, contentDone];
     }
     case "call":
+      if (part.call?.isCustom === true) {
+        const input = textOfCustomCall(part.text);
+        return [
+          { type: "response.custom_tool_call_input.delta", ...at, delta: input },
+          { type: "response.custom_tool_call_input.done", ...at, input },
+        ];
+      }
       return [{ type: "response.function_call_arguments.done", ...at, name: part.call?.name, arguments: part.text }];
   }
 }

@@ -1,7 +1,8 @@
-/** Wire fields of tools in POST /v1/responses, whose functions are flat or in namespaces. */
+/** Wire fields of tools in POST /v1/responses: functions and custom tools, flat or in namespaces. */
 import { z } from "zod";
 
-import type { ToolDefinition } from "../../../engine/index.ts";
+import type { JsonObject, ToolDefinition } from "../../../engine/index.ts";
+import { parseBoundedJson } from "../../http/bounded-json.ts";
 import { MAX_TOOLS, parameters, toolName } from "../schemas/tool-fields.ts";
 import type { ToolChoice } from "../schemas/tool-fields.ts";
 import { boundedList, boundedText, flag, MAX_NAME_LENGTH } from "../schemas/wire-types.ts";
@@ -17,7 +18,29 @@ const functionTool = z.object({
   strict: flag.nullish(),
 });
 
-const isHosted = (type: string): boolean => type !== "function" && type !== "namespace";
+/** A tool whose input is a text, such as Codex' patches. */
+const customTool = z.object({
+  type: z.literal("custom"),
+  name: toolName,
+  description: boundedText(MAX_DESCRIPTION_LENGTH).nullish(),
+  format: z
+    .discriminatedUnion(
+      "type",
+      [
+        z.object({ type: z.literal("text") }),
+        z.object({
+          type: z.literal("grammar"),
+          syntax: z.enum(["lark", "regex"], "must be lark or regex"),
+          definition: boundedText(MAX_DESCRIPTION_LENGTH),
+        }),
+      ],
+      'must be {"type": "text"} or {"type": "grammar", "syntax": …, "definition": …}',
+    )
+    .nullish(),
+});
+
+const ownTypes: ReadonlySet<string> = new Set(["function", "custom", "namespace"]);
+const isHosted = (type: string): boolean => !ownTypes.has(type);
 
 /** A tool that OpenAI runs itself, such as web_search. The answer does without it. */
 const hostedTool = z.object({
@@ -30,12 +53,12 @@ const toolsRule = "must be a list of tools";
 const namespaceTool = z.object({
   type: z.literal("namespace"),
   name: toolName,
-  tools: boundedList(z.union([functionTool, hostedTool]), MAX_TOOLS, toolsRule),
+  tools: boundedList(z.union([functionTool, customTool, hostedTool]), MAX_TOOLS, toolsRule),
 });
 
 export const responseTools = boundedList(
   z.union(
-    [functionTool, hostedTool, namespaceTool],
+    [functionTool, customTool, hostedTool, namespaceTool],
     'must be an object: {"type": "function", "name": …, "parameters": …}',
   ),
   MAX_TOOLS,
@@ -43,8 +66,9 @@ export const responseTools = boundedList(
 );
 
 type GivenTool = z.output<typeof responseTools>[number];
+type CustomTool = z.output<typeof customTool>;
 
-const namedTool = z.object({ type: z.literal("function"), name: toolName });
+const namedTool = z.object({ type: z.enum(["function", "custom"]), name: toolName });
 
 const choiceRule = 'must be auto, none, required, {"type": "function", "name": …} or {"type": "allowed_tools", …}';
 
@@ -78,11 +102,15 @@ function isFunction(tool: GivenTool): tool is z.output<typeof functionTool> {
   return tool.type === "function";
 }
 
+function isCustom(tool: GivenTool): tool is CustomTool {
+  return tool.type === "custom";
+}
+
 function isNamespace(tool: GivenTool): tool is z.output<typeof namespaceTool> {
   return tool.type === "namespace";
 }
 
-/** A function of the request, with the name that the model sees. */
+/** A function of the request, or a custom tool as a function, with the name that the model sees. */
 interface GivenFunction {
   readonly tool: ToolDefinition;
   /** Position of the function, or of its namespace, in the body's list. */
@@ -91,27 +119,29 @@ interface GivenFunction {
   readonly path: string;
   /** The client's names of a function in a namespace; null for another one. */
   readonly inNamespace: { readonly namespace: string; readonly name: string } | null;
+  /** Null for a function. */
+  readonly custom: CustomTool | null;
 }
 
 export function functionsOf({ tools }: ToolFields): GivenFunction[] {
   return (tools ?? []).flatMap((tool, index): GivenFunction[] => {
     const path = `tools[${index}]`;
-    if (isFunction(tool)) return [{ tool: toDefinition(tool, tool.name), index, path, inNamespace: null }];
-    if (!isNamespace(tool)) return [];
+    if (!isNamespace(tool)) return toFunction(tool, { index, path, inNamespace: null });
     const { name: namespace, tools: members } = tool;
     return members.flatMap((member, position) => {
-      if (!isFunction(member)) return [];
-      const { name } = member;
-      return [
-        {
-          tool: toDefinition(member, nameForModel(name, namespace)),
-          index,
-          path: `${path}.tools[${position}]`,
-          inNamespace: { namespace, name },
-        },
-      ];
+      const inNamespace = { namespace, name: "name" in member ? member.name : "" };
+      return toFunction(member, { index, path: `${path}.tools[${position}]`, inNamespace });
     });
   });
+}
+
+/** None for a tool that OpenAI runs itself. */
+function toFunction(tool: GivenTool, place: Pick<GivenFunction, "index" | "path" | "inNamespace">): GivenFunction[] {
+  const namespace = place.inNamespace?.namespace;
+  if (isFunction(tool))
+    return [{ ...place, tool: toDefinition(tool, nameForModel(tool.name, namespace)), custom: null }];
+  if (!isCustom(tool)) return [];
+  return [{ ...place, tool: toTextFunction(tool, nameForModel(tool.name, namespace)), custom: tool }];
 }
 
 /** The model knows no namespaces; vLLM's form. */
@@ -126,10 +156,45 @@ function toDefinition(
   return { name, description: description ?? null, parameters: schema ?? null, strict: strict === true };
 }
 
+/** The only argument of a custom tool, as the model sees it. */
+const inputName = "input";
+
+/** A function with one text. A grammar is only shown: it would hold for the text within JSON, which has escapes. */
+function toTextFunction({ description, format }: CustomTool, name: string): ToolDefinition {
+  const rule =
+    format?.type === "grammar"
+      ? [`The ${inputName} must match this ${format.syntax} grammar:\n${format.definition}`]
+      : [];
+  return {
+    name,
+    description: [...(description ? [description] : []), ...rule].join("\n\n") || null,
+    parameters: {
+      type: "object",
+      properties: { [inputName]: { type: "string" } },
+      required: [inputName],
+      additionalProperties: false,
+    },
+    strict: false,
+  };
+}
+
+/** The text of a call of a custom tool. The arguments themselves if they have another form, or were cut off. */
+export function textOfCustomCall(callArguments: string): string {
+  const parsed = parseBoundedJson(callArguments);
+  const { value } = parsed.kind === "parsed" ? parsed : { value: null };
+  const text: unknown = typeof value === "object" && value !== null ? Reflect.get(value, inputName) : null;
+  return typeof text === "string" ? text : callArguments;
+}
+
+/** The arguments of a call of a custom tool. */
+export function argumentsOfCustomCall(text: string): JsonObject {
+  return { [inputName]: text };
+}
+
 /** Types of the tools that the answer does without. */
 export function hostedTypesOf({ tools }: ToolFields): string[] {
   const given = (tools ?? []).flatMap((tool): readonly GivenTool[] => (isNamespace(tool) ? tool.tools : [tool]));
-  return [...new Set(given.filter((tool) => !isFunction(tool)).map(({ type }) => type))];
+  return [...new Set(given.filter(({ type }) => isHosted(type)).map(({ type }) => type))];
 }
 
 /** The names of an `allowed_tools` choice; none for another choice. */
@@ -146,7 +211,7 @@ export function toolsForModel(fields: ToolFields): {
   const tools = functionsOf(fields).map(({ tool }) => tool);
   const choice = fields.tool_choice ?? null;
   if (choice === null || typeof choice === "string") return { tools, choice };
-  if (choice.type === "function") return { tools, choice: { named: choice.name } };
+  if (choice.type !== "allowed_tools") return { tools, choice: { named: choice.name } };
   const allowed = new Set(allowedNamesOf(fields));
   return { tools: tools.filter(({ name }) => allowed.has(name)), choice: choice.mode };
 }

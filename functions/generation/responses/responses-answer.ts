@@ -4,7 +4,12 @@ import type { ErrorBody } from "../../http/error-body.ts";
 import type { AnswerHead } from "../answer-options.ts";
 import { AnswerParts } from "../parsed-output/answer-parts.ts";
 import type { PartEvent } from "../parsed-output/answer-parts.ts";
-import type { ParsedFinishReason, ParsedGeneration, ToolCallDelta } from "../parsed-output/parsed-delta.ts";
+import type {
+  ParsedFinishReason,
+  ParsedGeneration,
+  ToolCallDelta,
+  ToolCallStart,
+} from "../parsed-output/parsed-delta.ts";
 import { toItem, toItemEvents } from "./response-events.ts";
 import { toResponseObject } from "./response-object.ts";
 import type { ResponseState } from "./response-object.ts";
@@ -16,16 +21,18 @@ class GrowingResponse {
   readonly #head: AnswerHead;
   readonly #fields: ResponsesRequest;
   readonly #parts = new AnswerParts();
-  /** The client's names of functions in namespaces, by the name that the model sees. */
-  readonly #namesInNamespaces: ReadonlyMap<string, { readonly namespace: string; readonly name: string }>;
+  /** What the client calls functions that the model sees in another form, by the name that the model sees. */
+  readonly #givenCalls: ReadonlyMap<string, Partial<ToolCallStart>>;
   #last: RequestOutput | null = null;
   #finishReason: ParsedFinishReason | null = null;
 
   constructor(head: AnswerHead, fields: ResponsesRequest) {
     this.#head = head;
     this.#fields = fields;
-    this.#namesInNamespaces = new Map(
-      functionsOf(fields).flatMap(({ tool, inNamespace }) => (inNamespace ? [[tool.name, inNamespace] as const] : [])),
+    this.#givenCalls = new Map(
+      functionsOf(fields).flatMap(({ tool, inNamespace, custom }) =>
+        inNamespace || custom ? [[tool.name, { ...inNamespace, ...(custom && { isCustom: true }) }] as const] : [],
+      ),
     );
   }
 
@@ -38,19 +45,19 @@ class GrowingResponse {
   append(generation: ParsedGeneration): readonly PartEvent[] {
     this.#last = generation.output;
     this.#finishReason = generation.finishReason;
-    return this.#parts.append(this.#withNamespaces(generation));
+    return this.#parts.append(this.#asGiven(generation));
   }
 
-  #withNamespaces(generation: ParsedGeneration): ParsedGeneration {
+  #asGiven(generation: ParsedGeneration): ParsedGeneration {
     const { toolCalls } = generation.delta;
-    if (toolCalls === undefined || this.#namesInNamespaces.size === 0) return generation;
-    const named = toolCalls.map((call) => this.#withNamespace(call));
+    if (toolCalls === undefined || this.#givenCalls.size === 0) return generation;
+    const named = toolCalls.map((call) => this.#toGivenCall(call));
     return { ...generation, delta: { ...generation.delta, toolCalls: named } };
   }
 
-  #withNamespace(call: ToolCallDelta): ToolCallDelta {
+  #toGivenCall(call: ToolCallDelta): ToolCallDelta {
     if (call.start === undefined) return call;
-    return { ...call, start: { ...call.start, ...this.#namesInNamespaces.get(call.start.name) } };
+    return { ...call, start: { ...call.start, ...this.#givenCalls.get(call.start.name) } };
   }
 
   finish(): readonly PartEvent[] {

@@ -4,7 +4,7 @@ import { withOneSystemMessage } from "../conversation-turns.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "../schemas/chat-completion-request.ts";
 import { requiresCall } from "../schemas/tool-fields.ts";
 import type { InputItem, ItemContent } from "./input-items.ts";
-import { functionsOf, nameForModel, toolsForModel } from "./response-tools.ts";
+import { argumentsOfCustomCall, functionsOf, nameForModel, toolsForModel } from "./response-tools.ts";
 import type { ResponsesRequest } from "./responses-request.ts";
 
 type AssistantTurn = Extract<ChatMessageFields, { role: "assistant" }>;
@@ -86,8 +86,10 @@ function contentOf(item: InputItem): [field: string, content: ItemContent] {
     case "message":
       return ["content", item.content];
     case "function_call_output":
+    case "custom_tool_call_output":
       return ["output", item.output];
     case "function_call":
+    case "custom_tool_call":
     case "reasoning":
       return ["", ""];
   }
@@ -132,13 +134,16 @@ function toMessages(items: readonly InputItem[]): ChatMessageFields[] {
         if (thinking !== "") turnThat(() => false).reasoning_content = thinking;
         break;
       }
-      case "function_call": {
-        const { call_id: id, namespace, arguments: given } = item;
+      case "function_call":
+      case "custom_tool_call": {
+        const { call_id: id, namespace } = item;
+        const given = item.type === "function_call" ? item.arguments : argumentsOfCustomCall(item.input);
         const name = nameForModel(item.name, namespace);
         (turnThat(() => true).tool_calls ??= []).push({ id, function: { name, arguments: given } });
         break;
       }
       case "function_call_output":
+      case "custom_tool_call_output":
         messages.push({ role: "tool", tool_call_id: item.call_id, content: toContent(item.output) });
         break;
     }

@@ -337,7 +337,7 @@ test("tools that are not functions are left out, with a warning", async () => {
 
 describe("functions in a namespace, as Codex groups the tools of an MCP server", () => {
   const tools = [
-    { type: "namespace", name: "mcp__maps", description: "Maps.", tools: [weather, { type: "custom", name: "draw" }] },
+    { type: "namespace", name: "mcp__maps", description: "Maps.", tools: [weather, { type: "web_search" }] },
     { ...weather, name: "other" },
   ];
   const call = '<tool_call>\n{"name": "mcp__maps__get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>';
@@ -347,7 +347,7 @@ describe("functions in a namespace, as Codex groups the tools of an MCP server",
     const { answer, request, response } = await respond({ input: "Hello?", tools }, { script: [call] });
     expect(request.prompt).toMatchObject({ tools: [{ name: "mcp__maps__get_weather" }, { name: "other" }] });
     expect(answer.output).toMatchObject([{ ...called, arguments: '{"city": "Oslo"}' }]);
-    expect(response.headers.get("x-fovea-warning")).toMatch(/does not see these tools: custom\./);
+    expect(response.headers.get("x-fovea-warning")).toMatch(/does not see these tools: web_search\./);
     const events = await stream({ input: "Hello?", tools }, { script: [call] });
     const items = events.filter(({ name }) => /output_item\.(added|done)$/.test(name!));
     expect(items.map(({ data }) => data["item"])).toMatchObject([called, called]);
