@@ -24,11 +24,15 @@ interface Engines {
 export async function expectSameTokens<AnyTurn extends Turn>(
   { engine, reference }: Engines,
   turns: readonly AnyTurn[],
-  requestOf: (turn: AnyTurn, index: number, earlier: readonly EngineRequest[]) => EngineRequest,
+  requestOf: (
+    turn: AnyTurn,
+    index: number,
+    earlier: readonly EngineRequest[],
+  ) => EngineRequest | Promise<EngineRequest>,
 ): Promise<void> {
   const requests: EngineRequest[] = [];
   for (const [index, turn] of turns.entries()) {
-    const request = requestOf(turn, index, requests);
+    const request = await requestOf(turn, index, requests);
     requests.push(request);
     reference.add(request);
     await reference.runToEnd();

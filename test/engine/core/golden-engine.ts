@@ -8,7 +8,12 @@ import type { EngineRequest, ImageFeature } from "../../../engine/core/engine-re
 import { buildModel } from "../../../engine/models/build-model.ts";
 import type { BuiltModel, KvLayout } from "../../../engine/models/built-model.ts";
 import type { ItemTensor } from "../../../engine/multimodal/processed-item.ts";
-import type { EngineCoreOutput, ToEngineThread, WorkerOptions } from "../../../engine/thread/messages.ts";
+import type {
+  EncoderOutput,
+  EngineCoreOutput,
+  ToEngineThread,
+  WorkerOptions,
+} from "../../../engine/thread/messages.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { loadGoldens } from "../../support/checkpoints/goldens.ts";
 import type { GoldenCase, goldenCheckpoints } from "../../support/checkpoints/goldens.ts";
@@ -21,7 +26,7 @@ export interface GoldenModel {
 }
 
 export async function buildGoldenModel(
-  name: (typeof goldenCheckpoints)[number] | `onnx-exports/${"llama" | "llava" | "smolvlm" | "qwen2-vl"}`,
+  name: (typeof goldenCheckpoints)[number] | "qwen2-vl" | `onnx-exports/${"llama" | "llava" | "smolvlm" | "qwen2-vl"}`,
   cacheFolder: string,
   dtype: DtypeName = "float32",
   kvLayout: KvLayout = { kind: "slots" },
@@ -77,6 +82,8 @@ export class SteppedEngine implements Disposable {
   readonly generations = new Map<string, Generation>();
   /** Hashes of the images that were encoded, in order. */
   readonly encodedImages: string[] = [];
+  /** By hash. */
+  readonly embeddings = new Map<string, EncoderOutput["embeddings"]>();
   numSteps = 0;
 
   private constructor(core: EngineCore, messages: ToEngineThread[]) {
@@ -114,7 +121,10 @@ export class SteppedEngine implements Disposable {
       generation.tokenIds.push(...output.tokenIds);
     }
     this.#core.copyEncoderOutputs();
-    this.encodedImages.push(...this.#core.takeEncoderOutputs().map(({ mmHash }) => mmHash));
+    for (const { mmHash, embeddings } of this.#core.takeEncoderOutputs()) {
+      this.encodedImages.push(mmHash);
+      this.embeddings.set(mmHash, embeddings);
+    }
     return true;
   }
 
