@@ -48,7 +48,8 @@ function floatJson(value: number): string {
   return floatText(value);
 }
 
-const notAscii = /[\x7f-\uffff]/g;
+/** Without the characters for private use, with which prompts are marked. */
+const notAscii = /[\x7f-\udfff\uf900-\uffff]/g;
 
 function textJson(text: string, { ensureAscii }: JsonOptions): string {
   const json = JSON.stringify(text);

@@ -266,8 +266,11 @@ export function floatText(value: number): string {
   return Number.isInteger(value) ? `${text}.0` : text;
 }
 
-/** Characters that Python's `repr` writes as they are. */
-const isPrintable = /^[^\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\p{Zs}]$/u;
+/**
+ * Characters that Python's `repr` writes as they are, and those for private use: a prompt is marked with one of them
+ * where the spelling of a placeholder means no picture.
+ */
+const isPrintable = /^[^\p{Cc}\p{Cf}\p{Cs}\p{Cn}\p{Zl}\p{Zp}\p{Zs}]$/u;
 const namedEscapes: Readonly<Record<string, string>> = { "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t" };
 
 function quoted(text: string): string {

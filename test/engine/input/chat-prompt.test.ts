@@ -146,6 +146,24 @@ test("placeholders in calls, results, thinking, tools and variables mean no imag
   expect(rendered.literal).toHaveLength(7);
 });
 
+test("a placeholder in a value that the template prints as Python or ASCII means no image", () => {
+  const source = "{{ tools }}{{ tools | string }}{{ tools | tojson(ensure_ascii=true) }}";
+  const rendered = renderChat(
+    {
+      messages: [{ role: "user", content: "Hi" }],
+      addGenerationPrompt: true,
+      tools: [{ name: "f", description: "é <image>", parameters: {}, strict: false }],
+    },
+    { template: new ChatTemplate(source, {}), imagePlaceholder: "<image>" },
+  );
+  const printed = "[{'type': 'function', 'function': {'name': 'f', 'description': 'é <image>', 'parameters': {}}}]";
+  const json = String.raw`[{"type": "function", "function": {"name": "f", "description": "\u00e9 <image>", "parameters": {}}}]`;
+  expect(rendered.text).toBe(printed + printed + json);
+  expect(rendered.literal.map(({ start, end }) => rendered.text.slice(start, end))).toEqual(
+    Array.from({ length: 3 }, () => "<image>"),
+  );
+});
+
 interface ContinuedCase {
   readonly name: string;
   readonly template: string;
