@@ -1,7 +1,7 @@
 /** Opens a model's folder: its checkpoint, definition and tokenizer, with the parts of a pipeline if it has one. */
 import type { EngineConfig } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
-import type { ModelDefinition } from "../models/model-definition.ts";
+import type { ImageSpelling, ModelDefinition } from "../models/model-definition.ts";
 import { joinCheckpoints, withPipeline } from "../models/pipelines/with-pipeline.ts";
 import { selectPipeline } from "../pipelines/select-pipeline.ts";
 import type { PipelineConfig } from "../pipelines/select-pipeline.ts";
@@ -42,11 +42,13 @@ export async function openModel(
         { setting: "multimodalPipeline" },
       );
     }
+    const { imageSpelling } = definition;
+    const placeholder = imageSpelling && placeholderOf(imageSpelling, definition, checkpoint);
     return {
       checkpoint,
       definition,
       pipeline: null,
-      loadTokenizer: () => loadTokenizer(folder),
+      loadTokenizer: () => loadTokenizer(folder, placeholder),
       readPreprocessorConfig: () => readPreprocessorConfig(checkpoint),
     };
   }
@@ -60,8 +62,7 @@ export async function openModel(
       readPreprocessorConfig: async () => null,
     };
   }
-  const { vocabSize } = definition.configure(withoutQuantisation(checkpoint.config)).decoder;
-  const placeholder = { content: pipeline.imagePlaceholder, firstFreeId: vocabSize };
+  const placeholder = placeholderOf(pipeline, definition, checkpoint);
   return {
     checkpoint: await joinCheckpoints(checkpoint, pipeline, config.cacheFolder),
     definition: withPipeline(definition, pipeline),
@@ -69,6 +70,16 @@ export async function openModel(
     loadTokenizer: () => loadTokenizer(folder, placeholder),
     readPreprocessorConfig: async () => pipeline.preprocessorConfig,
   };
+}
+
+/** The token of a whole image, for a tokenizer that lacks it: outside of the vocabulary, because images take its place. */
+function placeholderOf(
+  { imagePlaceholder }: ImageSpelling,
+  definition: ModelDefinition,
+  { config }: Pick<Checkpoint, "config">,
+) {
+  const { vocabSize } = definition.configure(withoutQuantisation(config)).decoder;
+  return { content: imagePlaceholder, firstFreeId: vocabSize };
 }
 
 /** Newer checkpoints keep it inside processor_config.json. As in transformers, that comes before an older file. */

@@ -49,6 +49,30 @@ test("the definition of docs/vision-models.md serves a checkpoint of its archite
   expect(answered).toEqual(expected);
 });
 
+test("a definition spells images for a tokenizer and a template that know none", async () => {
+  await using folder = await createTemporaryFolder();
+  const model = join(folder.path, "acme-vl");
+  await cp(join(goldensFolder, "llava-siglip"), model, { recursive: true });
+  const shipped = new URL("../../../engine/models/llava/definition.ts", import.meta.url).href;
+  await writeFile(
+    join(folder.path, "own.mjs"),
+    `import { llavaDefinition } from "${shipped}";
+     export const own = { ...llavaDefinition, imageSpelling: { imageStart: "AB", imageEnd: "C", imagePlaceholder: "<pic>" } };`,
+  );
+  const settings = { modelDefinitions: ["own:own"], modelDefinitionPath: [folder.path] };
+  const config = { ...goldenEngineConfig("llava-siglip", join(folder.path, "cache")), ...settings, model };
+  await using engine = await startEngine(config);
+  const content = [
+    { type: "text", text: "x<pic>" },
+    { type: "image", reference: `data:;base64,${await readFile(join(goldensFolder, "pictures/photo.png"), "base64")}` },
+    { type: "text", text: "y" },
+  ] as const;
+  const prompt = { kind: "chat", messages: [{ role: "user", content }], addGenerationPrompt: true } as const;
+  const { promptTokenIds } = await answer(engine, prompt);
+  const text = await engine.detokenize(promptTokenIds);
+  expect(text).toContain(`x<pic>AB${"<image>".repeat(36)}Cy`);
+});
+
 test("settings come before what ships, and packages serve only unknown architectures", async () => {
   await using folder = await createTemporaryFolder();
   await writeFiles(folder.path, {
