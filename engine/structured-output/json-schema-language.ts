@@ -36,6 +36,12 @@ import type { TextLengths } from "./text-lengths.ts";
 const typeNames = new Set<unknown>(["object", "array", "string", "integer", "number", "boolean", "null"]);
 
 /**
+ * Maximum number of characters of all patterns beside which there is a maximum length: each becomes a part of its own.
+ * This many take some tens of milliseconds.
+ */
+const MAX_LIMITED_CHARACTERS = 20_000;
+
+/**
  * Expects a schema checked by `checkJsonSchema`. Properties come in the order of their description, with a bounded
  * amount of white space wherever JSON allows it. Throws EngineError `invalid_argument`.
  */
@@ -62,6 +68,7 @@ class SchemaReader {
   readonly #patterns = new Map<string, { readonly expression: Expression; readonly lengths: TextLengths }>();
   /** By pattern, for limited ones: the text within a string, by characters. */
   readonly #characters = new Map<string, Expression>();
+  #numLimitedCharacters = 0;
 
   constructor(schema: unknown, isCompact: boolean) {
     this.#schema = schema;
@@ -201,10 +208,20 @@ class SchemaReader {
       const problem = `but every text of its ${keyword} has ${lengths.min} characters or more`;
       refuseStructuredOutput(`${path}.maxLength is ${max}, ${problem}`);
     }
-    let part = this.#characters.get(pattern);
-    if (part === undefined) this.#characters.set(pattern, (part = charactersForString(expression)));
-    const limited: Expression = { kind: "limited", part, max };
-    return this.#shared(`string ${pattern} {0,${max}}`, () => quoted(limited));
+    const part = this.#charactersOf(pattern, expression, path);
+    return this.#shared(`string ${pattern} {0,${max}}`, () => quoted({ kind: "limited", part, max }));
+  }
+
+  #charactersOf(pattern: string, expression: Expression, path: string): Expression {
+    let characters = this.#characters.get(pattern);
+    if (characters !== undefined) return characters;
+    this.#numLimitedCharacters += pattern.length;
+    if (this.#numLimitedCharacters > MAX_LIMITED_CHARACTERS) {
+      const problem = `the patterns up to ${path}, beside which there is a maxLength, have`;
+      refuseStructuredOutput(`json is too large: ${problem} more than ${MAX_LIMITED_CHARACTERS} characters`);
+    }
+    this.#characters.set(pattern, (characters = charactersForString(expression)));
+    return characters;
   }
 
   #stringOfLength(schema: JsonObject, path: string): Expression {

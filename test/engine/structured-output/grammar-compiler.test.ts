@@ -106,6 +106,11 @@ const refusals: [string, StructuredOutput, string][] = [
     "json.properties.b has the keywords pattern and minLength together",
   ],
   [
+    "too many characters of patterns beside maximum lengths",
+    schema({ anyOf: ["a", "b", "c"].map((letter) => ({ pattern: letter.repeat(7000) + "*", maxLength: 9000 })) }),
+    "more than 20000 characters",
+  ],
+  [
     "a required property that is not among the listed names",
     schema({ propertyNames: { enum: ["a"] }, required: ["b"] }),
     "json requires the property b, which propertyNames does not list",
