@@ -37,7 +37,8 @@ await run(process.argv.slice(2));
 /** The npm package has no lock file. */
 async function isCheckout() {
   const { existsSync } = await import("node:fs");
-  return existsSync(new URL("../../package-lock.json", import.meta.url));
+  const { fileURLToPath } = await import("node:url");
+  return existsSync(join(fileURLToPath(import.meta.url), "../../../package-lock.json"));
 }
 
 async function exitWithoutPackages(/** @type {unknown} */ error) {
