@@ -9,7 +9,6 @@ import { readTraceContext } from "../../telemetry/trace-context.ts";
 import type { JobResult } from "../job-result.ts";
 import { LeaseLostError } from "../job-source.ts";
 import type { JobSource, LeasedJob } from "../job-source.ts";
-import { toJsonText } from "./parsed-body.ts";
 import { aborted, WaitingCall } from "./waiting-call.ts";
 
 const WAIT_MS = 5_000;
@@ -34,7 +33,7 @@ export interface AmqpJobSourceOptions {
   readonly replyRetryMs?: number;
 }
 
-type Message = Omit<SyncMessage, "messageCount">;
+type Message = Omit<SyncMessage, "messageCount" | "body"> & { readonly body: Buffer };
 
 /** A channel that has at most one message. Mutable. */
 interface JobChannel {
@@ -90,6 +89,7 @@ export function createAmqpJobSource(options: AmqpJobSourceOptions): JobSource {
       connection.on("error", () => {});
     }
     const channel = await connection.acquire({ emitErrorsFromChannel: true });
+    leaveBodiesUnparsed(channel);
     const owner: JobChannel = { channel, closed: new AbortController(), jobId: null, returning: undefined };
     channel.on("error", (error: unknown) => reportClosing(owner, error));
     channel.on("close", () => {
@@ -151,7 +151,7 @@ export function createAmqpJobSource(options: AmqpJobSourceOptions): JobSource {
     };
     return {
       id,
-      body: bodyOf(message.body),
+      body: message.body,
       numDeliveries: (numReturns ?? (redelivered ? 1 : 0)) + 1,
       traceContext: readTraceContext((name) => headers?.[name]),
       lost: closed.signal,
@@ -248,11 +248,12 @@ export function createAmqpJobSource(options: AmqpJobSourceOptions): JobSource {
       return toJob(owner, message, message.messageId);
     }
     const { deliveryTag, headers, replyTo, correlationId, contentType, priority, expiration } = message;
-    const kept = { headers, replyTo, correlationId, contentType, priority, expiration };
+    const { type, appId, timestamp } = message;
+    const kept = { headers, replyTo, correlationId, contentType, priority, expiration, type, appId, timestamp };
     const given = Object.fromEntries(Object.entries(kept).filter(([, value]) => value !== undefined));
     const envelope = { ...given, routingKey: queue, durable: true, messageId: randomUUID() };
     try {
-      await owner.channel.basicPublish(envelope, Buffer.from(bodyOf(message.body)));
+      await owner.channel.basicPublish(envelope, message.body);
     } catch (error) {
       giveBack(owner, deliveryTag, 0);
       throw error;
@@ -267,7 +268,7 @@ export function createAmqpJobSource(options: AmqpJobSourceOptions): JobSource {
     if (consumer === null) {
       const owner = await channels.wait(signal);
       if (owner === aborted) return null;
-      const message = await owner.channel.basicGet({ queue });
+      const message = (await owner.channel.basicGet({ queue })) as Message | undefined;
       if (message !== undefined) return [owner, message];
       if (!mayWait) {
         release(owner);
@@ -324,7 +325,15 @@ function numReturnsOf({ headers }: Message): number | null {
   return counts.length === 0 ? null : Math.max(...counts);
 }
 
-/** The client parses bodies of JSON and text. */
-function bodyOf(body: unknown): string | Buffer {
-  return typeof body === "string" || Buffer.isBuffer(body) ? body : toJsonText(body);
+/**
+ * The client parses bodies of JSON and text that are not encoded. A message of RabbitMQ may have 128 MiB, whose values
+ * would take gigabytes, and end each worker before its deliveries can be counted.
+ */
+function leaveBodiesUnparsed(channel: Channel): void {
+  const internal = channel as unknown as { _onHeader: (frame: { fields: { contentEncoding?: string } }) => void };
+  const onHeader = internal._onHeader.bind(channel);
+  internal._onHeader = (frame) => {
+    frame.fields.contentEncoding ||= "identity";
+    onHeader(frame);
+  };
 }

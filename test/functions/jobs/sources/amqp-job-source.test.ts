@@ -9,6 +9,7 @@ import type { SyncMessage } from "rabbitmq-client";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { LeaseLostError } from "../../../../functions/jobs/job-source.ts";
+import type { LeasedJob } from "../../../../functions/jobs/job-source.ts";
 import { createAmqpJobSource } from "../../../../functions/jobs/sources/amqp-job-source.ts";
 import { createLogger } from "../../../../functions/logger.ts";
 import { testJobSource } from "../../../contracts/job-source.ts";
@@ -90,6 +91,43 @@ describe("RabbitMQ", () => {
     await source.close();
     await connection.close();
   });
+
+  test.for(["application/json", "text/plain", undefined])(
+    "a body of the type %s is handed out byte by byte",
+    async (contentType) => {
+      const queue = `jobs-${randomUUID()}`;
+      await using _ = await createRabbitQueue(rabbit, queue);
+      const connection = new Connection(rabbit.url);
+      const sent = [
+        Buffer.from(' {"seed": 12345678901234567890, "seed": 1e400, "a": "\\u0000é"}\n'),
+        Buffer.from([0x22, 0xff, 0xfe, 0x22]),
+        Buffer.alloc(0),
+      ];
+      const channel = await connection.acquire();
+      for (const body of sent) {
+        // A message without an id takes another way.
+        for (const messageId of [randomUUID(), undefined]) {
+          const envelope = {
+            routingKey: queue,
+            type: "job",
+            ...(messageId && { messageId }),
+            ...(contentType && { contentType }),
+          };
+          await channel.basicPublish(envelope, body);
+        }
+      }
+      const source = createAmqpJobSource({ logger, url: rabbit.url, queue, waitMs: 500 });
+      const taken: LeasedJob[] = [];
+      await expect.poll(async () => taken.push(...(await source.take(6, never)))).toBe(6);
+      const inHex = (bodies: readonly (string | Buffer)[]) =>
+        bodies.map((body) => Buffer.from(body).toString("hex")).toSorted();
+      expect(inHex(taken.map(({ body }) => body))).toEqual(inHex([...sent, ...sent]));
+      for (const job of taken) await job.release(0);
+      await channel.close();
+      await source.close();
+      await connection.close();
+    },
+  );
 
   test("a job whose result cannot be published is handed out again, and the worker takes other jobs", async () => {
     const queue = `jobs-${randomUUID()}`;
