@@ -3,6 +3,7 @@ import { DelayedError, Queue, WaitingError, Worker } from "bullmq";
 import type { Job } from "bullmq";
 
 import type { Logger } from "../logger.ts";
+import { delayJob } from "./delay-job.ts";
 import type { JobQueue, JobWork } from "./job-queue.ts";
 import { RetryDelays } from "./retry-delays.ts";
 import type { RetryDelaysOptions } from "./retry-delays.ts";
@@ -136,7 +137,7 @@ class RedisJobQueue implements JobQueue {
         await job.moveToWait(token);
         throw new WaitingError();
       }
-      await job.moveToDelayed(Date.now() + delayMs, token);
+      await delayJob(job, delayMs, token);
       throw new DelayedError();
     } finally {
       this.#underWay.delete(working);

@@ -3,10 +3,10 @@
  * value of a job is its result.
  */
 import { UnrecoverableError, Worker } from "bullmq";
-import type { Job, JobJson, RedisQueueBackend } from "bullmq";
-import type { Redis } from "ioredis";
+import type { Job, JobJson } from "bullmq";
 
 import { randomUuid } from "../../../engine/index.ts";
+import { delayJob } from "../../batch/delay-job.ts";
 import type { Logger } from "../../logger.ts";
 import { readTraceContext } from "../../telemetry/trace-context.ts";
 import type { TraceContext } from "../../telemetry/trace-context.ts";
@@ -60,19 +60,6 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
     return opened;
   }
 
-  /**
-   * Workers compare the end of the delay with their own clocks. So it counts from the clock of Redis or of this machine,
-   * whichever is behind: if this one were an hour fast, others would leave the job for an hour, and if it were an hour
-   * slow, it would do so itself.
-   */
-  async function delay(job: Job<unknown>, delayMs: number): Promise<void> {
-    const backend = job["backend"] as RedisQueueBackend;
-    const client = (await backend.client) as unknown as Pick<Redis, "time">;
-    const [seconds, microseconds] = await client.time();
-    const now = Math.min(Number(seconds) * 1000 + Math.floor(Number(microseconds) / 1000), Date.now());
-    await backend.moveToDelayed(job.id ?? "", now, delayMs, token, { skipAttempt: true });
-  }
-
   function toJob(job: Job<unknown>): LeasedJob {
     const id = job.id ?? "";
     return {
@@ -98,7 +85,7 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
       },
       async release(delayMs) {
         if (delayMs === 0) await job.moveToWait(token);
-        else await delay(job, delayMs);
+        else await delayJob(job, delayMs, token);
       },
     };
   }

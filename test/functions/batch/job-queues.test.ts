@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from "node:timers/promises";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 
 import { createLocalJobQueue } from "../../../functions/batch/local-job-queue.ts";
 import { createRedisJobQueue } from "../../../functions/batch/redis-job-queue.ts";
@@ -102,4 +102,26 @@ test.for([0, 50])("a queue closes although Redis became unreachable %i ms before
   proxy.cut();
   await sleep(waitMs);
   await queue.close();
+});
+
+test("a job whose attempt failed in a process with a fast clock is retried by another one in time", async () => {
+  const [fast, right] = [openRedisQueue("fast"), openRedisQueue("fast")];
+  const failed = Promise.withResolvers<void>();
+  fast.start(async () => {
+    vi.useFakeTimers({ toFake: ["Date"], now: Date.now() + 3_600_000 });
+    failed.resolve();
+    throw new Error("It fails.");
+  });
+  await fast.add("a");
+  await failed.promise;
+  await expect.poll(() => redis.command("zcard", "test:fast:delayed")).toBe("1");
+  vi.useRealTimers();
+  await fast.close();
+  const retried = Promise.withResolvers<string>();
+  right.start(async (jobId) => {
+    retried.resolve(jobId);
+    return "finished";
+  });
+  expect(await retried.promise).toBe("a");
+  await right.close();
 });
