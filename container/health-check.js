@@ -2,13 +2,37 @@
  * The image's HEALTHCHECK: exits with 0 if /livez says that the process needs no restart. JavaScript, so that no probe
  * loads the type stripper, and `node:http`, which loads faster than `fetch`.
  */
+import { readFileSync } from "node:fs";
 import { get } from "node:http";
 
 /** Less than the HEALTHCHECK's own timeout, which would kill the probe without a message. */
 const TIMEOUT_MS = 4000;
 
+/** The arguments of the container's first process, each with a zero byte at its end. */
+const commandLine = process.argv[2] ?? "/proc/1/cmdline";
+
+/** As in functions/cli/arguments.ts: `--port 80` and `--port=80`; the last one counts. @param {string} name */
+function flagOf(name) {
+  const flag = `--${name.toLowerCase().replaceAll("_", "-")}`;
+  const words = readCommandLine();
+  const values = words.flatMap((word, index) => {
+    if (word.replaceAll("_", "-") === flag) return [words[index + 1] ?? ""];
+    return word.replace(/=.*/s, "").replaceAll("_", "-") === flag ? [word.slice(flag.length + 1)] : [];
+  });
+  return values.at(-1);
+}
+
+/** Empty if it cannot be read: then the environment says all. */
+function readCommandLine() {
+  try {
+    return readFileSync(commandLine, "utf8").split("\0");
+  } catch {
+    return [];
+  }
+}
+
 /** @param {string} name */
-const valueOf = (name) => process.env[name]?.trim() ?? "";
+const valueOf = (name) => (flagOf(name) ?? process.env[name])?.trim() ?? "";
 // As in functions/settings/config.ts, where empty text counts as unset.
 const port = valueOf("AIP_HTTP_PORT") || valueOf("SAGEMAKER_BIND_TO_PORT") || valueOf("PORT") || "8000";
 const host = ["", "0.0.0.0", "::"].includes(valueOf("HOST")) ? "127.0.0.1" : valueOf("HOST");
