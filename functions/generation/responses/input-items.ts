@@ -43,6 +43,9 @@ const textParts = boundedList(
 /** As in the calls of chat completions: text with a JSON object. */
 const { arguments: callArguments } = toolCalls.element.shape.function.shape;
 
+/** Of the last item: whether the model continues it. */
+const status = boundedText(MAX_NAME_LENGTH);
+
 const item = z.discriminatedUnion(
   "type",
   [
@@ -50,6 +53,7 @@ const item = z.discriminatedUnion(
       type: z.literal("message"),
       role: z.enum(["user", "assistant", "system", "developer"], "must be one of user, assistant, system, developer"),
       content,
+      status: status.nullish(),
     }),
     z.object({
       type: z.literal("function_call"),
@@ -61,7 +65,12 @@ const item = z.discriminatedUnion(
     z.object({ type: z.literal("function_call_output"), call_id: name, output: content }),
     z.object({ type: z.literal("custom_tool_call"), call_id: name, name, namespace: name.nullish(), input: text }),
     z.object({ type: z.literal("custom_tool_call_output"), call_id: name, output: content }),
-    z.object({ type: z.literal("reasoning"), summary: textParts.nullish(), content: textParts.nullish() }),
+    z.object({
+      type: z.literal("reasoning"),
+      summary: textParts.nullish(),
+      content: textParts.nullish(),
+      status: status.nullish(),
+    }),
   ],
   { error: ({ input }) => describeItem(input) },
 );

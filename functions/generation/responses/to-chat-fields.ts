@@ -29,6 +29,7 @@ export function responsesToChatFields(fields: ResponsesRequest): ChatCompletionR
   const withLogprobs = includesLogprobs(fields);
   return {
     ...decoding,
+    ...(isContinued(input) && { continue_final_message: true }),
     messages: withOneSystemMessage([
       ...(typeof instructions === "string" ? [{ role: "system" as const, content: instructions }] : []),
       ...(typeof input === "string" ? [{ role: "user" as const, content: input }] : toMessages(input)),
@@ -40,6 +41,21 @@ export function responsesToChatFields(fields: ResponsesRequest): ChatCompletionR
     reasoning_effort: reasoning?.effort,
     ...(tools.length > 0 && { tools: [...tools], tool_choice: choice, parallel_tool_calls: isParallel }),
   };
+}
+
+/** As in vLLM, the model continues a text or thinking that was cut off, if it is the last item and not empty. */
+function isContinued(input: ResponsesRequest["input"]): boolean {
+  const last = typeof input === "string" ? undefined : input.at(-1);
+  if (last?.type === "message") return last.role === "assistant" && isCut(last) && toContent(last.content).length > 0;
+  return last?.type === "reasoning" && isCut(last) && thinkingOf(last) !== "";
+}
+
+function isCut({ status }: { readonly status?: string | null | undefined }): boolean {
+  return status === "incomplete" || status === "in_progress";
+}
+
+function thinkingOf({ content, summary }: Extract<InputItem, { type: "reasoning" }>): string {
+  return (content ?? summary ?? []).map(({ text }) => text).join("\n");
 }
 
 /** The answer has logprobs if they are included by name, as with OpenAI, or if alternatives are asked for. */
@@ -130,7 +146,7 @@ function toMessages(items: readonly InputItem[]): ChatMessageFields[] {
         break;
       }
       case "reasoning": {
-        const thinking = (item.content ?? item.summary ?? []).map(({ text }) => text).join("\n");
+        const thinking = thinkingOf(item);
         if (thinking !== "") turnThat(() => false).reasoning_content = thinking;
         break;
       }

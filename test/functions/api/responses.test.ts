@@ -368,6 +368,44 @@ describe("functions in a namespace, as Codex groups the tools of an MCP server",
   });
 });
 
+const said = {
+  type: "message",
+  role: "assistant",
+  content: [{ type: "output_text", text: "A blue", annotations: [] }],
+};
+const thought = { type: "reasoning", summary: [], content: [{ type: "reasoning_text", text: "Let me" }] };
+
+test.for<[what: string, items: readonly object[], turn: object]>([
+  ["text", [{ ...said, status: "incomplete" }], { content: "A blue" }],
+  ["text after thinking", [thought, { ...said, status: "in_progress" }], { content: "A blue", reasoning: "Let me" }],
+  ["thinking", [{ ...thought, status: "incomplete" }], { reasoning: "Let me" }],
+])("the model continues the last item if it was cut off: %s", async ([, items, turn]) => {
+  const { request } = await respond({ input: [{ role: "user", content: "Which?" }, ...items] });
+  expect(request.prompt).toMatchObject({
+    continueFinalMessage: true,
+    addGenerationPrompt: false,
+    messages: [{ role: "user" }, { role: "assistant", ...turn }],
+  });
+});
+
+test.for<[what: string, items: readonly object[]]>([
+  ["a complete text", [{ ...said, status: "completed" }]],
+  ["a text without a status", [said]],
+  ["an empty text", [{ ...said, content: "", status: "incomplete" }]],
+  ["a message of the user", [{ role: "user", content: "a", status: "incomplete" }]],
+  [
+    "a text before another message",
+    [
+      { ...said, status: "incomplete" },
+      { role: "user", content: "Go on." },
+    ],
+  ],
+])("the model continues nothing after %s", async ([, items]) => {
+  const { request } = await respond({ input: [{ role: "user", content: "Which?" }, ...items] });
+  expect(request.prompt).toMatchObject({ addGenerationPrompt: true });
+  expect(request.prompt).not.toHaveProperty("continueFinalMessage");
+});
+
 test("allowed_tools narrows the tools that the model sees", async () => {
   const choice = { type: "allowed_tools", mode: "auto", tools: [{ type: "function", name: "get_weather" }] };
   const { answer, request } = await respond({
