@@ -1,4 +1,5 @@
 /** Renders a conversation with a checkpoint's chat template. */
+import { join } from "node:path";
 import { z } from "zod";
 
 import { callWithin, CallTimeout } from "../call-within.ts";
@@ -163,9 +164,10 @@ export interface ChatTemplateSettings {
 }
 
 /**
- * The template of the settings, else of the checkpoint's folder: chat_template.jinja, else chat_template.json, else
- * `chat_template` of tokenizer_config.json (of several, the one named "default", and "tool_use" for conversations with
- * tools), else the family's. Returns null if there is none.
+ * The template of the settings, else of the checkpoint's folder: chat_template.jinja (with
+ * additional_chat_templates/tool_use.jinja for conversations with tools), else chat_template.json, else `chat_template`
+ * of tokenizer_config.json (of several, the one named "default", and "tool_use" for conversations with tools), else the
+ * family's. Returns null if there is none.
  *
  * @throws EngineError `invalid_checkpoint` or `invalid_configuration`: a template that is not Jinja, a missing file.
  */
@@ -227,7 +229,10 @@ interface FoundTemplate {
 
 async function tryReadTemplate(folder: string): Promise<FoundTemplate | null> {
   const jinja = await tryReadCheckpointFile(folder, "chat_template.jinja");
-  if (jinja !== null) return { fileName: "chat_template.jinja", source: jinja, toolSource: null };
+  if (jinja !== null) {
+    const toolSource = await tryReadCheckpointFile(join(folder, "additional_chat_templates"), "tool_use.jinja");
+    return { fileName: "chat_template.jinja", source: jinja, toolSource };
+  }
   const json = await tryReadCheckpointFile(folder, "chat_template.json");
   if (json !== null) {
     const fileName = "chat_template.json";

@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
@@ -247,6 +247,20 @@ test("a template that fails without the request's arguments too is the checkpoin
   expect(() => template.render(greeting, { addGenerationPrompt: true, templateArguments: { true: 1 } })).toThrow(
     expect.objectContaining({ code: "invalid_checkpoint" }),
   );
+});
+
+test("a template for tools lies beside chat_template.jinja", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "fovea-template-"));
+  try {
+    await writeFile(join(folder, "chat_template.jinja"), "plain");
+    expect((await loadChatTemplate(folder, namedTokens))?.forTools.source).toBe("plain");
+    await mkdir(join(folder, "additional_chat_templates"));
+    await writeFile(join(folder, "additional_chat_templates", "tool_use.jinja"), "with tools");
+    const template = await loadChatTemplate(folder, namedTokens);
+    expect([template?.source, template?.forTools.source]).toEqual(["plain", "with tools"]);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
 });
 
 test("a checkpoint's template for tools is used with tools", async () => {
