@@ -4,6 +4,7 @@ import { parseArgs } from "node:util";
 import { settingDescriptions } from "../settings/config.ts";
 import { findNearNames } from "../settings/near-names.ts";
 import { ConfigError } from "../settings/setting.ts";
+import { boolean } from "../settings/values.ts";
 
 const commands = ["serve", "worker", "check", "batch", "render"] as const;
 export type Command = (typeof commands)[number];
@@ -116,15 +117,25 @@ export function parseArguments(argv: readonly string[]): Arguments {
 
 const logitsProcessorsFlag = "--logits-processors";
 
+/** Flags that may stand without a value, by either form: the value that they mean. */
+const valuesOfSwitches: ReadonlyMap<string, string> = new Map(
+  settingDescriptions
+    .filter(({ expected }) => expected === boolean().expected)
+    .flatMap(({ name }) => [
+      [`--${toFlag(name)}`, `--${toFlag(name)}=true`],
+      [`--no-${toFlag(name)}`, `--${toFlag(name)}=false`],
+    ]),
+);
+
 /**
- * vLLM's command lines in the form of ours: underscores in flags are dashes, and `--logits-processors A B`, whose values
- * end at the next flag or command, is `--logits-processors A,B`.
+ * vLLM's command lines in the form of ours: underscores in flags are dashes, `--logits-processors A B`, whose values end
+ * at the next flag or command, is `--logits-processors A,B`, and `--enforce-eager` and `--no-enforce-eager` have values.
  */
 function fromVllmForm(argv: readonly string[]): string[] {
   const args: string[] = [];
   /** The values of the flag so far; null outside of its list. */
   let names: string[] | null = null;
-  for (const arg of [...argv, null]) {
+  for (const [index, arg] of [...argv, null].entries()) {
     const endsList = arg === null || arg.startsWith("-") || (names !== null && names.length > 0 && isCommand(arg));
     if (names !== null && !endsList) {
       names.push(arg);
@@ -133,7 +144,9 @@ function fromVllmForm(argv: readonly string[]): string[] {
     if (names !== null && names.length > 0) args.push(names.join(","));
     if (arg === null) break;
     const flag = arg.replace(/^--[^=]+/, (name) => name.replaceAll("_", "-"));
-    args.push(flag);
+    const next = argv[index + 1];
+    const hasValue = next !== undefined && !next.startsWith("-") && !isCommand(next) && !flag.startsWith("--no-");
+    args.push(hasValue ? flag : (valuesOfSwitches.get(flag) ?? flag));
     names = flag === logitsProcessorsFlag ? [] : null;
   }
   return args;

@@ -53,7 +53,7 @@ test.for<[string[], RegExp]>([
   [["--frobnicate"], /There is no option --frobnicate; --help lists all options\.\n/],
   [["--prot", "8"], /^fovea: There is no option --prot; did you mean --port\?\n$/],
   [["--port"], /--port needs a value: an integer from 0 to 65535\./],
-  [["--enforce-eager", "--port", "80"], /^fovea: --enforce-eager needs a value: one of true, false, .*\n$/],
+  [["--dtype", "--port", "80"], /^fovea: --dtype needs a value: one of auto, float32, .*\n$/],
   [["--MAX-NUM-SEQS", "4"], /There is no option --MAX-NUM-SEQS; did you mean --max-num-seqs\?\n/],
   [["help", "sreve"], /There is no command sreve;/],
   [["sreve"], /There is no command sreve; commands: serve, worker, check, batch, render\./],
