@@ -9,7 +9,10 @@ import { isPublicAddress } from "./public-address.ts";
 export interface GuardedAgentOptions {
   /** `host:port` entries, as in the URL, that may be private: object stores of the same cluster. */
   readonly allowedPrivateHosts: ReadonlySet<string>;
+  /** For their names. */
   readonly lookup: LookupFunction;
+  /** For the names of all other hosts. */
+  readonly publicLookup: LookupFunction;
   /** PEM certificates trusted instead of the public authorities, or null. */
   readonly certificateAuthorities: string | null;
 }
@@ -32,7 +35,7 @@ export async function createGuardedAgent(options: GuardedAgentOptions): Promise<
     ...(options.certificateAuthorities !== null && { ca: options.certificateAuthorities }),
   };
   const connectAnywhere = buildConnector({ ...common, lookup: options.lookup });
-  const connectToPublic = buildConnector({ ...common, lookup: publicOnly(options.lookup) });
+  const connectToPublic = buildConnector({ ...common, lookup: publicOnly(options.publicLookup) });
   return new Agent({
     allowH2: false,
     connections: MAX_CONNECTIONS,

@@ -12,6 +12,7 @@ import { createGuardedAgent } from "./guarded-agent.ts";
 import { conditionalHeaders, validatorOf } from "./http-validator.ts";
 import { fetchAlways } from "./image-source.ts";
 import type { ConnectedImageSource, FetchedImage, FetchIfChangedOptions } from "./image-source.ts";
+import { createNameLookup } from "./name-lookup.ts";
 
 export interface HttpsImageSourceOptions {
   /** Also fetch `http://`. Default false. */
@@ -20,7 +21,7 @@ export interface HttpsImageSourceOptions {
   readonly allowedDomains?: readonly string[];
   /** `host:port` entries whose addresses may be private. Default none. */
   readonly allowedPrivateHosts?: readonly string[];
-  /** Name resolution. Default: the system's. */
+  /** Name resolution. Default: the system's for private hosts, and `createNameLookup` for all others. */
   readonly lookup?: LookupFunction;
   /** PEM certificates trusted instead of the public authorities; null (default) trusts the public ones. */
   readonly certificateAuthorities?: string | null;
@@ -57,6 +58,7 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
     agent ??= createGuardedAgent({
       allowedPrivateHosts: new Set(options.allowedPrivateHosts?.map((host) => host.toLowerCase())),
       lookup: options.lookup ?? systemLookup,
+      publicLookup: options.lookup ?? createNameLookup(),
       certificateAuthorities: options.certificateAuthorities ?? null,
     });
     const connections = await agent;

@@ -293,6 +293,11 @@ describe("addresses that are not public", () => {
     expect(await tryHost("localhost", { lookup })).toEqual(refused);
   });
 
+  test("localhost is rejected whatever name servers say", async () => {
+    expect(await tryHost("localhost", {})).toEqual(refused);
+    expect(await tryHost("a.localhost", {})).toEqual(refused);
+  });
+
   test("a name that becomes private between two attempts is rejected at the second", async () => {
     let numLookups = 0;
     // The first address is public and unused: its network was returned.
