@@ -30,6 +30,11 @@ export const defaultTimeouts: ConnectionTimeouts = {
   keepAlive: 75_000,
   stall: 120_000,
 };
+/**
+ * Requests of one connection that wait for their answers. Clients of other servers wait for each answer; Node would read
+ * on, and a client that reads nothing could have thousands of answers computed and held.
+ */
+export const MAX_PIPELINED_REQUESTS = 64;
 /** Time for written answers to leave when the server closes. */
 const CLOSE_MS = 1000;
 const CLOSE_POLL_MS = 20;
@@ -52,6 +57,7 @@ export async function openServer(
   timeouts: Partial<ConnectionTimeouts> = {},
 ): Promise<OpenServer> {
   const { headers, request, check, keepAlive, stall } = { ...defaultTimeouts, ...timeouts };
+  const unanswered = new UnansweredRequests();
   const server = createServer(
     {
       headersTimeout: headers,
@@ -64,6 +70,9 @@ export async function openServer(
     (request, response) => {
       // Fires when no byte moved in either direction. A client that waits for a long answer is not stalled.
       const { socket } = request;
+      // The parser has already read the requests behind the one for which the connection was closed.
+      if (socket.destroyed) return;
+      if (unanswered.add(socket, response) > MAX_PIPELINED_REQUESTS) return socket.destroy();
       response.setTimeout(stall, () => {
         if (socket.writableLength > 0) socket.destroy();
         else socket.setTimeout(stall);
@@ -74,7 +83,7 @@ export async function openServer(
       );
     },
   );
-  answerUnparsedRequests(server);
+  answerUnparsedRequests(server, unanswered);
   const listening = Promise.withResolvers<void>();
   server.once("error", listening.reject);
   server.listen({ host, port, backlog: 4096 }, listening.resolve);
@@ -127,17 +136,27 @@ const refusals: Readonly<Record<string, Refusal>> = {
   },
 };
 
-/** Makes `server` answer in OpenAI's error format wherever it can still write an answer. */
-function answerUnparsedRequests(server: Server): void {
-  /** Incomplete responses by connection. */
-  const unanswered = new WeakMap<Duplex, Set<ServerResponse>>();
-  server.on("request", ({ socket }: IncomingMessage, response: ServerResponse) => {
-    const responses = unanswered.get(socket) ?? new Set();
-    unanswered.set(socket, responses.add(response));
+/** Incomplete responses by connection. Mutable. */
+class UnansweredRequests {
+  readonly #responses = new WeakMap<Duplex, Set<ServerResponse>>();
+
+  /** Returns the number of the connection's incomplete responses, with this one. */
+  add(socket: Duplex, response: ServerResponse): number {
+    const responses = this.#responses.get(socket) ?? new Set();
+    this.#responses.set(socket, responses.add(response));
     response.once("close", () => responses.delete(response));
-  });
+    return responses.size;
+  }
+
+  of(socket: Duplex): readonly ServerResponse[] {
+    return [...(this.#responses.get(socket) ?? [])];
+  }
+}
+
+/** Makes `server` answer in OpenAI's error format wherever it can still write an answer. */
+function answerUnparsedRequests(server: Server, unanswered: UnansweredRequests): void {
   server.on("clientError", (error: NodeJS.ErrnoException, socket) => {
-    const isFree = [...(unanswered.get(socket) ?? [])].every((response) => mayBeReplaced(response));
+    const isFree = unanswered.of(socket).every((response) => mayBeReplaced(response));
     if (!socket.writable || !isFree) return socket.destroy();
     end(socket, refusals[error.code ?? ""] ?? malformed);
   });

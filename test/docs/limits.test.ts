@@ -22,7 +22,7 @@ import {
   MAX_JSON_VALUES,
 } from "../../functions/http/bounded-json.ts";
 import { MIN_BYTES_PER_SECOND, RATE_GRACE_MS } from "../../functions/http/received-body.ts";
-import { defaultTimeouts } from "../../functions/http/server.ts";
+import { defaultTimeouts, MAX_PIPELINED_REQUESTS } from "../../functions/http/server.ts";
 import { loadConfig } from "../../functions/settings/config.ts";
 import { GIBIBYTE, MEBIBYTE } from "../../functions/settings/values.ts";
 
@@ -48,6 +48,7 @@ const operationRows: readonly (readonly [limit: string, value: string])[] = [
     "time for the headers, for the whole request",
     `${seconds(defaultTimeouts.headers)}, ${seconds(defaultTimeouts.request)}`,
   ],
+  ["requests of one connection that wait for their answers", shown(MAX_PIPELINED_REQUESTS)],
   [
     "bodies arriving at the same time",
     `${MAX_NUM_BODIES}, and ${NUM_LONGEST_BODIES} x \`MAX_BODY_BYTES\` in memory (at least ${mebibytes(MIN_ROOM_BYTES)})`,
@@ -89,6 +90,7 @@ const securityRows: readonly (readonly [limit: string, value: string])[] = [
   ["bodies arriving at once (`fovea_http_bodies_in_flight`)", shown(MAX_NUM_BODIES)],
   ["one step of the engine", seconds(engine.stepTimeoutMs)],
   ["time for a whole request to arrive", seconds(defaultTimeouts.request)],
+  ["requests of one connection that wait for their answers", shown(MAX_PIPELINED_REQUESTS)],
   ["time in which a client takes nothing of its answer", seconds(defaultTimeouts.stall)],
 ];
 

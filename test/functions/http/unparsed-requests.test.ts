@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createListener } from "../../../functions/http/listener.ts";
-import { openServer } from "../../../functions/http/server.ts";
+import { MAX_PIPELINED_REQUESTS, openServer } from "../../../functions/http/server.ts";
 import type { ConnectionTimeouts, OpenServer } from "../../../functions/http/server.ts";
 import { hang } from "../../support/engine/scripted-engine.ts";
 import { openSocket, readAnswer, requestHead } from "../../support/requests/raw-connection.ts";
@@ -70,6 +70,34 @@ test.for<[string, readonly string[], number, string]>([
     error: { message: expect.stringMatching(/^[A-Z].*\.$/), type: "invalid_request_error", param: null, code },
   });
   expect((await fetch(`${urlOf(server)}/health`)).status).toBe(200);
+});
+
+test("64 requests may wait on a connection; one more closes it, and none behind it is begun", async () => {
+  let numBegun = 0;
+  const answers: (() => void)[] = [];
+  const other = await openServer(
+    { host: "127.0.0.1", port: 0 },
+    Promise.resolve((_request, response) => {
+      numBegun += 1;
+      answers.push(() => response.end("done"));
+    }),
+  );
+  const requests = (count: number): string => "GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(count);
+  const patient = await openSocket(urlOf(other));
+  patient.write(requests(MAX_PIPELINED_REQUESTS - 1));
+  patient.write(`GET / HTTP/1.1\r\nHost: a\r\n${close}\r\n\r\n`);
+  const answer = readAnswer(patient);
+  await expect.poll(() => numBegun).toBe(MAX_PIPELINED_REQUESTS);
+  for (const give of answers) give();
+  expect((await answer).body.split("HTTP/1.1 200 OK")).toHaveLength(MAX_PIPELINED_REQUESTS);
+
+  numBegun = 0;
+  const greedy = await openSocket(urlOf(other));
+  const isClosed = new Promise((resolve) => greedy.once("close", resolve));
+  greedy.write(requests(10_000));
+  await isClosed;
+  expect(numBegun).toBe(MAX_PIPELINED_REQUESTS);
+  await other.close();
 });
 
 test("a malformed body chunk is answered instead of the request", async () => {
