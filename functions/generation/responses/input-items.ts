@@ -5,6 +5,9 @@ import { describeUnknown, MAX_MESSAGES, MAX_PARTS } from "../schemas/chat-comple
 import { toolCalls } from "../schemas/tool-fields.ts";
 import { boundedList, boundedText, MAX_NAME_LENGTH, name, text } from "../schemas/wire-types.ts";
 
+/** Characters, as many as the arguments of a call may have. */
+const MAX_CUSTOM_INPUT_LENGTH = 524_288;
+
 const partRule = "must be a supported part type: input_text, input_image, output_text or refusal";
 
 /** Files need a store of documents and a reader for each of their types. */
@@ -43,6 +46,9 @@ const textParts = boundedList(
 /** As in the calls of chat completions: text with a JSON object. */
 const { arguments: callArguments } = toolCalls.element.shape.function.shape;
 
+/** The input of a custom tool, such as a patch of several files. */
+const customInput = boundedText(MAX_CUSTOM_INPUT_LENGTH);
+
 /** Of the last item: whether the model continues it. */
 const status = boundedText(MAX_NAME_LENGTH);
 
@@ -63,7 +69,13 @@ const item = z.discriminatedUnion(
       arguments: callArguments,
     }),
     z.object({ type: z.literal("function_call_output"), call_id: name, output: content }),
-    z.object({ type: z.literal("custom_tool_call"), call_id: name, name, namespace: name.nullish(), input: text }),
+    z.object({
+      type: z.literal("custom_tool_call"),
+      call_id: name,
+      name,
+      namespace: name.nullish(),
+      input: customInput,
+    }),
     z.object({ type: z.literal("custom_tool_call_output"), call_id: name, output: content }),
     z.object({
       type: z.literal("reasoning"),
