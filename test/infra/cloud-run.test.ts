@@ -137,7 +137,7 @@ describe("batches", () => {
 
   test.for<[object, RegExp]>([
     [{ batch: { ...batch, timeoutSeconds: 3601 } }, /^batch\.timeoutSeconds: .* at most 3600 s, got 3601 s\.$/],
-    [{ batch: { ...batch, input: "in.jsonl" } }, /^batch\.input: expected s3:\/\/bucket\/key\.$/],
+    [{ batch: { ...batch, input: "in.jsonl" } }, /^batch\.input: expected s3:\/\/bucket\/key, got "in.jsonl"\.$/],
     [
       { batch, worker: true, replicas: { min: 1, max: 1 }, environment: { JOB_SOURCE: "redis://host?queue=a" } },
       /^batch: expected either a batch or worker: true, got both\.$/,
