@@ -27,18 +27,62 @@ const imageSource = z.discriminatedUnion(
 const textBlock = z.object({ type: z.literal("text"), text });
 const imageBlock = z.object({ type: z.literal("image"), source: imageSource });
 
-const resultBlock = z.discriminatedUnion("type", [textBlock, imageBlock, toolReferenceBlock], {
-  error: ({ input }) => describeUnknown(input, "type", "must be a supported block type: text, image or tool_reference"),
+/** The model has no way to cite. */
+const citations = z
+  .object({ enabled: z.literal(false, "must be false: citations are not supported").optional() })
+  .nullish();
+
+const documentBlock = z.object({
+  type: z.literal("document"),
+  source: z.discriminatedUnion(
+    "type",
+    [
+      z.object({
+        type: z.literal("text"),
+        media_type: z.literal("text/plain", "must be text/plain"),
+        data: text,
+      }),
+      z.object({
+        type: z.literal("content"),
+        content: z.union([text, boundedList(textBlock, MAX_PARTS, "must be a string or a list of text blocks")]),
+      }),
+    ],
+    {
+      error: ({ input }) =>
+        describeUnknown(input, "type", "must be text or content; send the pages of a PDF as image blocks"),
+    },
+  ),
+  title: text.nullish(),
+  context: text.nullish(),
+  citations,
 });
+
+const searchResultBlock = z.object({
+  type: z.literal("search_result"),
+  source: text,
+  title: text,
+  content: boundedList(textBlock, MAX_PARTS, "must be a list of text blocks"),
+  citations,
+});
+
+const resultTypes = "text, image, document, search_result or tool_reference";
+const resultBlock = z.discriminatedUnion(
+  "type",
+  [textBlock, imageBlock, documentBlock, searchResultBlock, toolReferenceBlock],
+  { error: ({ input }) => describeUnknown(input, "type", `must be a supported block type: ${resultTypes}`) },
+);
 const resultRule = "must be a string or a list of blocks";
 
-const blockRule = "must be a supported block type: text, image, tool_use, tool_result or thinking";
+const blockRule =
+  "must be a supported block type: text, image, document, search_result, tool_use, tool_result or thinking";
 
 const block = z.discriminatedUnion(
   "type",
   [
     textBlock,
     imageBlock,
+    documentBlock,
+    searchResultBlock,
     z.object({
       type: z.literal("tool_use"),
       id: name,
@@ -105,7 +149,7 @@ function checkEnd(list: readonly z.output<typeof message>[], context: z.Refineme
 }
 
 const blocksOf: Readonly<Record<"user" | "assistant" | "system", ReadonlySet<string>>> = {
-  user: new Set(["text", "image", "tool_result"]),
+  user: new Set(["text", "image", "document", "search_result", "tool_result"]),
   assistant: new Set(["text", "tool_use", "thinking", "redacted_thinking"]),
   system: new Set(["text", "tool_addition", "tool_removal"]),
 };

@@ -11,7 +11,8 @@ import type { CountTokensRequest, MessagesRequest } from "./messages-request.ts"
 
 type AssistantTurn = Extract<ChatMessageFields, { role: "assistant" }>;
 type PartFields = Exclude<NonNullable<ChatMessageFields["content"]>, string>[number];
-type PictureBlock = Extract<Block, { type: "text" | "image" }>;
+type ShownBlock = Extract<Block, { type: "text" | "image" | "document" | "search_result" }>;
+type TextBlock = Extract<Block, { type: "text" }>;
 type ResultBlock = Exclude<NonNullable<Extract<Block, { type: "tool_result" }>["content"]>, string>[number];
 
 export function messagesToChatFields(fields: MessagesRequest): ChatCompletionRequest {
@@ -136,10 +137,10 @@ export function messagesRequestPaths(fields: CountTokensRequest): RequestPaths {
  */
 const billingNote = /^x-anthropic-billing-header:[^\n]*\n*/;
 
-function withoutBillingNote(content: string | readonly PictureBlock[]): string | readonly PictureBlock[] {
+function withoutBillingNote(content: string | readonly TextBlock[]): string | readonly TextBlock[] {
   if (typeof content === "string") return content.replace(billingNote, "");
   return content.flatMap((block) => {
-    if (block.type !== "text" || !billingNote.test(block.text)) return [block];
+    if (!billingNote.test(block.text)) return [block];
     const text = block.text.replace(billingNote, "");
     return text === "" ? [] : [{ ...block, text }];
   });
@@ -155,19 +156,23 @@ function toMessages({ role, content }: MessageFields): ChatMessageFields[] {
   }
   if (typeof content === "string") return [{ role, content }];
   const messages: ChatMessageFields[] = [];
-  let parts: PictureBlock[] = [];
+  let parts: ShownBlock[] = [];
   const flush = (): void => {
     if (parts.length > 0) messages.push({ role, content: toContent(parts) });
     parts = [];
   };
   for (const block of content) {
-    if (block.type === "text" || block.type === "image") parts.push(block);
+    if (isShown(block)) parts.push(block);
     if (block.type !== "tool_result") continue;
     flush();
     messages.push({ role: "tool", tool_call_id: block.tool_use_id, content: toContent(block.content ?? "") });
   }
   flush();
   return messages.length > 0 ? messages : [{ role, content: "" }];
+}
+
+function isShown(block: Block): block is ShownBlock {
+  return ["text", "image", "document", "search_result"].includes(block.type);
 }
 
 function toAssistantTurn(content: MessageFields["content"]): AssistantTurn {
@@ -199,10 +204,39 @@ function toPart(block: ResultBlock): PartFields {
       return { type: "text", text: block.text };
     case "image":
       return { type: "image_url", image_url: { url: referenceOf(block.source) } };
+    case "document":
+      return { type: "text", text: documentText(block) };
+    case "search_result":
+      return { type: "text", text: searchResultText(block) };
     case "tool_reference":
       // The definition is among the tools of the prompt.
       return { type: "text", text: `Loaded the tool ${block.tool_name}.` };
   }
+}
+
+/** In the tags that Anthropic recommends for documents in a prompt. */
+function documentText({ source, title, context }: Extract<Block, { type: "document" }>): string {
+  return tagged("document", [
+    ...(title ? [tagged("title", [title])] : []),
+    ...(context ? [tagged("context", [context])] : []),
+    tagged("document_content", [source.type === "text" ? source.data : textOf(source.content)]),
+  ]);
+}
+
+function searchResultText({ source, title, content }: Extract<Block, { type: "search_result" }>): string {
+  return tagged("search_result", [
+    tagged("source", [source]),
+    tagged("title", [title]),
+    tagged("content", [textOf(content)]),
+  ]);
+}
+
+function tagged(tag: string, lines: readonly string[]): string {
+  return `<${tag}>\n${lines.join("\n")}\n</${tag}>`;
+}
+
+function textOf(content: string | readonly TextBlock[]): string {
+  return typeof content === "string" ? content : content.map(({ text }) => text).join("\n");
 }
 
 function referenceOf(source: ImageSource): string {

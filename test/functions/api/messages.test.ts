@@ -445,6 +445,46 @@ test("a client that leaves a stream frees the sequence", async () => {
   expect(service.numRequests).toBe(0);
 });
 
+test("documents and results of searches are shown as text", async () => {
+  const about = { title: "Harbours", context: "From 1999" };
+  const content = [
+    { type: "document", source: { type: "text", media_type: "text/plain", data: "Hamburg." }, ...about },
+    { type: "document", source: { type: "content", content: [{ type: "text", text: "Bremen." }] } },
+    { type: "text", text: "Which is larger?" },
+  ];
+  const found = { type: "search_result", source: "https://example.org/a", title: "Ports", content: content.slice(2) };
+  const calls = [
+    { role: "assistant", content: [{ type: "tool_use", id: "1", name: "search", input: {} }] },
+    { role: "user", content: [{ type: "tool_result", tool_use_id: "1", content: [found] }] },
+  ];
+  const { request } = await ask({ ...hello, messages: [{ role: "user", content }, ...calls] });
+  const { messages } = request.prompt as ChatPromptInput;
+  expect(messages.at(0)!.content).toEqual([
+    {
+      type: "text",
+      text:
+        "<document>\n<title>\nHarbours\n</title>\n<context>\nFrom 1999\n</context>\n" +
+        "<document_content>\nHamburg.\n</document_content>\n</document>",
+    },
+    { type: "text", text: "<document>\n<document_content>\nBremen.\n</document_content>\n</document>" },
+    { type: "text", text: "Which is larger?" },
+  ]);
+  expect(messages.at(-1)!.content).toBe(
+    "<search_result>\n<source>\nhttps://example.org/a\n</source>\n<title>\nPorts\n</title>\n" +
+      "<content>\nWhich is larger?\n</content>\n</search_result>",
+  );
+});
+
+test.for([
+  [{ source: { type: "base64", media_type: "application/pdf", data: "AA==" } }, /send the pages of a PDF as image/],
+  [{ source: { type: "text", media_type: "text/plain", data: "a" }, citations: { enabled: true } }, /not supported/],
+] as const)("a document %j is rejected", async ([fields, reason]) => {
+  const content = [{ type: "document", ...fields }];
+  const response = await createTestApp().post(path, { ...hello, messages: [{ role: "user", content }] });
+  expect(response.status).toBe(400);
+  expect(await response.json()).toMatchObject({ error: { message: expect.stringMatching(reason) } });
+});
+
 test("fields without an effect are accepted", async () => {
   const { request } = await ask({
     ...hello,
