@@ -81,6 +81,7 @@ const item = z.discriminatedUnion(
       type: z.literal("reasoning"),
       summary: textParts.nullish(),
       content: textParts.nullish(),
+      encrypted_content: text.nullish(),
       status: status.nullish(),
     }),
   ],

@@ -2,6 +2,7 @@
 import type { DecodedTokenLogprobs } from "../../../engine/index.ts";
 import type { AnswerPart, PartEvent } from "../parsed-output/answer-parts.ts";
 import { toChatLogprobs } from "../wire-logprobs.ts";
+import { encodeThinking } from "./encoded-thinking.ts";
 import { textOfCustomCall } from "./response-tools.ts";
 
 export type ItemStatus = "in_progress" | "completed" | "incomplete";
@@ -12,13 +13,25 @@ function itemIdOf({ kind, id, call }: AnswerPart): string {
   return `${call?.isCustom === true ? "ctc" : idPrefixes[kind]}_${id}`;
 }
 
+export interface ItemOptions {
+  /** Whether thinking has `encrypted_content` too, in which clients without stored items send it back. */
+  readonly encodesThinking: boolean;
+}
+
 /** An item of `output`. */
-export function toItem(part: AnswerPart, status: ItemStatus): object {
+export function toItem(part: AnswerPart, status: ItemStatus, { encodesThinking }: ItemOptions): object {
   const id = itemIdOf(part);
   const content = status === "in_progress" ? [] : [toContentPart(part)];
   switch (part.kind) {
     case "reasoning":
-      return { id, type: "reasoning", status, summary: [], content };
+      return {
+        id,
+        type: "reasoning",
+        status,
+        summary: [],
+        content,
+        ...(encodesThinking && status !== "in_progress" && { encrypted_content: encodeThinking(part.text) }),
+      };
     case "text":
       return { id, type: "message", status, role: "assistant", content };
     case "call": {
@@ -39,12 +52,13 @@ export function toItem(part: AnswerPart, status: ItemStatus): object {
 }
 
 /** The events of a part of the answer, in OpenAI's order, without their numbers. */
-export function toItemEvents(event: PartEvent): readonly object[] {
+export function toItemEvents(event: PartEvent, options: ItemOptions): readonly object[] {
   const { part } = event;
   const at = { item_id: itemIdOf(part), output_index: part.index };
   switch (event.type) {
     case "start": {
-      const added = { type: "response.output_item.added", output_index: part.index, item: toItem(part, "in_progress") };
+      const item = toItem(part, "in_progress", options);
+      const added = { type: "response.output_item.added", output_index: part.index, item };
       if (part.kind === "call") return [added];
       // The part may have grown already; its text comes in the deltas.
       const empty = toContentPart({ ...part, text: "", logprobs: [] });
@@ -54,7 +68,7 @@ export function toItemEvents(event: PartEvent): readonly object[] {
       // Its text is known once the JSON around it is complete.
       return part.call?.isCustom === true ? [] : [toDelta(event, at)];
     case "end": {
-      const item = toItem(part, event.isComplete ? "completed" : "incomplete");
+      const item = toItem(part, event.isComplete ? "completed" : "incomplete", options);
       return [...toDone(part, at), { type: "response.output_item.done", output_index: part.index, item }];
     }
   }

@@ -11,6 +11,7 @@ import type {
   ToolCallStart,
 } from "../parsed-output/parsed-delta.ts";
 import { toItem, toItemEvents } from "./response-events.ts";
+import type { ItemOptions } from "./response-events.ts";
 import { toResponseObject } from "./response-object.ts";
 import type { ResponseState } from "./response-object.ts";
 import { functionsOf } from "./response-tools.ts";
@@ -23,12 +24,14 @@ class GrowingResponse {
   readonly #parts = new AnswerParts();
   /** What the client calls functions that the model sees in another form, by the name that the model sees. */
   readonly #givenCalls: ReadonlyMap<string, Partial<ToolCallStart>>;
+  readonly #items: ItemOptions;
   #last: RequestOutput | null = null;
   #finishReason: ParsedFinishReason | null = null;
 
   constructor(head: AnswerHead, fields: ResponsesRequest) {
     this.#head = head;
     this.#fields = fields;
+    this.#items = { encodesThinking: (fields.include ?? []).includes("reasoning.encrypted_content") };
     this.#givenCalls = new Map(
       functionsOf(fields).flatMap(({ tool, inNamespace, custom }) =>
         inNamespace || custom ? [[tool.name, { ...inNamespace, ...(custom && { isCustom: true }) }] as const] : [],
@@ -42,10 +45,11 @@ class GrowingResponse {
     return isWhole ? { status: "completed" } : { status: "incomplete", reason: "max_output_tokens" };
   }
 
-  append(generation: ParsedGeneration): readonly PartEvent[] {
+  /** Returns events without their numbers. */
+  append(generation: ParsedGeneration): readonly object[] {
     this.#last = generation.output;
     this.#finishReason = generation.finishReason;
-    return this.#parts.append(this.#asGiven(generation));
+    return this.#toEvents(this.#parts.append(this.#asGiven(generation)));
   }
 
   #asGiven(generation: ParsedGeneration): ParsedGeneration {
@@ -60,8 +64,13 @@ class GrowingResponse {
     return { ...call, start: { ...call.start, ...this.#givenCalls.get(call.start.name) } };
   }
 
-  finish(): readonly PartEvent[] {
-    return this.#parts.finish(this.state.status === "completed");
+  /** As `append`. */
+  finish(): readonly object[] {
+    return this.#toEvents(this.#parts.finish(this.state.status === "completed"));
+  }
+
+  #toEvents(events: readonly PartEvent[]): readonly object[] {
+    return events.flatMap((event) => toItemEvents(event, this.#items));
   }
 
   toObject(state: ResponseState): object {
@@ -70,7 +79,7 @@ class GrowingResponse {
     const isCut = state.status === "incomplete" || state.status === "failed";
     const output = isOpen
       ? []
-      : parts.map((part) => toItem(part, isCut && part === parts.at(-1) ? "incomplete" : "completed"));
+      : parts.map((part) => toItem(part, isCut && part === parts.at(-1) ? "incomplete" : "completed", this.#items));
     return toResponseObject(this.#head, this.#fields, state, { output, last: this.#last, numReasoningTokens });
   }
 }
@@ -106,9 +115,9 @@ export async function* toResponseEvents(
         yield numbered({ type: "response.created", response: started });
         yield numbered({ type: "response.in_progress", response: started });
       }
-      for (const event of response.append(generation).flatMap(toItemEvents)) yield numbered(event);
+      for (const event of response.append(generation)) yield numbered(event);
     }
-    for (const event of response.finish().flatMap(toItemEvents)) yield numbered(event);
+    for (const event of response.finish()) yield numbered(event);
     const { state } = response;
     yield numbered({ type: `response.${state.status}`, response: response.toObject(state) });
   } catch (error) {

@@ -3,6 +3,7 @@ import type { RequestPaths } from "../../http/wire-parameter.ts";
 import { withOneSystemMessage } from "../conversation-turns.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "../schemas/chat-completion-request.ts";
 import { requiresCall } from "../schemas/tool-fields.ts";
+import { decodeThinking } from "./encoded-thinking.ts";
 import type { InputItem, ItemContent } from "./input-items.ts";
 import { argumentsOfCustomCall, functionsOf, nameForModel, toolsForModel } from "./response-tools.ts";
 import type { ResponsesRequest } from "./responses-request.ts";
@@ -54,8 +55,14 @@ function isCut({ status }: { readonly status?: string | null | undefined }): boo
   return status === "incomplete" || status === "in_progress";
 }
 
-function thinkingOf({ content, summary }: Extract<InputItem, { type: "reasoning" }>): string {
-  return (content ?? summary ?? []).map(({ text }) => text).join("\n");
+function thinkingOf({
+  content,
+  summary,
+  encrypted_content: encoded,
+}: Extract<InputItem, { type: "reasoning" }>): string {
+  const parts = content?.length ? content : summary;
+  const decoded = content?.length ? null : decodeThinking(encoded ?? "");
+  return decoded ?? (parts ?? []).map(({ text }) => text).join("\n");
 }
 
 /** The answer has logprobs if they are included by name, as with OpenAI, or if alternatives are asked for. */

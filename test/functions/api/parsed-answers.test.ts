@@ -2,6 +2,7 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 
+import type { ChatPromptInput } from "../../../engine/index.ts";
 import type { Script } from "../../support/engine/scripted-engine.ts";
 import { readEvents } from "../../support/requests/read-events.ts";
 import type { NamedEvent } from "../../support/requests/read-events.ts";
@@ -105,6 +106,30 @@ describe("/v1/responses", () => {
         name: "get_weather",
         arguments: `{"city": "${city}"}`,
       })),
+    ]);
+  });
+
+  test("gives thinking in the form in which clients without stored items send it back", async () => {
+    const include = { include: ["reasoning.encrypted_content"], store: false };
+    const script = toScript(["<think>Zwei Städte.</think>Yes."]);
+    const events = await readEvents(await post("/v1/responses", { ...responseBody, ...include, stream: true }, script));
+    for (const { data } of events) checkOpenAi("ResponseStreamEvent", data);
+    const { response } = events.at(-1)!.data as { response: ResponseAnswer };
+    const [item] = response.output;
+    expect(events.find(({ name }) => name === "response.output_item.done")!.data).toMatchObject({ item });
+    const { encrypted_content } = item!;
+
+    const { post: send, engine } = createTestApp();
+    for (const encrypted of [encrypted_content, "gAAAAA of another service"]) {
+      const thought = { type: "reasoning", id: "rs_1", summary: [], encrypted_content: encrypted };
+      const input = [{ role: "user", content: "Which?" }, thought, { role: "assistant", content: "Yes." }];
+      const answer = await send("/v1/responses", { input: [...input, { role: "user", content: "Sure?" }] });
+      expect(answer.status).toBe(200);
+    }
+    const turns = engine.requests.map(({ prompt }) => (prompt as ChatPromptInput).messages.at(1));
+    expect(turns).toEqual([
+      { role: "assistant", content: "Yes.", reasoning: "Zwei Städte." },
+      { role: "assistant", content: "Yes." },
     ]);
   });
 
