@@ -7,9 +7,11 @@ import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import type { StepResult, StepResults } from "../core/step-results.ts";
 import type { KvManager, KvPlacement } from "../kv/kv-manager.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
-import { embeddedSpan, endTokenOf } from "../multimodal/placeholder.ts";
+import { endTokenOf } from "../multimodal/placeholder.ts";
 import type { EngineCoreOutput, EngineCoreStats } from "../thread/messages.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
+import { ChunkPlanner } from "./chunk-planner.ts";
+import type { ChunkOptions } from "./chunk-planner.ts";
 import { Drafts, noDrafts } from "./drafts.ts";
 import type { DraftOptions } from "./drafts.ts";
 import { ImageHolds } from "./image-holds.ts";
@@ -20,7 +22,7 @@ import { checkStop } from "./stop-conditions.ts";
 import type { StopLimits } from "./stop-conditions.ts";
 import { insertByUrgency, WaitingQueue } from "./waiting-queue.ts";
 
-export interface SchedulerOptions extends StopLimits, DraftOptions {
+export interface SchedulerOptions extends StopLimits, DraftOptions, ChunkOptions {
   readonly maxNumBatchedTokens: number;
   /** See `TokenBudget`. Default: no such bound. */
   readonly enoughPromptTokens?: number | undefined;
@@ -29,10 +31,6 @@ export interface SchedulerOptions extends StopLimits, DraftOptions {
   readonly encoderCache: EncoderCache;
   /** Whether images are encoded beside the steps, and a sequence waits for them. Default false: within the step. */
   readonly encodesInBackground?: boolean | undefined;
-  /** See `DecoderShape.keepsImagesWhole`. Default false. */
-  readonly keepsImagesWhole?: boolean | undefined;
-  /** See `DecoderShape.widensPrompts`. Default false. */
-  readonly widensPrompts?: boolean | undefined;
   /** A step of this many tokens cannot be made smaller: 1, or what an image takes that is kept whole. Default 1. */
   readonly fewestStepTokens?: number | undefined;
 }
@@ -45,6 +43,7 @@ export class Scheduler {
   readonly #options: SchedulerOptions;
   readonly #kvManager: KvManager;
   readonly #imageHolds: ImageHolds;
+  readonly #chunks: ChunkPlanner;
   readonly #stepLimit: StepLimit;
   readonly #waiting = new WaitingQueue();
   /** Null until a sequence may have drafts. */
@@ -64,6 +63,7 @@ export class Scheduler {
     this.#options = options;
     this.#kvManager = options.kvManager;
     this.#imageHolds = new ImageHolds(options.encoderCache, options.encodesInBackground === true);
+    this.#chunks = new ChunkPlanner(options, this.#imageHolds);
     this.#drafts = (options.speculativeConfig ?? null) === null ? null : new Drafts(options);
     this.#stepLimit = new StepLimit(options.fewestStepTokens ?? 1);
   }
@@ -155,7 +155,7 @@ export class Scheduler {
       if (!sequence.isPrefilling || budget.promptTokensLeft === 0) continue;
       if (decodes.length + prefills.length >= maxSequences) break;
       // A sequence whose next image is not encoded, or has no room, preempts no other.
-      if (this.#planChunk(sequence, budget.promptTokensLeft) === null) continue;
+      if (this.#chunks.plan(sequence, budget.promptTokensLeft) === null) continue;
       if (this.#makeRoom(sequence)) transfers.push(...this.#schedulePrefill(sequence, budget, prefills));
     }
     this.#hasPreempted = this.#numPreemptions > numPreemptionsBefore;
@@ -285,7 +285,7 @@ export class Scheduler {
 
   /** Preempts less urgent sequences until the sequence has room for a token. Returns false if it had to go itself. */
   #makeRoom(sequence: Sequence): boolean {
-    while (this.#kvManager.numTokensWithRoom(sequence) < this.#fewestTokens(sequence)) {
+    while (this.#kvManager.numTokensWithRoom(sequence) < this.#chunks.fewestTokens(sequence)) {
       const leastUrgent = this.#running.at(-1);
       invariant(
         leastUrgent !== undefined && this.#running.length > 1,
@@ -331,7 +331,7 @@ export class Scheduler {
       if (placement === null || placement === "passed-over") break;
       sequence.skipCachedTokens(placement.numCachedTokens);
       sequence.chunkEnds = placement.chunkEnds ?? [];
-      const chunk = this.#planChunk(sequence, budget.promptTokensLeft);
+      const chunk = this.#chunks.plan(sequence, budget.promptTokensLeft);
       if (chunk === null && this.#imageHolds.awaitedBy(sequence) === null) {
         this.#imageHolds.release(sequence, () => true);
         sequence.skipCachedTokens(0);
@@ -382,7 +382,7 @@ export class Scheduler {
   /** Appends the sequence's next chunk, if any of it can be computed in this step. Returns the transfers before it. */
   #schedulePrefill(sequence: Sequence, budget: TokenBudget, prefills: PrefillChunk[]): readonly SlotTransfer[] {
     const room = Math.min(budget.promptTokensLeft, this.#kvManager.numTokensWithRoom(sequence));
-    const chunk = this.#planChunk(sequence, room);
+    const chunk = this.#chunks.plan(sequence, room);
     if (chunk === null) return [];
     budget.takePrompt(chunk.numTokens);
     prefills.push(chunk);
@@ -391,36 +391,6 @@ export class Scheduler {
 
   #reserve({ sequence, firstToken, numTokens }: PrefillChunk): readonly SlotTransfer[] {
     return this.#kvManager.reserve(sequence, firstToken + numTokens);
-  }
-
-  /**
-   * The sequence's next chunk of at most `maxNumTokens`; null if its next image has no room in the encoder cache or is not
-   * encoded yet.
-   */
-  #planChunk(sequence: Sequence, maxNumTokens: number): PrefillChunk | null {
-    const firstToken = sequence.numComputedTokens;
-    const nextEnd = sequence.chunkEnds.find((end) => end > firstToken) ?? Infinity;
-    const replayEnd =
-      this.#options.widensPrompts === true ? Math.max(sequence.numPromptTokens, firstToken + 1) : Infinity;
-    const wantedEnd = Math.min(sequence.numTokensToPrefill, nextEnd, replayEnd, firstToken + maxNumTokens);
-    const { endToken, imagesToEncode } = this.#imageHolds.hold(sequence, this.#endOfWholeImages(sequence, wantedEnd));
-    const numTokens = endToken - firstToken;
-    return numTokens > 0 ? { sequence, firstToken, numTokens, imagesToEncode } : null;
-  }
-
-  /** The fewest tokens that the next run of the sequence can compute: 1, or the rest of an image that must be whole. */
-  #fewestTokens(sequence: Sequence): number {
-    if (this.#options.keepsImagesWhole !== true || !sequence.isPrefilling) return 1;
-    const first = sequence.numComputedTokens;
-    const span = sequence.images.map(embeddedSpan).find(({ start, end }) => start <= first && first < end);
-    return span === undefined ? 1 : span.end - first;
-  }
-
-  /** `wantedEnd`, or the start of an image that would otherwise be cut there. */
-  #endOfWholeImages({ images, numComputedTokens }: Sequence, wantedEnd: number): number {
-    if (this.#options.keepsImagesWhole !== true) return wantedEnd;
-    const cut = images.map(embeddedSpan).find(({ start, end }) => start < wantedEnd && wantedEnd < end);
-    return cut === undefined ? wantedEnd : Math.max(cut.start, numComputedTokens);
   }
 
   get #awaitedImage(): ImageFeature | null {
