@@ -7,7 +7,7 @@ import { dummyPicture } from "../multimodal/dummy-inputs.ts";
 import { processImages } from "../multimodal/process-items.ts";
 import type { ImageSize, LargestSize } from "../multimodal/processing-info.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
-import { createPromptText } from "./input-processor.ts";
+import { createPromptText } from "./create-prompt-text.ts";
 import type { LoadedImageInputs } from "./multimodal-inputs.ts";
 
 /** In pixels; models that need more enlarge the picture. */

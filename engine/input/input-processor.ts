@@ -6,32 +6,23 @@ import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import { expandPrompt } from "../multimodal/apply-prompt-updates.ts";
 import type { UpdatedPrompt } from "../multimodal/apply-prompt-updates.ts";
 import { noMarkers } from "../multimodal/multimodal-processor.ts";
-import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import type { ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
 import { allowedLimit } from "../multimodal/processing-info.ts";
-import type { ProcessingInfo } from "../multimodal/processing-info.ts";
-import type { PromptText } from "../multimodal/prompt-text.ts";
 import { countOccurrences } from "../multimodal/sequence-search.ts";
 import type { ChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
-import { addsSpecialTokens, imagePartsOf, renderChat } from "./chat-prompt.ts";
-import type { ItemLoader, ItemRequest, LoadedItem } from "./item-loader.ts";
+import { addsSpecialTokens, renderChat } from "./chat-prompt.ts";
+import { createPromptText } from "./create-prompt-text.ts";
+import { checkImages, imagesOfPrompt } from "./image-inputs.ts";
+import type { ImageInputs } from "./image-inputs.ts";
+import type { ItemRequest, LoadedItem } from "./item-loader.ts";
+import { countOutside, mayHoldFeatures, wrongPlaceholders } from "./placeholder-checks.ts";
 import { countingFrom, promptLimitOf, shortenExpanded, shortenUnloaded } from "./prompt-limit.ts";
 import type { PromptLimit } from "./prompt-limit.ts";
-import { imagesOf, renderParts } from "./prompt-parts.ts";
+import { renderParts } from "./prompt-parts.ts";
 import type { RenderedPrompt } from "./prompt-parts.ts";
 import { isAboutOptions, noImageProcessor, requestOptions, tooManyEmbeddings } from "./request-options.ts";
-
-/** A model's image inputs. */
-export interface ImageInputs {
-  /** Token of one embedding of an image. The placeholder of a whole image may be another token. */
-  readonly imageTokenId: number;
-  readonly info: ProcessingInfo;
-  readonly processor: MultiModalProcessor;
-  readonly loader: ItemLoader;
-  /** Whether requests may contain embeddings. */
-  readonly enableMmEmbeds: boolean;
-}
 
 export interface InputProcessorOptions {
   readonly tokenizer: Tokenizer;
@@ -99,7 +90,7 @@ export class InputProcessor {
   async begin(request: PromptRequest, signal: AbortSignal): Promise<BegunPrompt> {
     const { prompt } = request;
     const parts = imagesOfPrompt(prompt);
-    this.#checkImages(parts, prompt);
+    checkImages(parts, prompt, this.#options.imageInputs, this.#maxImages);
     const options = this.#processorOptions(request);
     const limit = this.#promptLimit(request);
     const whole = await this.#tokenize(prompt, parts.length, signal);
@@ -165,39 +156,6 @@ export class InputProcessor {
       ...(positions && { positions }),
       numOmittedImages: numOmitted + images.length - shown.length,
     };
-  }
-
-  #checkImages(parts: readonly ImagePart[], prompt: Prompt): void {
-    const { imageInputs } = this.#options;
-    if (parts.length === 0) return;
-    const parameter = imagesParameters[prompt.kind];
-    if (imageInputs === null) {
-      throw new EngineError("invalid_argument", "This model does not accept images.", { parameter });
-    }
-    const { info, enableMmEmbeds } = imageInputs;
-    if (parts.length > this.#maxImages) {
-      const supported = info.supportedLimits.image ?? null;
-      const isSet = supported === null || parts.length <= supported;
-      throw new EngineError(
-        "too_many_images",
-        `The prompt has ${parts.length} images; the limit is ${this.#maxImages}, set by ${isSet ? "the server" : "this model"}.`,
-        { parameter, ...(isSet && { setting: "maxImagesPerPrompt" }) },
-      );
-    }
-    const numEmbeddings = parts.filter(({ type }) => type === "image_embeds").length;
-    if (numEmbeddings > 0 && !enableMmEmbeds) {
-      throw new EngineError("invalid_argument", "This server does not accept image embeddings, only images.", {
-        parameter,
-        setting: "enableMmEmbeds",
-      });
-    }
-    if (numEmbeddings > 0 && numEmbeddings < parts.length) {
-      throw new EngineError(
-        "invalid_argument",
-        `The prompt has ${numEmbeddings} image embeddings among its ${parts.length} images; use either images or embeddings.`,
-        { parameter },
-      );
-    }
   }
 
   #processorOptions({ mmProcessorOptions }: PromptRequest): ProcessorOptions {
@@ -373,55 +331,6 @@ export class InputProcessor {
   }
 }
 
-const imagesParameters = {
-  chat: "prompt.messages",
-  text: "prompt.images",
-  tokens: "prompt.images",
-  parts: "prompt",
-} as const satisfies Record<Prompt["kind"], string>;
-
-function imagesOfPrompt(prompt: Prompt): readonly ImagePart[] {
-  if (prompt.kind === "chat") return imagePartsOf(prompt.messages);
-  return prompt.kind === "parts" ? imagesOf(prompt.parts) : (prompt.images ?? []);
-}
-
-export function createPromptText(tokenizer: Tokenizer, signal?: AbortSignal): PromptText {
-  return {
-    decode: (tokenIds) => tokenizer.decode(tokenIds),
-    encode: async (text) => {
-      const tokenIds = await tokenizer.encode(text, { addSpecialTokens: false, ...(signal && { signal }) });
-      invariant(tokenIds !== null, "an encoding without a limit is complete");
-      return tokenIds;
-    },
-  };
-}
-
-/** Whether there are enough image tokens to be the images' embeddings already. */
-function mayHoldFeatures(
-  tokenIds: readonly number[],
-  { imageTokenId, processor: { imagePlaceholder, imagePlaceholderTokenIds } }: ImageInputs,
-  numImages: number,
-  fewestTokens: number,
-): boolean {
-  if (imagePlaceholder === null) return true;
-  const numImageTokens = countOccurrences(tokenIds, [imageTokenId]);
-  const isPlaceholder = imagePlaceholderTokenIds.length === 1 && imagePlaceholderTokenIds[0] === imageTokenId;
-  // If there are as many placeholders as images, they are placeholders, even for images with one embedding.
-  return numImageTokens >= fewestTokens && (!isPlaceholder || numImageTokens > numImages);
-}
-
-/** Occurrences in the prompt outside the ranges of items. */
-function countOutside({ tokenIds, placeholders }: UpdatedPrompt, sequence: readonly number[]): number {
-  let end = 0;
-  let count = 0;
-  const ranges = placeholders.filter((placeholder) => placeholder !== null);
-  for (const { offset, length } of ranges.sort((left, right) => left.offset - right.offset)) {
-    count += countOccurrences(tokenIds.slice(end, offset), sequence);
-    end = offset + length;
-  }
-  return count + countOccurrences(tokenIds.slice(end), sequence);
-}
-
 function sumOf<Element>(elements: readonly Element[], valueOf: (element: Element) => number): number {
   return elements.reduce((sum, element) => sum + valueOf(element), 0);
 }
@@ -431,14 +340,6 @@ function requireTemplate(template: ChatTemplate | null): ChatTemplate {
   throw new EngineError("invalid_argument", "This model has no chat template. Send a prompt instead of messages.", {
     parameter: "prompt.messages",
   });
-}
-
-function wrongPlaceholders(numPlaceholders: number, imagePlaceholder: string, numImages: number): EngineError {
-  return new EngineError(
-    "invalid_argument",
-    `The prompt has ${numPlaceholders} image placeholders (${imagePlaceholder}) for ${numImages} images.`,
-    { parameter: "prompt" },
-  );
 }
 
 /** LiteLLM and other clients recognise the error by OpenAI's words "this model's maximum context length is". */

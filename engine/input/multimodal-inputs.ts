@@ -19,8 +19,8 @@ import type {
 } from "../multimodal/multimodal-processor.ts";
 import { processImages } from "../multimodal/process-items.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
-import { createPromptText } from "./input-processor.ts";
-import type { ImageInputs } from "./input-processor.ts";
+import { createPromptText } from "./create-prompt-text.ts";
+import type { ImageInputs } from "./image-inputs.ts";
 import { ItemLoader } from "./item-loader.ts";
 import type { ItemCaches } from "./item-loader.ts";
 import { deploymentOptions, isAboutOptions, noImageProcessor, optionsError } from "./request-options.ts";

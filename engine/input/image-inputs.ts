@@ -1,0 +1,75 @@
+/** The images of a prompt, and what a model and the server's settings allow of them. */
+import { EngineError } from "../contract/errors.ts";
+import type { ImagePart, Prompt } from "../contract/generation-request.ts";
+import type { MultiModalProcessor } from "../multimodal/multimodal-processor.ts";
+import type { ProcessingInfo } from "../multimodal/processing-info.ts";
+import { imagePartsOf } from "./chat-prompt.ts";
+import type { ItemLoader } from "./item-loader.ts";
+import { imagesOf } from "./prompt-parts.ts";
+
+/** A model's image inputs. */
+export interface ImageInputs {
+  /** Token of one embedding of an image. The placeholder of a whole image may be another token. */
+  readonly imageTokenId: number;
+  readonly info: ProcessingInfo;
+  readonly processor: MultiModalProcessor;
+  readonly loader: ItemLoader;
+  /** Whether requests may contain embeddings. */
+  readonly enableMmEmbeds: boolean;
+}
+
+const imagesParameters = {
+  chat: "prompt.messages",
+  text: "prompt.images",
+  tokens: "prompt.images",
+  parts: "prompt",
+} as const satisfies Record<Prompt["kind"], string>;
+
+/** In the order of the prompt. */
+export function imagesOfPrompt(prompt: Prompt): readonly ImagePart[] {
+  if (prompt.kind === "chat") return imagePartsOf(prompt.messages);
+  return prompt.kind === "parts" ? imagesOf(prompt.parts) : (prompt.images ?? []);
+}
+
+/**
+ * Throws EngineError `invalid_argument` or `too_many_images`.
+ *
+ * @param imageInputs Null for a text-only model.
+ * @param maxImages Of a prompt.
+ */
+export function checkImages(
+  parts: readonly ImagePart[],
+  prompt: Prompt,
+  imageInputs: ImageInputs | null,
+  maxImages: number,
+): void {
+  if (parts.length === 0) return;
+  const parameter = imagesParameters[prompt.kind];
+  if (imageInputs === null) {
+    throw new EngineError("invalid_argument", "This model does not accept images.", { parameter });
+  }
+  const { info, enableMmEmbeds } = imageInputs;
+  if (parts.length > maxImages) {
+    const supported = info.supportedLimits.image ?? null;
+    const isSet = supported === null || parts.length <= supported;
+    throw new EngineError(
+      "too_many_images",
+      `The prompt has ${parts.length} images; the limit is ${maxImages}, set by ${isSet ? "the server" : "this model"}.`,
+      { parameter, ...(isSet && { setting: "maxImagesPerPrompt" }) },
+    );
+  }
+  const numEmbeddings = parts.filter(({ type }) => type === "image_embeds").length;
+  if (numEmbeddings > 0 && !enableMmEmbeds) {
+    throw new EngineError("invalid_argument", "This server does not accept image embeddings, only images.", {
+      parameter,
+      setting: "enableMmEmbeds",
+    });
+  }
+  if (numEmbeddings > 0 && numEmbeddings < parts.length) {
+    throw new EngineError(
+      "invalid_argument",
+      `The prompt has ${numEmbeddings} image embeddings among its ${parts.length} images; use either images or embeddings.`,
+      { parameter },
+    );
+  }
+}

@@ -1,0 +1,39 @@
+/** What the placeholders and image tokens of a prompt say about its images. */
+import { EngineError } from "../contract/errors.ts";
+import type { UpdatedPrompt } from "../multimodal/apply-prompt-updates.ts";
+import { countOccurrences } from "../multimodal/sequence-search.ts";
+import type { ImageInputs } from "./image-inputs.ts";
+
+/** Whether there are enough image tokens to be the images' embeddings already. */
+export function mayHoldFeatures(
+  tokenIds: readonly number[],
+  { imageTokenId, processor: { imagePlaceholder, imagePlaceholderTokenIds } }: ImageInputs,
+  numImages: number,
+  fewestTokens: number,
+): boolean {
+  if (imagePlaceholder === null) return true;
+  const numImageTokens = countOccurrences(tokenIds, [imageTokenId]);
+  const isPlaceholder = imagePlaceholderTokenIds.length === 1 && imagePlaceholderTokenIds[0] === imageTokenId;
+  // If there are as many placeholders as images, they are placeholders, even for images with one embedding.
+  return numImageTokens >= fewestTokens && (!isPlaceholder || numImageTokens > numImages);
+}
+
+/** Occurrences in the prompt outside the ranges of items. */
+export function countOutside({ tokenIds, placeholders }: UpdatedPrompt, sequence: readonly number[]): number {
+  let end = 0;
+  let count = 0;
+  const ranges = placeholders.filter((placeholder) => placeholder !== null);
+  for (const { offset, length } of ranges.sort((left, right) => left.offset - right.offset)) {
+    count += countOccurrences(tokenIds.slice(end, offset), sequence);
+    end = offset + length;
+  }
+  return count + countOccurrences(tokenIds.slice(end), sequence);
+}
+
+export function wrongPlaceholders(numPlaceholders: number, imagePlaceholder: string, numImages: number): EngineError {
+  return new EngineError(
+    "invalid_argument",
+    `The prompt has ${numPlaceholders} image placeholders (${imagePlaceholder}) for ${numImages} images.`,
+    { parameter: "prompt" },
+  );
+}
