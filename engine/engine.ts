@@ -24,6 +24,7 @@ import type { RequestOutputs } from "./output/request-outputs.ts";
 import { renewRandomness } from "./random-ids.ts";
 import { prepareSequences } from "./request/prepare-sequences.ts";
 import { aboutCounting, checkTokenIds } from "./request/rendering-errors.ts";
+import { RequestRegistry } from "./request/request-registry.ts";
 import { RequestStages } from "./request/request-stages.ts";
 import { RunningRequest } from "./request/running-request.ts";
 import { collectGarbage } from "./runtime/collect-garbage.ts";
@@ -47,12 +48,6 @@ const noStats: EngineCoreStats = {
   drafts: { numDrafts: 0, numDraftTokens: 0, numAcceptedTokens: 0, numAcceptedPerPosition: [] },
 };
 
-/** One of the sequences of a request. */
-interface RunningSequence {
-  readonly request: RunningRequest;
-  readonly index: number;
-}
-
 /** The sequences of an admitted request, and where they run. */
 interface SequencesToStart {
   readonly model: LoadedModel;
@@ -64,18 +59,10 @@ interface SequencesToStart {
 export class ThreadedEngine implements Engine {
   readonly ready: Promise<void>;
   readonly #config: EngineConfig;
+  readonly #requests = new RequestRegistry((requestIds) => this.#thread?.post({ kind: "abort", requestIds }));
   readonly #closing = new AbortController();
   /** Ends loading: the thread has failed, for example because there is no GPU. */
   readonly #threadFailed = new AbortController();
-  /** By the engine thread's ids, which are never reused, so a late output cannot reach another request. */
-  readonly #running = new Map<string, RunningSequence>();
-  /** Requests that only render their prompt. */
-  readonly #rendering = new Set<RunningRequest>();
-  /** The callers' ids of running requests. */
-  readonly #requestIds = new Set<string>();
-  /** Sequences that the next message to the thread aborts. */
-  #toAbort: string[] = [];
-  #numAdmitted = 0;
   #state: EngineState = "loading";
   #failure: EngineError | null = null;
   #stall: EngineStall | null = null;
@@ -144,7 +131,7 @@ export class ThreadedEngine implements Engine {
   ): Promise<RenderedPrompt> {
     const { model } = this.#admit(null, 1);
     const running = new RunningRequest();
-    this.#rendering.add(running);
+    this.#requests.startRendering(running);
     const stopListening = running.endWith(signal);
     try {
       running.ended.throwIfAborted();
@@ -159,7 +146,7 @@ export class ThreadedEngine implements Engine {
       throw exceedsModelLen ? aboutCounting(error) : error;
     } finally {
       stopListening();
-      this.#rendering.delete(running);
+      this.#requests.endRendering(running);
     }
   }
 
@@ -261,11 +248,11 @@ export class ThreadedEngine implements Engine {
     this.#onStall?.(this.#stall);
     if (this.#stall?.isLasting !== true) return;
     const error = stalledError(this.#stall);
-    for (const { request } of this.#running.values()) request.end(error);
+    this.#requests.endRunning(error);
   }
 
   #describeStall({ elapsedMs, activity, isLasting }: StepStall): EngineStall {
-    const seen = { seconds: elapsedMs / 1000, numRequests: this.#requestIds.size, isLasting };
+    const seen = { seconds: elapsedMs / 1000, numRequests: this.#requests.numRunning, isLasting };
     if (activity.kind !== "processor") return { ...seen, activity: activity.kind, logitsProcessor: null };
     const reference = this.#model?.workerOptions.config.logitsProcessors[activity.index];
     invariant(reference !== undefined, `a logits processor at position ${activity.index}`);
@@ -280,20 +267,14 @@ export class ThreadedEngine implements Engine {
     this.#stall = null;
     this.#failure = error;
     this.#stats = { ...this.#stats, numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 };
-    this.#endAll(error);
-  }
-
-  /** Also those that only render a prompt. */
-  #endAll(error: EngineError): void {
-    for (const { request } of this.#running.values()) request.end(error);
-    for (const request of this.#rendering) request.end(error);
+    this.#requests.endAll(error);
   }
 
   async #close(): Promise<void> {
     this.#state = "closed";
     this.#stall = null;
     this.#closing.abort(closedError());
-    this.#endAll(closedError());
+    this.#requests.endAll(closedError());
     await this.ready.catch(() => undefined);
     try {
       await this.#thread?.close();
@@ -309,15 +290,7 @@ export class ThreadedEngine implements Engine {
   ): AsyncGenerator<RequestOutput, void, undefined> {
     const { numChoices = 1 } = request;
     const { model, thread } = this.#admit(request.requestId, numChoices);
-    this.#numAdmitted += 1;
-    const sequenceIds = Array.from(
-      { length: numChoices },
-      (_, index) => `${request.requestId}#${this.#numAdmitted}.${index}`,
-    );
-    for (const [index, sequenceId] of sequenceIds.entries()) this.#running.set(sequenceId, { request: running, index });
-    this.#requestIds.add(request.requestId);
-    // At once, because its reader may be busy with an earlier output.
-    running.ended.addEventListener("abort", () => this.#endInThread(running), { once: true });
+    const sequenceIds = this.#requests.start(request.requestId, running, numChoices);
     const stopListening = running.endWith(signal);
     try {
       running.ended.throwIfAborted();
@@ -332,9 +305,7 @@ export class ThreadedEngine implements Engine {
     } finally {
       stopListening();
       running.stages?.end();
-      for (const sequenceId of sequenceIds) this.#running.delete(sequenceId);
-      this.#requestIds.delete(request.requestId);
-      this.#endInThread(running);
+      this.#requests.end(request.requestId, running, sequenceIds);
     }
   }
 
@@ -364,14 +335,14 @@ export class ThreadedEngine implements Engine {
         { parameter: "numChoices", setting: "maxNumWaiting" },
       );
     }
-    if (this.#running.size + this.#rendering.size + numChoices > maxNumRunning) {
+    if (this.#requests.numSequences + numChoices > maxNumRunning) {
       throw new EngineError(
         "queue_full",
-        `${this.#running.size + this.#rendering.size} requests run or wait; the limits are ${maxNumSequences} and ${maxNumWaiting}.`,
+        `${this.#requests.numSequences} requests run or wait; the limits are ${maxNumSequences} and ${maxNumWaiting}.`,
         { setting: "maxNumWaiting" },
       );
     }
-    if (requestId !== null && this.#requestIds.has(requestId)) {
+    if (requestId !== null && this.#requests.has(requestId)) {
       throw new EngineError("invalid_argument", `A request with the id ${requestId} is already running.`, {
         parameter: "requestId",
       });
@@ -391,7 +362,7 @@ export class ThreadedEngine implements Engine {
     for (const sequenceId of sequenceIds) running.inThread.add(sequenceId);
     if (request.onStage !== undefined) running.stages = new RequestStages(request.onStage, sequenceIds.length);
     // The request may take the place of one that has just been aborted.
-    this.#postAborts();
+    this.#requests.postAborts();
     // Tensors are copied, or shared if they are in shared memory: caches keep the tensors of images.
     thread.post(message);
     return outputs;
@@ -399,37 +370,7 @@ export class ThreadedEngine implements Engine {
 
   #takeOutputs({ outputs, stats }: Extract<FromEngineThread, { kind: "outputs" }>): void {
     this.#stats = stats;
-    for (const output of outputs) {
-      const sequence = this.#running.get(output.requestId);
-      if (sequence === undefined || sequence.request.outputs === null) continue;
-      const { request, index } = sequence;
-      if (output.finishReason !== null) request.inThread.delete(output.requestId);
-      // After a stop string, the thread computes tokens until it has read the abort.
-      if (sequence.request.outputs.hasEnded(index)) continue;
-      const isEndedHere = sequence.request.outputs.append(output, index);
-      request.stages?.take(output, isEndedHere);
-      if (isEndedHere) {
-        request.inThread.delete(output.requestId);
-        this.#abortInThread(output.requestId);
-      }
-    }
-  }
-
-  #endInThread({ inThread }: RunningRequest): void {
-    for (const sequenceId of inThread) this.#abortInThread(sequenceId);
-    inThread.clear();
-  }
-
-  /** Sends one message for all aborts in one turn of the event loop: thousands of clients may disconnect at once. */
-  #abortInThread(sequenceId: string): void {
-    this.#toAbort.push(sequenceId);
-    if (this.#toAbort.length === 1) setImmediate(() => this.#postAborts());
-  }
-
-  #postAborts(): void {
-    if (this.#toAbort.length === 0) return;
-    this.#thread?.post({ kind: "abort", requestIds: this.#toAbort });
-    this.#toAbort = [];
+    this.#requests.take(outputs);
   }
 }
 
