@@ -111,7 +111,11 @@ function describeFailure(error: unknown): Omit<FromEngineThread & { kind: "faile
   return { code: "internal", message: `The engine thread failed: ${reasonOf(error)}`, setting: null };
 }
 
-// Only logits processors leave promises behind here. A rejected one must not end all requests.
+// Only logits processors leave promises and timers behind here, and a step, which catches its own errors, never runs at
+// the same time. None of them ends all requests.
+process.on("uncaughtException", (error) => {
+  process.emitWarning(`Code that a logits processor has left behind threw: ${reasonOf(error)}`);
+});
 process.on("unhandledRejection", (reason) => {
   process.emitWarning(`A promise that a logits processor no longer waits for was rejected: ${reasonOf(reason)}`);
 });

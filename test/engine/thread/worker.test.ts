@@ -164,6 +164,15 @@ export class FailsLater extends LogitsProcessor {
     return logits;
   }
 }
+
+export class ThrowsLater extends LogitsProcessor {
+  isArgmaxInvariant() { return false; }
+  updateState() {}
+  apply(logits) {
+    setTimeout(() => { throw new Error("no answer"); });
+    return logits;
+  }
+}
 `;
 
 describe("the engine thread", () => {
@@ -267,15 +276,20 @@ describe("the engine thread", () => {
     );
   });
 
-  test("survives an unhandled rejected promise of a processor, and logs a warning", async () => {
-    const className = `${join(folder.path, "failing.js")}:FailsLater`;
+  test.for([
+    ["an unhandled rejected promise", "FailsLater", "rejected: no table"],
+    ["an exception in a timer", "ThrowsLater", "threw: no answer"],
+  ] as const)("survives %s of a processor, and logs a warning", async ([, exported, warning]) => {
+    const className = `${join(folder.path, "failing.js")}:${exported}`;
     await using thread = new EngineThread(golden, { logitsProcessors: [{ className, options: {} }] });
     const recorded = golden.cases[0]!;
     for (const name of ["first", "second"]) {
       const outputs = await thread.generate(goldenRequest(name, recorded, golden.model));
       expect(tokensOf(outputs)).toEqual(recorded.greedyTokenIds);
     }
-    await expect.poll(() => thread.stderr).toContain("rejected: no table");
+    await expect.poll(() => thread.stderr).toContain(warning);
+    const outputs = await thread.generate(goldenRequest("after", golden.cases[0]!, golden.model));
+    expect(tokensOf(outputs)).toEqual(golden.cases[0]!.greedyTokenIds);
   });
 
   /** The golden model with another name for the node that fails for a token beyond its table: errors quote the name. */
