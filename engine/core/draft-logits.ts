@@ -1,6 +1,5 @@
 /** The logits of drafts, which are sampled in later steps than the one that computed them. */
-import type { Draft } from "../scheduler/sequence.ts";
-import type { Sequence } from "../scheduler/sequence.ts";
+import type { Draft, Sequence } from "../scheduler/sequence.ts";
 
 interface DraftRows {
   readonly draft: Draft;

@@ -7,8 +7,18 @@
  * norms, packed projections, the same quantised products), which is at least as fast as what hub exports hold, and what
  * a comparison shows is the cost of the way a graph is run, not of the graph.
  */
-import { closeSync, copyFileSync, existsSync, mkdirSync, openSync, readSync, renameSync, rmSync } from "node:fs";
-import { readFileSync, writeFileSync } from "node:fs";
+import {
+  closeSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  readSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { join, resolve } from "node:path";
 
 import { externalDataFolder } from "../../engine/graph/external-data.ts";

@@ -7,8 +7,14 @@ import { promisify } from "node:util";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
-import type { ChatMessage, Engine, EngineConfig, GenerationRequest, RequestOutput } from "../../engine/index.ts";
-import type { SamplingParams } from "../../engine/index.ts";
+import type {
+  ChatMessage,
+  Engine,
+  EngineConfig,
+  GenerationRequest,
+  RequestOutput,
+  SamplingParams,
+} from "../../engine/index.ts";
 import { goldensFolder, loadGoldens, pictureReference } from "../support/checkpoints/goldens.ts";
 import type { GoldenCase } from "../support/checkpoints/goldens.ts";
 import { goldenEngineConfig } from "../support/engine/engine-config.ts";

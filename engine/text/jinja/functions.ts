@@ -43,9 +43,8 @@ const strftimeNow = new Callable("strftime_now", (args, keywords) => {
   return formatTime(new Date(), asText(new Given("strftime_now", ["format"], args, keywords).required("format")));
 });
 
-const months = ["January", "February", "March", "April", "May", "June"];
-months.push("July", "August", "September", "October", "November", "December");
-const weekdays = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+const months = "January February March April May June July August September October November December".split(" ");
+const weekdays = "Sunday Monday Tuesday Wednesday Thursday Friday Saturday".split(" ");
 
 /** Python's `strftime` in English and local time. `%-d` and the like have no zeros in front. */
 export function formatTime(date: Date, format: string): string {
