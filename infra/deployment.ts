@@ -148,7 +148,9 @@ export interface Deployment {
 /** Parses YAML or JSON. Throws ConfigError with every problem, each with the path of its field. */
 export function parseDeployment(text: string): Deployment {
   const document = parseDocument(text);
-  if (document.errors.length > 0) throw new ConfigError(document.errors.map(({ message }) => describeSyntax(message)));
+  // Errors after the first usually follow from it.
+  const [syntaxError] = document.errors;
+  if (syntaxError !== undefined) throw new ConfigError([describeSyntax(syntaxError.message)]);
   const fields: unknown = document.toJS();
   const result = description.safeParse(fields, { error: expectation });
   if (!result.success) throw new ConfigError(result.error.issues.flatMap((issue) => describeIssue(issue, fields)));

@@ -73,7 +73,11 @@ export function parseArguments(argv: readonly string[]): Arguments {
   });
   const problems: string[] = [];
   for (const token of tokens) {
-    if (token.kind !== "option" || isSwitch(token.name)) continue;
+    if (token.kind !== "option") continue;
+    if (isSwitch(token.name)) {
+      if (token.value !== undefined) problems.push(`${token.rawName} takes no value, got ${token.value}.`);
+      continue;
+    }
     if (!flags.has(token.name) && !(token.name in actionOptions))
       problems.push(`There is no option ${token.rawName}; ${suggestion(token.name)}`);
     // parseArgs takes the next flag for the value: `--enforce-eager --port 80`.
@@ -198,7 +202,8 @@ function isCommand(name: string): name is Command {
 
 function suggestion(flag: string): string {
   const name = flag.toUpperCase().replaceAll("-", "_");
-  const ourNames = settingDescriptions.map((setting) => setting.name);
+  const actions = Object.keys(actionOptions).map((option) => option.toUpperCase().replaceAll("-", "_"));
+  const ourNames = [...settingDescriptions.map((setting) => setting.name), ...actions];
   const meant = ourNames.includes(name) ? name : findNearNames({ [name]: "" }, ourNames)[0]?.meant;
   return meant === undefined ? "--help lists all options." : `did you mean --${toFlag(meant)}?`;
 }

@@ -32,6 +32,8 @@ export async function batch(config: Config, files: BatchFiles, logger: Logger): 
   const opened = await openBatchFiles(files, { config, logger, signal: stopping.signal });
   const signal = stopOnSignals(stopping, logger);
   const progress = createProgressDisplay(process.stderr, logger);
+  // Standard output does not tell a later run which lines are answered.
+  const advice = `run the command again${files.output === "-" ? "" : " to resume"}.`;
   let composition: Composition | null = null;
   let exitCode = EXIT_FAILED;
   try {
@@ -39,14 +41,14 @@ export async function batch(config: Config, files: BatchFiles, logger: Logger): 
     const summary = await run(config, composition, { opened, stopping, logger, progress });
     if (summary?.isComplete === true) await opened.finish();
     progress.stop();
-    if (summary !== null)
-      logger.info(summary.isComplete ? "Done." : "Stopped; run the command again to resume.", { ...summary });
+    if (summary !== null) logger.info(summary.isComplete ? "Done." : `Stopped; ${advice}`, { ...summary });
     if (summary?.isComplete === true) exitCode = 0;
     else if (signal.name !== null) exitCode = exitCodeOfSignal[signal.name];
   } catch (error) {
     progress.stop();
-    const failure = describeLoadFailure(error, config) ?? describeS3Failure(error, config);
-    logger.error("The batch ended early; run the command again to resume.", { ...(failure ?? { error }) });
+    const failure =
+      describeLoadFailure(error, config) ?? describeS3Failure(error, config) ?? describeClosedOutput(error);
+    logger.error(`The batch ended early; ${advice}`, { ...(failure ?? { error }) });
     exitCode = exitCodeOf(error);
   }
   await opened.close();
@@ -55,6 +57,15 @@ export async function batch(config: Config, files: BatchFiles, logger: Logger): 
     killItself();
   });
   return exitProcess(exitCode);
+}
+
+/** Null for an error that is not about the reader of standard output. */
+function describeClosedOutput(error: unknown): { readonly reason: string; readonly advice: string } | null {
+  if (!(error instanceof Error) || !("code" in error) || error.code !== "EPIPE") return null;
+  return {
+    reason: "The program that reads standard output has ended.",
+    advice: "To keep the results that are ready, and resume, set --output to a file.",
+  };
 }
 
 interface BatchRun {

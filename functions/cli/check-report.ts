@@ -239,6 +239,12 @@ function verdictLines(report: CheckReport): Line[] {
     default:
       fit satisfies never;
   }
+  const { worstImage, maxModelLen } = inspection;
+  if (worstImage?.numFitting === 0)
+    lines.push(
+      `No image of the largest size fits: it takes ${worstImage.numTokens} tokens beside the chat template and the answer, and a sequence has ${maxModelLen}. ` +
+        "Raise MAX_MODEL_LEN; smaller images may fit.",
+    );
   if (isRunWanted && measured === null) lines.push("The dummy run was skipped.");
   return lines;
 }

@@ -4,6 +4,8 @@ import type { EngineErrorCode } from "../../engine/index.ts";
 export const EXIT_FAILED = 1;
 /** The command line or the environment is invalid: a restart changes nothing. */
 export const EXIT_USAGE = 2;
+/** The reader of standard output has ended: as a program that SIGPIPE ends. */
+export const EXIT_PIPE = 141;
 
 /** Exit codes of signals, as in shells. */
 export const exitCodeOfSignal = { SIGINT: 130, SIGTERM: 143 } as const;

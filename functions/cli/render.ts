@@ -1,11 +1,12 @@
 /** `fovea render`: renders a deployment file for a platform. Reads no settings. */
-import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 
 import { parseDeployment } from "../../infra/deployment.ts";
 import { deploymentTargets } from "../../infra/targets.ts";
 import { ConfigError } from "../settings/setting.ts";
+import { makeFolder } from "../storage/make-folder.ts";
 import type { Rendering } from "./arguments.ts";
 
 /**
@@ -22,7 +23,7 @@ export async function render({ platform, deployment, folder }: Rendering): Promi
   const files = target.render(parseDeployment(await readDeployment(deployment)));
   if (folder === null) return void process.stdout.write(files.map((file) => file.text).join(""));
   try {
-    await mkdir(folder, { recursive: true });
+    await makeFolder(folder, 0o777);
     for (const file of files) {
       const path = join(folder, file.path);
       await writeFile(path, file.text);

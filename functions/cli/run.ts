@@ -7,14 +7,17 @@ import { findNearNames } from "../settings/near-names.ts";
 import { ConfigError } from "../settings/setting.ts";
 import { parseArguments } from "./arguments.ts";
 import type { Arguments, Command } from "./arguments.ts";
-import { EXIT_USAGE } from "./exit-codes.ts";
+import { EXIT_FAILED, EXIT_PIPE, EXIT_USAGE } from "./exit-codes.ts";
 import { exitProcess } from "./exit-process.ts";
 import { serve } from "./serve.ts";
 import { describeSettings, formatCommandHelp, formatConfig, formatHelp } from "./usage.ts";
 
 /** Exits with 2 and lists all problems if the command line or the environment is invalid. */
 export async function run(argv: readonly string[]): Promise<void> {
+  // The reader of the log has ended; the command continues.
+  process.stderr.on("error", () => {});
   const args = orExit(() => parseArguments(argv));
+  if (writesReport(args)) process.stdout.on("error", exitWithoutReader);
   if (args.help !== null) {
     const { deploymentTargets } = await import("../../infra/targets.ts");
     const platforms = deploymentTargets.map(({ name }) => name);
@@ -73,6 +76,15 @@ async function runCommand(
       return batch(config, files, logger).catch(exitOnConfigError);
     }
   }
+}
+
+/** Whether standard output has only a text that is of no use once its reader has ended, as in `fovea --help | head`. */
+function writesReport({ help, version, printConfig, command }: Arguments): boolean {
+  return help !== null || version || printConfig || command === "check" || command === "render";
+}
+
+function exitWithoutReader({ code }: NodeJS.ErrnoException): never {
+  exitProcess(code === "EPIPE" ? EXIT_PIPE : EXIT_FAILED);
 }
 
 function warnOfNearNames(): void {

@@ -233,6 +233,26 @@ test("standard input and output carry lines, and the log goes elsewhere", async 
   expect(cli.stderr()).toContain('"message":"Done."');
 });
 
+test("a reader of standard output that has ended ends the batch, and the log says so", async () => {
+  const lines = Array.from({ length: 40 }, (_, index) => line(`${index}`, { prompt: "a" }));
+  await using cli = startCli(["batch", "--input", "-", "--output", "-"], {}, `${lines.join("\n")}\n`);
+  cli.child.stdout?.destroy();
+  expect(await cli.exitCode).toBe(1);
+  expect(JSON.parse(cli.stderr().trim().split("\n").at(-1)!)).toMatchObject({
+    level: "error",
+    message: "The batch ended early; run the command again.",
+    reason: "The program that reads standard output has ended.",
+  });
+});
+
+test("a batch continues without the reader of its log", async () => {
+  const { input, output } = await writeInput([line("a", { prompt: "a" }), line("b", { prompt: "b" })]);
+  await using cli = startCli(["batch", "--input", input, "--output", output]);
+  cli.child.stderr?.destroy();
+  expect(await cli.exitCode).toBe(0);
+  expect(readFileSync(output, "utf8").trim().split("\n")).toHaveLength(2);
+});
+
 test.for<[string, string[], RegExp]>([
   [
     "no files",

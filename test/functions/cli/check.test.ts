@@ -62,6 +62,14 @@ test("the report shows the model, its memory by part, and that it fits", async (
   expect(stdout).toMatch(/^Fits: /m);
 });
 
+test("the verdict says that no image of the largest size fits", async () => {
+  const { exitCode, stdout } = await check([], { MAX_MODEL_LEN: "32" });
+  expect(exitCode).toBe(0);
+  expect(stdout).toMatch(
+    /^No image of the largest size fits: it takes 64 tokens beside the chat template and the answer, and a sequence has 32\. Raise MAX_MODEL_LEN; /m,
+  );
+});
+
 test("with DEVICE=cuda the report says which GPU this machine has, or what it lacks", async () => {
   const environment = { DEVICE: "cuda", MAX_NUM_SEQS: "1", MAX_MODEL_LEN: "256" };
   const { stdout, stderr } = await check([], environment);

@@ -56,6 +56,9 @@ test.for<[string[], RegExp]>([
   [["--dtype", "--port", "80"], /^fovea: --dtype needs a value: one of auto, float32, .*\n$/],
   [["--MAX-NUM-SEQS", "4"], /There is no option --MAX-NUM-SEQS; did you mean --max-num-seqs\?\n/],
   [["help", "sreve"], /There is no command sreve;/],
+  [["check", "--json=true"], /^fovea: --json takes no value, got true\.\n$/],
+  [["--version=1"], /^fovea: --version takes no value, got 1\.\n$/],
+  [["render", "--ouput", "x"], /There is no option --ouput; did you mean --output\?\n/],
   [["sreve"], /There is no command sreve; commands: serve, worker, check, batch, render\./],
   [["serve", "now"], /serve takes no arguments, got now\./],
 ])("%j exits with 2", async ([args, expected]) => {
@@ -63,6 +66,15 @@ test.for<[string[], RegExp]>([
   expect(exitCode).toBe(2);
   expect(stderr).toMatch(expected);
 });
+
+test.for([["--help"], ["check", "--json"], ["render", "--help"], ["--print-config"]])(
+  "%j ends silently with the exit code of SIGPIPE if its reader has ended",
+  async (args) => {
+    await using cli = startCli(args);
+    cli.child.stdout?.destroy();
+    expect({ exitCode: await cli.exitCode, stderr: cli.stderr() }).toEqual({ exitCode: 141, stderr: "" });
+  },
+);
 
 test("--help lists every setting, --version prints the version", async () => {
   const help = await runCli(["--help"]);

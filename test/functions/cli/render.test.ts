@@ -38,6 +38,14 @@ test("--help names every platform, and each renders an example, whatever the env
   }
 });
 
+test("a folder below one that rejects new folders ends the command with the reason", async () => {
+  const { exitCode, stderr } = await render(["--platform", "runpod", "--deployment", example, "--output", "/proc/x/y"]);
+  expect({ exitCode, stderr }).toEqual({
+    exitCode: 2,
+    stderr: "fovea: --output /proc/x/y cannot be written: ENOENT: no such file or directory, mkdir '/proc/x'.\n",
+  });
+});
+
 test("--output writes the content of standard output into a folder, one file each", async () => {
   await using folder = await createTemporaryFolder();
   const output = join(folder.path, "manifests");
