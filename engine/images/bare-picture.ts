@@ -28,6 +28,9 @@ export function barePicture(bytes: Uint8Array, format: ImageFormat): Uint8Array 
   }
 }
 
+/** Files have fewer than ten brands. */
+const MAX_FILE_TYPE_BYTES = 256;
+
 const RIFF_HEADER_BYTES = 12;
 const CHUNK_HEADER_BYTES = 8;
 
@@ -110,7 +113,16 @@ export function detectImageFormat(bytes: Uint8Array): ImageFormat | null {
   if (head.startsWith("\xff\xd8\xff")) return "jpeg";
   if (head.startsWith("RIFF") && head.startsWith("WEBP", 8)) return "webp";
   if (head.startsWith("GIF87a") || head.startsWith("GIF89a")) return "gif";
-  if (/^[^]{4}ftyp(avif|avis)/.test(head)) return "avif";
+  if (head.startsWith("ftyp", 4) && hasAvifBrand(bytes)) return "avif";
   if (head.startsWith("II*\0") || head.startsWith("MM\0*")) return "tiff";
   return null;
+}
+
+/** The file type box has the major brand, a version and then the compatible brands, of which HEIC shares all others. */
+function hasAvifBrand(bytes: Uint8Array): boolean {
+  const end = Math.min(viewOf(bytes).getUint32(0), bytes.byteLength, MAX_FILE_TYPE_BYTES);
+  for (let at = 8; at + 4 <= end; at += at === 8 ? 8 : 4) {
+    if (/^avi[fs]$/.test(nameAt(bytes, at))) return true;
+  }
+  return false;
 }

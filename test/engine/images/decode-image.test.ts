@@ -57,6 +57,27 @@ test("a GIF named PNG is decoded by its content", async () => {
   );
 });
 
+test("an AVIF is known by any of its brands, which tell it from HEIC", async () => {
+  const branded = (...brands: readonly string[]): Buffer => {
+    const picture = readPicture("still.avif");
+    const rest = picture.subarray(picture.readUInt32BE(0));
+    const [major = "", ...compatible] = brands;
+    const box = Buffer.from(`\0\0\0\0ftyp${major}\0\0\0\0${compatible.join("")}`, "latin1");
+    box.writeUInt32BE(box.byteLength);
+    // The places of the data count from the start of the file.
+    const filler = Buffer.alloc(picture.byteLength - rest.byteLength - box.byteLength);
+    filler.writeUInt32BE(filler.byteLength);
+    filler.write("free", 4, "latin1");
+    return Buffer.concat([box, filler, rest]);
+  };
+  const whole = await decodeImage(readPicture("still.avif"), limits);
+  expect(await decodeImage(branded("mif1", "avif"), limits)).toEqual(whole);
+  expect(await decodeImage(branded("avif", "mif1"), limits)).toEqual(whole);
+  for (const brands of [["mif1", "heic"], ["heic", "mif1"], ["mif1"]]) {
+    await expect(decodeImage(branded(...brands), limits)).rejects.toThrow(/not a picture in a supported format/);
+  }
+});
+
 test("16-bit grey becomes its high byte, where Pillow clips everything above 255 to white", async () => {
   const row = Buffer.from([0, 0x00, 0xff, 0x12, 0x34, 0xff, 0x01]);
   const png = writePng({ width: 3, height: 1, bitDepth: 16, colourType: "grey" }, deflateSync(row));
