@@ -35,6 +35,8 @@ export interface MultiModalParts {
   readonly tokenizer: Tokenizer;
   /** preprocessor_config.json or its replacement; null for a checkpoint without one. */
   readonly preprocessorConfig: unknown;
+  /** The file that it comes from, for errors. Default: preprocessor_config.json. */
+  readonly preprocessorFile?: string;
   readonly imageSources: readonly ImageSource[];
   /** Without caches, every image is processed each time. */
   readonly caches?: ItemCaches;
@@ -55,7 +57,15 @@ export function createImageInputs(
     enableMmEmbeds = false,
     mmProcessorOptions,
   }: Pick<EngineConfig, "imageLimits" | "enableMmEmbeds" | "mmProcessorOptions">,
-  { definition, model, tokenizer, preprocessorConfig, imageSources, caches = noCaches }: MultiModalParts,
+  {
+    definition,
+    model,
+    tokenizer,
+    preprocessorConfig,
+    preprocessorFile = "preprocessor_config.json",
+    imageSources,
+    caches = noCaches,
+  }: MultiModalParts,
 ): LoadedImageInputs | null {
   const { visionEncoder, imageTokenId } = model;
   if (visionEncoder === null || imageTokenId === null) {
@@ -81,12 +91,12 @@ export function createImageInputs(
     imageToken,
     imageTokenId,
     visionEncoder,
-    preprocessorConfig: { ...optionsOf(preprocessorConfig), ...visionEncoder.imageOptions },
+    preprocessorConfig: { ...optionsOf(preprocessorConfig, preprocessorFile), ...visionEncoder.imageOptions },
     pixels: createPixelProcessor(imageProcessor, pixelProgram),
     placeholderTokenId,
     tokenId: (token) => tokenizer.tokenId(token),
   };
-  const ofCheckpoint = followingFile(() => connect(images, context));
+  const ofCheckpoint = followingFile(preprocessorFile, () => connect(images, context));
   const { info, processor: ofModel, dummyInputs } = changedBySettings(ofCheckpoint, mmProcessorOptions);
   const processor = imageSpelling ? { ...ofModel, markers: imageSpelling, placesImagesInText: true } : ofModel;
   const loader = new ItemLoader({
@@ -151,22 +161,22 @@ function connect(registered: MultiModalInputs<ProcessorContext>, context: Proces
 }
 
 /** Newer checkpoints have processor_config.json, with the options below `image_processor`. */
-function optionsOf(preprocessorConfig: unknown): ProcessorOptions {
+function optionsOf(preprocessorConfig: unknown, fileName: string): ProcessorOptions {
   if (preprocessorConfig === null) return {};
-  if (!isObject(preprocessorConfig)) throw noObject(preprocessorConfig);
+  if (!isObject(preprocessorConfig)) throw noObject(preprocessorConfig, fileName);
   const nested = "image_processor" in preprocessorConfig ? preprocessorConfig.image_processor : null;
   if (nested === null) return preprocessorConfig as ProcessorOptions;
-  if (!isObject(nested)) throw noObject(nested);
+  if (!isObject(nested)) throw noObject(nested, fileName);
   return nested as ProcessorOptions;
 }
 
 /** Errors about an option of the checkpoint name its file. */
-function followingFile<Result>(run: () => Result): Result {
+function followingFile<Result>(fileName: string, run: () => Result): Result {
   try {
     return run();
   } catch (error) {
     if (!isAboutOptions(error) || error.parameter === null) throw error;
-    throw new EngineError(error.code, `preprocessor_config.json: ${error.message}`, { cause: error });
+    throw new EngineError(error.code, `${fileName}: ${error.message}`, { cause: error });
   }
 }
 
@@ -231,6 +241,6 @@ function isObject(value: unknown): value is object {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-function noObject(value: unknown): EngineError {
-  return new EngineError("invalid_checkpoint", `preprocessor_config.json is ${shown(value)}; expected an object.`);
+function noObject(value: unknown, fileName: string): EngineError {
+  return new EngineError("invalid_checkpoint", `${fileName} is ${shown(value)}; expected an object.`);
 }

@@ -119,7 +119,7 @@ export async function inspectCheckpoint(
     });
   const { architecture } = definition;
   const tokenizer = await opened.loadTokenizer();
-  const [preprocessorConfig, logitsProcessors, chatTemplate] = await Promise.all([
+  const [preprocessor, logitsProcessors, chatTemplate] = await Promise.all([
     opened.readPreprocessorConfig(),
     tryLogitsProcessors(config),
     loadChatTemplate(folder, tokenizer.namedTokens, { ...config, familyTemplate: definition.chatTemplate }),
@@ -131,7 +131,7 @@ export async function inspectCheckpoint(
       definition,
       model: { ...model, contentHash },
       tokenizer,
-      preprocessorConfig,
+      ...preprocessor,
       imageSources: [createDataUrlImageSource()],
     },
     signal,

@@ -87,7 +87,7 @@ export async function loadModel(
     // Not awaited: sessions are created meanwhile.
     if (config.preload === true) void timePhase("preload", dependencies.onPhase, () => preloadFiles(paths, signal));
   };
-  const [model, tokenizer, generationConfig, preprocessorConfig, logitsProcessors] = await Promise.all([
+  const [model, tokenizer, generationConfig, preprocessor, logitsProcessors] = await Promise.all([
     buildModel(checkpoint, {
       ...config,
       definition,
@@ -129,7 +129,7 @@ export async function loadModel(
         definition,
         model,
         tokenizer,
-        preprocessorConfig,
+        ...preprocessor,
         imageSources,
         caches,
       },

@@ -1,6 +1,7 @@
 /** Opens a model's folder: its checkpoint, definition and tokenizer, with the parts of a pipeline if it has one. */
 import type { EngineConfig } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
+import type { MultiModalParts } from "../input/multimodal-inputs.ts";
 import type { ImageSpelling, ModelDefinition } from "../models/model-definition.ts";
 import { joinCheckpoints, withPipeline } from "../models/pipelines/with-pipeline.ts";
 import { selectPipeline } from "../pipelines/select-pipeline.ts";
@@ -13,6 +14,9 @@ import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import { findDefinition } from "./find-definition.ts";
 import type { DefinitionConfig } from "./find-definition.ts";
 
+/** `preprocessorConfig`: null for a checkpoint without one. */
+type PreprocessorConfig = Pick<MultiModalParts, "preprocessorConfig" | "preprocessorFile">;
+
 export interface OpenedModel {
   readonly checkpoint: Checkpoint;
   readonly definition: ModelDefinition;
@@ -20,8 +24,7 @@ export interface OpenedModel {
   readonly pipeline: string | null;
   /** Its first call reads the files. */
   loadTokenizer(this: void): Promise<Tokenizer>;
-  /** Null for a checkpoint without one. */
-  readPreprocessorConfig(this: void): Promise<unknown>;
+  readPreprocessorConfig(this: void): Promise<PreprocessorConfig>;
 }
 
 /**
@@ -59,7 +62,7 @@ export async function openModel(
       definition,
       pipeline: null,
       loadTokenizer: () => loadTokenizer(folder),
-      readPreprocessorConfig: async () => null,
+      readPreprocessorConfig: async () => ({ preprocessorConfig: null }),
     };
   }
   const placeholder = placeholderOf(pipeline, definition, checkpoint);
@@ -68,7 +71,7 @@ export async function openModel(
     definition: withPipeline(definition, pipeline),
     pipeline: pipeline.name,
     loadTokenizer: () => loadTokenizer(folder, placeholder),
-    readPreprocessorConfig: async () => pipeline.preprocessorConfig,
+    readPreprocessorConfig: async () => ({ preprocessorConfig: pipeline.preprocessorConfig }),
   };
 }
 
@@ -83,9 +86,10 @@ function placeholderOf(
 }
 
 /** Newer checkpoints keep it inside processor_config.json. As in transformers, that comes before an older file. */
-async function readPreprocessorConfig(checkpoint: Checkpoint): Promise<unknown> {
-  const processor = await checkpoint.readJson("processor_config.json");
-  const isObject = typeof processor === "object" && processor !== null;
-  if (isObject && "image_processor" in processor) return processor.image_processor;
-  return checkpoint.readJson("preprocessor_config.json");
+async function readPreprocessorConfig(checkpoint: Checkpoint): Promise<PreprocessorConfig> {
+  const newerFile = "processor_config.json";
+  const newer = (await checkpoint.readJson(newerFile)) as { readonly image_processor?: unknown } | null;
+  const nested = newer?.image_processor ?? null;
+  if (nested !== null) return { preprocessorConfig: nested, preprocessorFile: newerFile };
+  return { preprocessorConfig: await checkpoint.readJson("preprocessor_config.json") };
 }

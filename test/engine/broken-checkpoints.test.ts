@@ -92,8 +92,10 @@ test("an image processor in processor_config.json comes before one in preprocess
   const processor = { image_processor: { image_processor_type: "OtherImageProcessor" } };
   expect(await load("llava-full", "processor_config.json", holding(JSON.stringify(processor)))).toMatchObject({
     code: "unsupported_model",
-    message: expect.stringContaining('"OtherImageProcessor"'),
+    message: expect.stringMatching(/^processor_config\.json: .*"OtherImageProcessor"/),
   });
+  const none = JSON.stringify({ image_processor: null });
+  expect(await load("llava-full", "processor_config.json", holding(none))).toBeNull();
   expect(await load("llava-full", "processor_config.json", holding("{}"))).toBeNull();
 });
 
