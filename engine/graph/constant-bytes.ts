@@ -31,8 +31,12 @@ export function constantBytes(
   }
   if (endianness() !== "LE")
     throw new EngineError("internal", "Constants can be written only on little-endian machines.");
-  if (elementType === "float8e4m3") throw new EngineError("internal", `Constant ${name} cannot be ${elementType}.`);
   if (elementType === "bfloat16") return new Uint8Array(toBfloat16(Float32Array.from(data)).buffer);
   if (elementType === "int64") return new Uint8Array(BigInt64Array.from(Array.from(data, BigInt)).buffer);
+  if (!isArrayType(elementType)) throw new EngineError("internal", `Constant ${name} cannot be ${elementType}.`);
   return new Uint8Array(arrayTypes[elementType].from(data).buffer);
+}
+
+function isArrayType(elementType: ElementType): elementType is keyof typeof arrayTypes {
+  return Object.hasOwn(arrayTypes, elementType);
 }

@@ -17,7 +17,7 @@ import {
   type TensorProto,
   type ValueInfoProto,
 } from "./onnx-schema.ts";
-import { describeShape, describeValue, sameShape, type Shape, type Value, type ValueElementType } from "./value.ts";
+import { describeShape, describeValue, sameShape, type Shape, type Value } from "./value.ts";
 
 /** Operators of the ONNX standard have the empty domain. */
 export const standardDomain = "";
@@ -101,7 +101,7 @@ export class GraphBuilder {
   }
 
   /** Branches may name the same input. */
-  input(name: string, elementType: ValueElementType, shape: Shape): Value {
+  input(name: string, elementType: ElementType, shape: Shape): Value {
     const known = this.#inputs.has(name) ? this.#values.get(name) : undefined;
     if (known?.elementType === elementType && sameShape(known.shape, shape)) return known;
     const value = this.#define({ name, elementType, shape }, `input ${name}`);

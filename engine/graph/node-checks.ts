@@ -1,6 +1,7 @@
 /** Checks that operator functions make before they add a node. Every error names the node. */
 import { EngineError } from "../contract/errors.ts";
-import { describeShape, describeValue, sameShape, type Shape, type Value, type ValueElementType } from "./value.ts";
+import type { ElementType } from "../weights/stored-tensor.ts";
+import { describeShape, describeValue, sameShape, type Shape, type Value } from "./value.ts";
 
 /** The node being checked. */
 export interface NodeLabel {
@@ -9,13 +10,13 @@ export interface NodeLabel {
 }
 
 /** Types in which operators compute activations. `precision.ts` selects those for which a device has kernels. */
-export const floats = ["float32", "float16", "bfloat16"] as const satisfies readonly ValueElementType[];
+export const floats = ["float32", "float16", "bfloat16"] as const satisfies readonly ElementType[];
 
 export function nodeError(node: NodeLabel, problem: string): EngineError {
   return new EngineError("internal", `Node ${node.name} (${node.operator}): ${problem}`);
 }
 
-export function checkElementType(node: NodeLabel, value: Value, ...allowed: readonly ValueElementType[]): void {
+export function checkElementType(node: NodeLabel, value: Value, ...allowed: readonly ElementType[]): void {
   if (!allowed.includes(value.elementType)) {
     throw nodeError(node, `${describeValue(value)} should be ${allowed.join(" or ")}.`);
   }

@@ -5,19 +5,29 @@
  */
 import protobuf from "protobufjs/light.js";
 
-import type { ValueElementType } from "./value.ts";
+import type { ElementType } from "../weights/stored-tensor.ts";
 
 /** `TensorProto.DataType`. */
-export const onnxDataTypes: Readonly<Record<ValueElementType, number>> = {
+export const onnxDataTypes: Readonly<Record<ElementType, number>> = {
   float32: 1,
   uint8: 2,
   int8: 3,
+  uint16: 4,
+  int16: 5,
   int32: 6,
   int64: 7,
   bool: 9,
   float16: 10,
+  float64: 11,
+  uint32: 12,
+  uint64: 13,
+  complex64: 14,
   bfloat16: 16,
   float8e4m3: 17,
+  float8e4m3fnuz: 18,
+  float8e5m2: 19,
+  float8e5m2fnuz: 20,
+  float8e8m0: 24,
 };
 
 /** `AttributeProto.AttributeType`. */

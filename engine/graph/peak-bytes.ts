@@ -17,10 +17,8 @@ export function peakBytes(graph: GraphBuilder, sizes: ReadonlyMap<string, number
   const known = new Map(sizes);
   const sizeOf = (dimension: Dimension): number =>
     typeof dimension === "number" ? dimension : (known.get(dimension) ?? 1);
-  const bytesOf = ({ elementType, shape }: Value): number => {
-    const elementBytes = elementType === "bool" ? 1 : bytesPerElement[elementType];
-    return shape.reduce<number>((product, dimension) => product * sizeOf(dimension), elementBytes);
-  };
+  const bytesOf = ({ elementType, shape }: Value): number =>
+    shape.reduce<number>((product, dimension) => product * sizeOf(dimension), bytesPerElement[elementType]);
 
   const peakOf = ({ nodes, outputs }: NodeList): number => {
     const roots = findRoots(nodes);

@@ -1,4 +1,5 @@
 /** Operators of the ONNX standard (https://onnx.ai/onnx/operators) that the models use. */
+import type { ElementType } from "../weights/stored-tensor.ts";
 import {
   mlDomain,
   standardDomain,
@@ -25,11 +26,10 @@ import {
   type Dimension,
   type Shape,
   type Value,
-  type ValueElementType,
 } from "./value.ts";
 
 interface Result {
-  readonly elementType: ValueElementType;
+  readonly elementType: ElementType;
   readonly shape: Shape;
 }
 
@@ -252,7 +252,7 @@ export function slice(
   return addStandardNode(graph, node, [input, ...bounds], { elementType: input.elementType, shape });
 }
 
-export function cast(graph: GraphBuilder, name: string, input: Value, elementType: ValueElementType): Value {
+export function cast(graph: GraphBuilder, name: string, input: Value, elementType: ElementType): Value {
   if (input.elementType === elementType) return input;
   const node = { name, operator: "Cast" };
   return addStandardNode(

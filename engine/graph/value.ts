@@ -5,13 +5,10 @@ import type { ElementType } from "../weights/stored-tensor.ts";
 export type Dimension = number | string;
 export type Shape = readonly Dimension[];
 
-/** Types of stored weights and of the results of comparisons. */
-export type ValueElementType = ElementType | "bool";
-
 export interface Value {
   /** Unique in its graph. */
   readonly name: string;
-  readonly elementType: ValueElementType;
+  readonly elementType: ElementType;
   readonly shape: Shape;
 }
 

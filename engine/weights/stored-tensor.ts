@@ -1,7 +1,30 @@
 /** A tensor in a file, which ONNX Runtime maps in place, and the forms in which checkpoints quantise matrices. */
 
-/** `float8e4m3` occurs in checkpoints only: no graph computes with it. */
-export type ElementType = "float32" | "float16" | "bfloat16" | "float8e4m3" | "int8" | "uint8" | "int32" | "int64";
+/** ONNX's names. Those of `StoredOnlyType` occur in checkpoints only: no graph computes with them. */
+export type ElementType =
+  | StoredOnlyType
+  | "float32"
+  | "float16"
+  | "bfloat16"
+  | "int8"
+  | "uint8"
+  | "int32"
+  | "int64"
+  | "bool";
+
+/** All but `float8e4m3` are in tensors that no model here reads, such as buffers and scales of other programs. */
+export type StoredOnlyType =
+  | "float8e4m3"
+  | "float8e4m3fnuz"
+  | "float8e5m2"
+  | "float8e5m2fnuz"
+  | "float8e8m0"
+  | "float64"
+  | "complex64"
+  | "int16"
+  | "uint16"
+  | "uint32"
+  | "uint64";
 
 export interface StoredTensor {
   readonly name: string;

@@ -5,8 +5,9 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { externalDataFolder } from "../../engine/graph/external-data.ts";
 import { GraphBuilder, microsoftDomain, standardDomain } from "../../engine/graph/graph-builder.ts";
-import type { Value, ValueElementType } from "../../engine/graph/value.ts";
+import type { Value } from "../../engine/graph/value.ts";
 import { Session } from "../../engine/runtime/session.ts";
+import type { ElementType } from "../../engine/weights/stored-tensor.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 import { writeCudaGraphs } from "./cuda-graph-files.ts";
@@ -50,11 +51,7 @@ test("every node of every graph for cuda has the inputs, attributes, types and s
 });
 
 /** A step's inputs for one layer of paged attention in bfloat16. */
-function pagedGraph(change: {
-  readonly table?: ValueElementType;
-  readonly attribute?: string;
-  readonly width?: number;
-}) {
+function pagedGraph(change: { readonly table?: ElementType; readonly attribute?: string; readonly width?: number }) {
   const graph = new GraphBuilder("paged");
   const half = (name: string, shape: readonly (string | number)[]): Value => graph.input(name, "bfloat16", shape);
   const cache = ["blocks", 256, 2, 64];

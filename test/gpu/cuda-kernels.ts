@@ -3,7 +3,8 @@ import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
 import type { GraphBuilder, NodeDefinition } from "../../engine/graph/graph-builder.ts";
-import type { Value, ValueElementType } from "../../engine/graph/value.ts";
+import type { Value } from "../../engine/graph/value.ts";
+import type { ElementType } from "../../engine/weights/stored-tensor.ts";
 
 type Formal = readonly [name: string, typeParameter: string];
 type Schema = readonly [domain: string, operator: string, version: number, inputs: Formal[], outputs: Formal[]];
@@ -21,7 +22,7 @@ const recorded = JSON.parse(readFileSync(fileURLToPath(new URL("cuda-kernels.jso
 };
 
 /** `DataType` spells it otherwise. */
-const typeNames: Partial<Record<ValueElementType, string>> = { float32: "float" };
+const typeNames: Partial<Record<ElementType, string>> = { float32: "float" };
 
 const microsoftOpset = 1;
 

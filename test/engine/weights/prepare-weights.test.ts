@@ -300,6 +300,7 @@ test("an abort ends the work and leaves nothing", async () => {
 
 const a = floatTensor("a", [2, 32], waves(64));
 const integers = { name: "i", dtype: "I8", shape: [2, 32], bytes: new Uint8Array(64) } as const;
+const doubles = { name: "d", dtype: "F64", shape: [2, 32], bytes: new Uint8Array(512) } as const;
 const infinite = floatTensor("n", [1, 32], [Infinity, ...waves(31)]);
 const large = floatTensor("large", [1, 2], [1, 65520]);
 const refused: readonly [request: Omit<WeightRequest, "name">, message: string][] = [
@@ -312,6 +313,7 @@ const refused: readonly [request: Omit<WeightRequest, "name">, message: string][
     "Tensor large has shape [1, 2]; config.json implies [..., 32].",
   ],
   [{ sources: ["i"], shape: [2, 32], format: float32 }, "Tensor i is stored as int8"],
+  [{ sources: ["d"], shape: [2, 32], format: float32 }, "Tensor d is stored as float64"],
   [{ sources: ["n"], shape: [1, 32], format: int4 }, "Tensor n has a value that is not finite"],
   [{ sources: ["n"], shape: [1, 32], format: perChannel }, "Tensor n has a value that is not finite"],
   [{ sources: ["large"], shape: [1, 2], format: float16 }, "Tensor large has a value beyond 65504"],
@@ -319,7 +321,7 @@ const refused: readonly [request: Omit<WeightRequest, "name">, message: string][
 
 test.for(refused)("a request the checkpoint cannot meet names the tensor: $1", async ([request, message]) => {
   await using folder = await createTemporaryFolder();
-  await writeCheckpoint(folder.path, {}, [a, integers, infinite, large]);
+  await writeCheckpoint(folder.path, {}, [a, integers, doubles, infinite, large]);
   const error = await prepareIn(folder.path, [{ name: "w", ...request }]).catch((reason: unknown) => reason);
   expect(error).toMatchObject({ code: "invalid_checkpoint", message: expect.stringContaining(message) });
 });

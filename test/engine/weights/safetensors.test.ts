@@ -18,11 +18,22 @@ const elementTypes = {
   F32: "float32",
   F16: "float16",
   BF16: "bfloat16",
+  F64: "float64",
+  C64: "complex64",
   F8_E4M3: "float8e4m3",
+  F8_E4M3FNUZ: "float8e4m3fnuz",
+  F8_E5M2: "float8e5m2",
+  F8_E5M2FNUZ: "float8e5m2fnuz",
+  F8_E8M0: "float8e8m0",
   I8: "int8",
   U8: "uint8",
+  I16: "int16",
+  U16: "uint16",
   I32: "int32",
+  U32: "uint32",
   I64: "int64",
+  U64: "uint64",
+  BOOL: "bool",
 } as const;
 
 const tensorSpecs = fc.uniqueArray(
@@ -114,7 +125,7 @@ const lies: readonly [claim: string, header: unknown, dataBytes: number, message
   ["a negative size", { a: f32([-2, -1], 0, 8) }, 8, /Tensor a .* has no shape/],
   ["a fractional offset", { a: f32([1], 0.5, 4.5) }, 8, /Tensor a .* has no offsets/],
   ["an offset that is no number", { a: f32([1], "0", 4) }, 4, /Tensor a .* has no offsets/],
-  ["an unknown dtype", { a: { dtype: "F8_E5M2", shape: [4], data_offsets: [0, 4] } }, 4, /Tensor a .* "F8_E5M2"/],
+  ["an unknown dtype", { a: { dtype: "F4", shape: [4], data_offsets: [0, 2] } }, 2, /Tensor a .* "F4"/],
   ["a tensor that is no object", { a: 3 }, 0, /Tensor a .* not described/],
   ["a header that is a list", [1, 2], 0, /header that is not an object/],
 ];

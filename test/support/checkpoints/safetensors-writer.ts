@@ -2,7 +2,11 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
-export type SafetensorsDtype = "F32" | "F16" | "BF16" | "F8_E4M3" | "I8" | "U8" | "I32" | "I64";
+type FloatDtype = "F64" | "F32" | "F16" | "BF16" | "C64";
+type Float8Dtype = "F8_E4M3" | "F8_E4M3FNUZ" | "F8_E5M2" | "F8_E5M2FNUZ" | "F8_E8M0";
+type IntegerDtype = "I8" | "U8" | "I16" | "U16" | "I32" | "U32" | "I64" | "U64" | "BOOL";
+
+export type SafetensorsDtype = FloatDtype | Float8Dtype | IntegerDtype;
 
 export interface SafetensorsTensor {
   readonly name: string;
