@@ -11,6 +11,16 @@ const TIMEOUT_MS = 4000;
 /** The arguments of the container's first process, each with a zero byte at its end. */
 const commandLine = process.argv[2] ?? "/proc/1/cmdline";
 
+/** Commands that open no port: they are healthy while they run. */
+const commandsWithoutPort = ["batch", "check", "render"];
+
+/** The word after the program; undefined without one. */
+function findCommand() {
+  const words = readCommandLine();
+  const program = words.findIndex((word) => word.endsWith("/functions/cli/main.js"));
+  return program === -1 ? undefined : words[program + 1];
+}
+
 /** As in functions/cli/arguments.ts: `--port 80` and `--port=80`; the last one counts. @param {string} name */
 function flagOf(name) {
   const flag = `--${name.toLowerCase().replaceAll("_", "-")}`;
@@ -33,6 +43,7 @@ function readCommandLine() {
 
 /** @param {string} name */
 const valueOf = (name) => (flagOf(name) ?? process.env[name])?.trim() ?? "";
+if (commandsWithoutPort.includes(findCommand() ?? "")) process.exit(0);
 // As in functions/settings/config.ts, where empty text counts as unset.
 const port = valueOf("AIP_HTTP_PORT") || valueOf("SAGEMAKER_BIND_TO_PORT") || valueOf("PORT") || "8000";
 const host = ["", "0.0.0.0", "::"].includes(valueOf("HOST")) ? "127.0.0.1" : valueOf("HOST");

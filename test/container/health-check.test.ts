@@ -27,6 +27,15 @@ test.for(["--port", "--port="])("asks the port of %s, which comes before the var
   expect(checked).toEqual([0, ["/livez"]]);
 });
 
+test.for([
+  [0, ["node", "/app/functions/cli/main.js", "batch", "--input", "in.jsonl", "--output", "out.jsonl"]],
+  [0, ["/sbin/docker-init", "--", "node", "/app/functions/cli/main.js", "check", "--run"]],
+  [1, ["node", "/app/functions/cli/main.js", "worker"]],
+  [1, ["node", "/app/functions/cli/main.js", "--model", "batch"]],
+] as const)("ends with %i without a server for the command line %o", async ([exitCode, commandLine]) => {
+  expect(await checkWith(() => ({ environment: { PORT: "1" }, commandLine }))).toEqual([exitCode, []]);
+});
+
 interface Container {
   readonly environment: Readonly<Record<string, string>>;
   readonly commandLine?: readonly string[];
