@@ -8,7 +8,7 @@ import type { Logger } from "../logger.ts";
 import { ConfigError } from "../settings/setting.ts";
 import { StorageError } from "../storage/object-store.ts";
 import { createS3Objects, createS3ObjectStore } from "../storage/s3-object-store.ts";
-import type { S3Metadata, S3ObjectLocation } from "../storage/s3-object-store.ts";
+import type { S3Metadata, S3ObjectLocation, S3Timeouts } from "../storage/s3-object-store.ts";
 import { readLines } from "./numbered-lines.ts";
 import { addDone, MAX_RESULT_BYTES, noLines } from "./result-file.ts";
 import type { DoneLines, ResultFile } from "./result-file.ts";
@@ -20,7 +20,7 @@ import { createSegmentedResultLogs } from "./segmented-result-logs.ts";
 const FLUSH_MS = 5_000;
 const logOptions = { flushMs: FLUSH_MS, retryMs: { first: 500, most: 10_000 }, maxNumAttempts: 20 };
 /** Time limits of calls to S3 for inputs and results. */
-export const s3Timeouts = { callMs: 30_000, bodyMs: 120_000 };
+export const s3Timeouts: S3Timeouts = { callMs: 30_000, bodyMs: 120_000 };
 
 export interface S3ResultsOptions {
   readonly client: S3Client;
@@ -34,6 +34,8 @@ export interface S3ResultsOptions {
   readonly logger: Logger;
   /** Once it is aborted, results that cannot be stored are no longer retried. */
   readonly signal: AbortSignal;
+  /** Default: `s3Timeouts`. */
+  readonly timeouts?: S3Timeouts;
 }
 
 export interface S3Results extends ResultFile {
@@ -62,25 +64,32 @@ function toCounts({ customIds, badLines, numSucceeded: completed }: DoneLines): 
   return { total, completed, failed: total - completed };
 }
 
-/** Does nothing if there are none. Rejects with StorageError. */
+/**
+ * Deletes the segments of a name, and of all names that begin with it and a dot. Does nothing if there are none. Rejects
+ * with StorageError.
+ */
 export async function deleteS3Segments(
-  client: S3Client,
-  { location, name, logger }: Pick<S3ResultsOptions, "location" | "name" | "logger">,
+  options: Pick<S3ResultsOptions, "client" | "location" | "name" | "logger" | "timeouts">,
 ): Promise<void> {
-  await createLogs(client, location, logger).delete(name);
+  await createLogs(options).delete(options.name);
 }
 
-function createLogs(client: S3Client, { Bucket: bucket, Key }: S3ObjectLocation, logger: Logger): ResultLogs {
-  const store = createS3ObjectStore({ client, bucket, prefix: `${Key}.parts`, timeouts: s3Timeouts });
+function createLogs({
+  client,
+  location: { Bucket: bucket, Key },
+  logger,
+  timeouts = s3Timeouts,
+}: Pick<S3ResultsOptions, "client" | "location" | "logger" | "timeouts">): ResultLogs {
+  const store = createS3ObjectStore({ client, bucket, prefix: `${Key}.parts`, timeouts });
   return createSegmentedResultLogs({ store, ...logOptions, logger });
 }
 
 /** @throws ConfigError for an object that contains something other than results; StorageError if S3 fails. */
 export async function openS3Results(options: S3ResultsOptions): Promise<S3Results> {
-  const { client, location, name, keepsObject, metadata, logger, signal } = options;
+  const { client, location, name, keepsObject, metadata, signal, timeouts = s3Timeouts } = options;
   const shown = `s3://${location.Bucket}/${location.Key}`;
-  const objects = createS3Objects(client, s3Timeouts);
-  const logs = createLogs(client, location, logger);
+  const objects = createS3Objects(client, timeouts);
+  const logs = createLogs(options);
   const earlier = noLines();
 
   async function* readObject(): AsyncGenerator<Uint8Array> {

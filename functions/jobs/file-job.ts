@@ -29,12 +29,15 @@ export interface FileJobOptions {
   readonly logger: Logger;
 }
 
+/** Time that calls to S3 have once the job is to end, so that it returns to its queue in time while S3 hangs. */
+const LAST_CALLS_MS = 2_000;
+
 /** The job and the input of an output, beside its object. */
 const sourceField = "fovea-source";
 
 /**
  * Answers all lines of the input and writes the output at once, when each has a result. Until then, results are kept in
- * segments below `<output>.parts/`, from which the next attempt resumes. An output that an earlier attempt wrote from the
+ * segments below `<output>.parts/`, from which the next attempt at the same version of the input resumes. An output that an earlier attempt wrote from the
  * same input stays. Resolves to null if the engine or `signal` ended the work before. Throws HttpError if there is no
  * input.
  */
@@ -44,27 +47,28 @@ export async function runFileJob(
   signal: AbortSignal,
   { client, prepareLine, window, maxBodyBytes, logger }: FileJobOptions,
 ): Promise<JobResult | null> {
-  const objects = createS3Objects(client, s3Timeouts);
+  const timeouts = { ...s3Timeouts, signal: abortedAfter(signal, LAST_CALLS_MS) };
+  const objects = createS3Objects(client, timeouts);
   const input = await objects.read(locate(job.input));
   if (input === null) {
     const place = describeTarget(job.input);
     throw new HttpError(400, "input_not_found", `input: there is no object ${place}.`, { parameter: "input" });
   }
+  const version = input.etag ?? "";
   const name = digest(jobId, messageDigest).slice(0, 32);
-  const source = digest(jobId, messageDigest, input.etag ?? "");
-  const segments = { location: locate(job.output), name, logger };
-  const finish = (counts: ResultCounts): JobResult => {
+  const source = digest(jobId, messageDigest, version);
+  const segments = { client, location: locate(job.output), logger, timeouts };
+  const finish = async (counts: ResultCounts): Promise<JobResult> => {
+    // Also those of other versions of the input.
+    await deleteS3Segments({ ...segments, name });
     const body = { object: "fovea.job.file", output: describeTarget(job.output), request_counts: counts };
     return answerResult(jobId, job.customId ?? jobId, { statusCode: 200, requestId: jobId, body });
   };
   const written = await objects.read(locate(job.output));
-  if (written?.metadata[sourceField] === source) {
-    await deleteS3Segments(client, segments);
-    return finish(await countResults(written.chunks));
-  }
+  if (written?.metadata[sourceField] === source) return finish(await countResults(written.chunks));
   const results = await openS3Results({
     ...segments,
-    client,
+    name: `${name}.${digest(version).slice(0, 32)}`,
     // Another job may have written it.
     keepsObject: false,
     metadata: { [sourceField]: source },
@@ -74,10 +78,19 @@ export async function runFileJob(
     const lines = readLines(input.chunks, maxBodyBytes + LINE_ROOM_BYTES);
     const summary = await answerLines(lines, results, { prepareLine, window, signal });
     if (!summary.isComplete) return null;
-    return finish(await results.finish());
+    return await finish(await results.finish());
   } finally {
     await results.close();
   }
+}
+
+/** Aborted `delayMs` after `signal`. */
+function abortedAfter(signal: AbortSignal, delayMs: number): AbortSignal {
+  const controller = new AbortController();
+  const begin = (): void => void setTimeout(() => controller.abort(signal.reason), delayMs).unref();
+  signal.addEventListener("abort", begin, { once: true });
+  if (signal.aborted) begin();
+  return controller.signal;
 }
 
 async function answerLines(

@@ -33,6 +33,8 @@ export interface S3Timeouts {
   readonly callMs: number;
   /** For a call that transfers a part or a range of an object. */
   readonly bodyMs: number;
+  /** Ends all calls. */
+  readonly signal?: AbortSignal;
 }
 
 export interface S3ObjectStoreOptions {
@@ -68,7 +70,7 @@ export interface S3Objects {
 
 /** Objects longer than a part are uploaded in several parts, and read in ranges. */
 export function createS3Objects(client: S3Client, timeouts: S3Timeouts): S3Objects {
-  const { callMs, bodyMs } = timeouts;
+  const { callMs, bodyMs, signal } = timeouts;
 
   /** Null if the object does not exist. */
   async function readRange(
@@ -78,7 +80,7 @@ export function createS3Objects(client: S3Client, timeouts: S3Timeouts): S3Objec
     etag?: string,
   ): Promise<Range | null> {
     const request = { ...location, Range: `bytes=${first}-${first + RANGE_BYTES - 1}`, IfMatch: etag };
-    return send("Reading", timeoutMs, async (options) => {
+    return send("Reading", { timeoutMs, signal }, async (options) => {
       try {
         return await toRange(await client.send(new GetObjectCommand(request), options), options.abortSignal);
       } catch (error) {
@@ -124,7 +126,7 @@ export function createS3Objects(client: S3Client, timeouts: S3Timeouts): S3Objec
 /** `close` destroys the client. */
 export function createS3ObjectStore({ client, bucket, prefix, timeouts }: S3ObjectStoreOptions): ObjectStore {
   const start = prefix === "" ? "" : `${prefix}/`;
-  const { callMs } = timeouts;
+  const inTime = { timeoutMs: timeouts.callMs, signal: timeouts.signal };
   const objects = createS3Objects(client, timeouts);
   const locate = (key: string): S3ObjectLocation => {
     checkKey(key);
@@ -136,7 +138,7 @@ export function createS3ObjectStore({ client, bucket, prefix, timeouts }: S3Obje
     let token: string | undefined;
     do {
       const request = { Bucket: bucket, Prefix: start + keyPrefix, ContinuationToken: token };
-      const page = await send("Listing", callMs, (options) => client.send(new ListObjectsV2Command(request), options));
+      const page = await send("Listing", inTime, (options) => client.send(new ListObjectsV2Command(request), options));
       yield* page.Contents ?? [];
       token = page.NextContinuationToken;
     } while (token !== undefined);
@@ -148,7 +150,7 @@ export function createS3ObjectStore({ client, bucket, prefix, timeouts }: S3Obje
 
     async delete(key) {
       const location = locate(key);
-      await send("Deleting", callMs, (options) => client.send(new DeleteObjectCommand(location), options));
+      await send("Deleting", inTime, (options) => client.send(new DeleteObjectCommand(location), options));
     },
 
     async list(keyPrefix) {
@@ -201,31 +203,37 @@ class PartedUpload {
   }
 
   async complete(): Promise<void> {
-    const { callMs, bodyMs } = this.#timeouts;
+    const { callMs, bodyMs, signal } = this.#timeouts;
     if (this.#uploadId === null) {
       const timeoutMs = this.#numPendingBytes > RANGE_BYTES ? bodyMs : callMs;
       const request = { ...this.#location, Metadata: this.#metadata, Body: this.#takePending() };
-      await send("Writing", timeoutMs, (options) => this.#client.send(new PutObjectCommand(request), options));
+      await send("Writing", { timeoutMs, signal }, (options) =>
+        this.#client.send(new PutObjectCommand(request), options),
+      );
       return;
     }
     await this.#sendPart();
     const Parts = this.#etags.map((ETag, index) => ({ ETag, PartNumber: index + 1 }));
     const request = { ...this.#location, UploadId: this.#uploadId, MultipartUpload: { Parts } };
-    await send("Writing", bodyMs, (options) => this.#client.send(new CompleteMultipartUploadCommand(request), options));
+    await send("Writing", { timeoutMs: bodyMs, signal }, (options) =>
+      this.#client.send(new CompleteMultipartUploadCommand(request), options),
+    );
   }
 
-  /** Never rejects: the bucket's lifecycle rules remove leftover parts. */
+  /** Never rejects: the bucket's lifecycle rules remove leftover parts. Does not wait once the calls are ended. */
   async abort(): Promise<void> {
     if (this.#uploadId === null) return;
     const request = { ...this.#location, UploadId: this.#uploadId };
-    await send("Aborting an upload", this.#timeouts.callMs, (options) =>
+    const { callMs, signal } = this.#timeouts;
+    const aborting = send("Aborting an upload", { timeoutMs: callMs }, (options) =>
       this.#client.send(new AbortMultipartUploadCommand(request), options),
     ).catch(() => {});
+    if (signal?.aborted !== true) await aborting;
   }
 
   async #sendPart(): Promise<void> {
-    const { callMs, bodyMs } = this.#timeouts;
-    this.#uploadId ??= await send("Writing", callMs, async (options) => {
+    const { callMs, bodyMs, signal } = this.#timeouts;
+    this.#uploadId ??= await send("Writing", { timeoutMs: callMs, signal }, async (options) => {
       const request = { ...this.#location, Metadata: this.#metadata };
       const { UploadId } = await this.#client.send(new CreateMultipartUploadCommand(request), options);
       if (UploadId === undefined) throw new Error("S3 did not return an upload id.");
@@ -233,7 +241,9 @@ class PartedUpload {
     });
     const part = { PartNumber: this.#etags.length + 1, UploadId: this.#uploadId, Body: this.#takePending() };
     const command = new UploadPartCommand({ ...this.#location, ...part });
-    const { ETag } = await send("Writing", bodyMs, (options) => this.#client.send(command, options));
+    const { ETag } = await send("Writing", { timeoutMs: bodyMs, signal }, (options) =>
+      this.#client.send(command, options),
+    );
     this.#etags.push(ETag);
   }
 
@@ -291,14 +301,14 @@ function isBeyondEnd(error: Error): boolean {
 /** Sends one call. Throws StorageError whose message starts with `action`. */
 async function send<Output>(
   action: string,
-  timeoutMs: number,
+  { timeoutMs, signal }: { readonly timeoutMs: number; readonly signal?: AbortSignal | undefined },
   call: (options: { readonly abortSignal: AbortSignal }) => Promise<Output>,
 ): Promise<Output> {
-  const abortSignal = AbortSignal.timeout(timeoutMs);
+  const timeout = AbortSignal.timeout(timeoutMs);
   try {
-    return await call({ abortSignal });
+    return await call({ abortSignal: signal === undefined ? timeout : AbortSignal.any([timeout, signal]) });
   } catch (error) {
-    const cause = abortSignal.aborted ? new Error(`S3 did not answer within ${timeoutMs} ms`, { cause: error }) : error;
+    const cause = timeout.aborted ? new Error(`S3 did not answer within ${timeoutMs} ms`, { cause: error }) : error;
     throw new StorageError(`${action} on S3`, cause);
   }
 }

@@ -14,7 +14,7 @@ import { Queue } from "bullmq";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 
 import { startFaultProxy } from "../../support/servers/fault-proxy.ts";
-import type { FaultProxy } from "../../support/servers/fault-proxy.ts";
+import type { FaultProxy, ProxiedRequest } from "../../support/servers/fault-proxy.ts";
 import { startRedisServer } from "../../support/servers/redis-server.ts";
 import type { RedisServer } from "../../support/servers/redis-server.ts";
 import { startS3Server } from "../../support/servers/s3-server.ts";
@@ -174,6 +174,38 @@ test.for([
     await expect.poll(async () => (await read()).split("\n").length, { timeout: SLOW_MS }).toBe(2);
   },
 );
+
+test.for([
+  ["reading the input", "GET", "in.jsonl?"],
+  ["storing results", "PUT", "out.jsonl.parts/"],
+  ["writing the output", "PUT", "out.jsonl?"],
+  ["uploading a long output", "PUT", "out.jsonl?partNumber=1&"],
+])("a service that stops while S3 hangs at %s of a file returns its job", { timeout: SLOW_MS }, async (step) => {
+  const [what, method, name] = step as [string, string, string];
+  const place = `${bucket}/files/${randomUUID()}`;
+  const { queue, start } = createQueue({ JOB_ALLOWED_TARGETS: `s3://${place}` });
+  // An output of more than one part: each error repeats the id of its line.
+  const numLines = what.includes("long") ? 25_000 : 3;
+  const line = (id: number) =>
+    JSON.stringify({ custom_id: `${id}-`.padEnd(200, "x"), url: "/v1/completions", body: {} });
+  const Body = Array.from({ length: numLines }, (_, id) => line(id)).join("\n");
+  const [Bucket = "", ...folder] = place.split("/");
+  await aws.client.send(new PutObjectCommand({ Bucket, Key: `${folder.join("/")}/in.jsonl`, Body }));
+  let numHeld = 0;
+  const hangs = (request: ProxiedRequest) =>
+    request.method === method && request.path.startsWith(`/${place}/${name}`) && ++numHeld > 0;
+  s3.decide((request) => (hangs(request) ? "hold" : "forward"));
+  const first = await start();
+  const job = await queue.add("file", { input: `s3://${place}/in.jsonl`, output: `s3://${place}/out.jsonl` });
+  await expect.poll(() => numHeld, { timeout: SLOW_MS }).toBeGreaterThan(0);
+  await first[Symbol.asyncDispose]();
+  expect(await stateOf(queue, job.id)).toBe("waiting");
+  expect(first.log()).not.toContain("The queue does not answer");
+  s3.decide(() => "forward");
+  s3.release();
+  await using _ = await start();
+  await expect.poll(() => stateOf(queue, job.id), { timeout: SLOW_MS }).toBe("completed");
+});
 
 test("a service stops while its queue does not answer", { timeout: SLOW_MS }, async () => {
   const paused = await startRedisServer();
