@@ -279,7 +279,7 @@ export class JobRunner {
       return reject(customId, toRefusal(error));
     }
     const stored = await this.#delivery.find(places, key, signal);
-    if (stored !== null) return { kind: stored.isRefusal ? "reject" : "complete", result: stored, sinks: places };
+    if (stored !== null) return { kind: "complete", result: stored, sinks: places };
     if (job.numDeliveries > maxNumDeliveries) {
       const message = `The job was handed out ${job.numDeliveries} times without a result; the limit is ${maxNumDeliveries}.`;
       return reject(customId, { code: "too_many_deliveries", message }, places);

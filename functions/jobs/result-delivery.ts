@@ -27,7 +27,10 @@ export class ResultDelivery {
     this.#delays = new RetryDelays(options.retry);
   }
 
-  /** The result that an earlier delivery of the job stored; null if there is none. */
+  /**
+   * The answer that an earlier delivery of the job stored; null if there is none. A refusal is no answer: somebody may have
+   * handed out the job again because its reason is gone.
+   */
   async find(places: readonly ResultSink[], key: JobKey, signal: AbortSignal): Promise<JobResult | null> {
     for (const sink of places) {
       const stored = await this.#whenItWorks(
@@ -36,7 +39,7 @@ export class ResultDelivery {
         signal,
         async () => (await sink.find?.(key, signal)) ?? null,
       );
-      if (stored !== null) return stored;
+      if (stored !== null && stored.isRefusal !== true) return stored;
     }
     return null;
   }

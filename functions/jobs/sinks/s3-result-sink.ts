@@ -1,7 +1,7 @@
 /** Results as objects of a bucket, one per job, whose keys follow from the ids of the jobs. */
 import { createHash } from "node:crypto";
 import { GetObjectCommand, PutObjectCommand } from "@aws-sdk/client-s3";
-import type { S3Client } from "@aws-sdk/client-s3";
+import type { PutObjectCommandInput, S3Client } from "@aws-sdk/client-s3";
 
 import type { Logger } from "../../logger.ts";
 import type { S3ObjectLocation } from "../../storage/s3-object-store.ts";
@@ -39,11 +39,13 @@ const digestField = "fovea-message";
 
 interface StoredResult {
   readonly result: JobResult;
+  readonly etag: string | undefined;
   readonly messageDigest: string | null;
 }
 
 /**
- * The first result of a job stays: another delivery does not replace it. If the place already has the result of another
+ * The first answer to a job stays: another delivery does not replace it. A refusal is replaced by any other result. If the
+ * place already has the result of another
  * message with the id of the job, the result goes to `<prefix>/<SHA-256 of the message>/` instead. The caller destroys
  * the client.
  */
@@ -59,9 +61,9 @@ export function createS3ResultSink({ client, location, callMs, logger }: S3Resul
   /** Null if there is nothing. */
   async function read(place: S3ObjectLocation, jobId: string, signal: AbortSignal): Promise<StoredResult | null> {
     try {
-      const { Body, Metadata } = await client.send(new GetObjectCommand(place), within(signal));
+      const { Body, ETag: etag, Metadata } = await client.send(new GetObjectCommand(place), within(signal));
       const text = (await Body?.transformToString()) ?? "";
-      return { result: storedResult(jobId, text), messageDigest: Metadata?.[digestField] ?? null };
+      return { result: storedResult(jobId, text), etag, messageDigest: Metadata?.[digestField] ?? null };
     } catch (error) {
       if (error instanceof Error && error.name === "NoSuchKey") return null;
       throw error;
@@ -76,18 +78,21 @@ export function createS3ResultSink({ client, location, callMs, logger }: S3Resul
     signal: AbortSignal,
   ): Promise<JobResult | null> {
     const about = { ContentType: "application/json", Metadata: { [digestField]: messageDigest } };
-    try {
-      await client.send(
-        new PutObjectCommand({ ...place, ...about, Body: result.text, IfNoneMatch: "*" }),
-        within(signal),
-      );
+    const write = async (condition: Pick<PutObjectCommandInput, "IfMatch" | "IfNoneMatch">): Promise<JobResult> => {
+      const request = new PutObjectCommand({ ...place, ...about, Body: result.text, ...condition });
+      await client.send(request, within(signal));
       return result;
+    };
+    try {
+      return await write({ IfNoneMatch: "*" });
     } catch (error) {
       if (!isThere(error)) throw error;
       const stored = await read(place, jobId, signal);
       // It was deleted since.
       if (stored === null) throw error;
-      return isOf(stored, messageDigest) ? stored.result : null;
+      if (!isOf(stored, messageDigest)) return null;
+      const isOutdated = stored.result.isRefusal === true && stored.result.text !== result.text;
+      return isOutdated ? await write({ IfMatch: stored.etag }) : stored.result;
     }
   }
 

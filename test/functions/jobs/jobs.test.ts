@@ -264,6 +264,25 @@ describe("results", () => {
     expect(await objects(prefix)).toEqual(new Map([[`${prefix}/bad.json`, first]]));
   });
 
+  test("of a job that is retried after what it lacked exists replace its refusal", async () => {
+    const prefix = randomUUID();
+    const folder = `s3://${bucket}/${prefix}`;
+    const { queue, start } = await startWithQueue({ JOB_RESULTS: folder, JOB_ALLOWED_TARGETS: `${folder}/files` });
+    await using _ = await start();
+    const message = { input: `${folder}/files/in.jsonl`, output: `${folder}/files/out.jsonl` };
+    const job = await queue.add("file", message, { jobId: "file" });
+    const stored = async () => (await objects(`${prefix}/file.json`)).get(`${prefix}/file.json`);
+    const refused = await failed(queue, job);
+    expect(refused.error?.code).toBe("input_not_found");
+    expect(await stored()).toEqual(refused);
+    const Body = JSON.stringify({ custom_id: "a", method: "POST", url: "/v1/completions", body: short });
+    await aws.client.send(new PutObjectCommand({ Bucket: bucket, Key: `${prefix}/files/in.jsonl`, Body }));
+    await (await queue.getJob("file"))?.retry("failed");
+    const result = await returned(queue, job);
+    expect(result.response?.body.request_counts).toEqual({ total: 1, completed: 1, failed: 0 });
+    expect(await stored()).toEqual(result);
+  });
+
   test("are signed webhooks, which are tried again after an error", async () => {
     const { queue, start } = await startWithQueue({
       JOB_RESULTS: `${hooks.url}/all`,
@@ -437,6 +456,41 @@ describe("files", () => {
     const text = await (await fetch(`${second.baseUrl}/metrics`)).text();
     const numSecond = Number(/^vllm:request_success_total\{.*finished_reason="length".*\} (\d+)$/m.exec(text)?.[1]);
     expect(numSecond).toBeLessThanOrEqual(20);
+  });
+
+  test("a file that is replaced while it is answered has answers of its new lines only", async () => {
+    const prefix = randomUUID();
+    const write = (numTokens: number) => {
+      const lines = Array.from({ length: 24 }, (_, seed) => {
+        const body = { prompt: "a", max_tokens: numTokens, ignore_eos: true, seed };
+        return JSON.stringify({ custom_id: `line-${seed}`, method: "POST", url: "/v1/completions", body });
+      });
+      return put(`${prefix}/in.jsonl`, lines.join("\n"));
+    };
+    const folder = `s3://${bucket}/${prefix}`;
+    const { queue, start } = await startWithQueue({ JOB_ALLOWED_TARGETS: folder });
+    await write(120);
+    const first = await start();
+    const job = await queue.add("file", { input: `${folder}/in.jsonl`, output: `${folder}/out.jsonl` });
+    const answered = async () => (await fetch(`${first.baseUrl}/metrics`)).text();
+    await expect.poll(answered, { timeout: 20_000 }).toMatch(/^vllm:request_success_total\{.*="length".*\} [1-9]/m);
+    await first[Symbol.asyncDispose]();
+    const keys = async () => {
+      const { Contents = [] } = await aws.client.send(new ListObjectsV2Command({ Bucket: bucket, Prefix: prefix }));
+      return Contents.map(({ Key = "" }) => Key.slice(prefix.length + 1));
+    };
+    expect(await keys()).toContainEqual(expect.stringMatching(/^out\.jsonl\.parts\//));
+    await write(2);
+    await using _ = await start();
+    await returned(queue, job);
+    const results = await linesOf(`${prefix}/out.jsonl`);
+    expect(results.map(({ response }) => response?.body)).toEqual(
+      results.map(() =>
+        expect.objectContaining({ usage: expect.objectContaining({ completion_tokens: 2 }) as object }),
+      ),
+    );
+    expect(results).toHaveLength(24);
+    expect(await keys()).toEqual(["in.jsonl", "out.jsonl"]);
   });
 });
 
