@@ -12,6 +12,8 @@ import type { AppEnvironment } from "./request-trace.ts";
 export function createListener(app: Hono<AppEnvironment>): RequestListener {
   const listen = getRequestListener(app.fetch, {
     overrideGlobalObjects: false,
+    // For requests of HTTP/1.0 without a Host.
+    hostname: "localhost",
     errorHandler: (error) =>
       error instanceof RequestError
         ? Response.json(errorBody(400, "invalid_request", `The request cannot be read: ${reasonOf(error)}.`), {
@@ -22,7 +24,7 @@ export function createListener(app: Hono<AppEnvironment>): RequestListener {
   return (request, response) => void listen(request, response);
 }
 
-/** The adapter's own message: "Missing host header", "Backslash in request path". */
+/** The adapter's own message: "Invalid host header", "Backslash in request path". */
 function reasonOf({ message }: RequestError): string {
   return message.charAt(0).toLowerCase() + message.slice(1);
 }

@@ -64,7 +64,7 @@ export async function openServer(
       requestTimeout: request,
       connectionsCheckingInterval: check,
       keepAliveTimeout: keepAlive,
-      // Node would reject with an empty body; the listener rejects such a request too.
+      // Node would reject with an empty body.
       requireHostHeader: false,
     },
     (request, response) => {
@@ -72,6 +72,7 @@ export async function openServer(
       const { socket } = request;
       // The parser has already read the requests behind the one for which the connection was closed.
       if (socket.destroyed) return;
+      if (!isHostValid(request)) return refuse(response, unclearHost);
       if (unanswered.add(socket, response) > MAX_PIPELINED_REQUESTS) return socket.destroy();
       response.setTimeout(stall, () => {
         if (socket.writableLength > 0) socket.destroy();
@@ -105,6 +106,15 @@ export async function openServer(
   };
 }
 
+/**
+ * As in RFC 9112, section 3.2: of several lines, a proxy could have read another one. HAProxy's health checks are
+ * requests of HTTP/1.0 without a Host.
+ */
+function isHostValid({ headersDistinct: { host = [] }, httpVersion }: IncomingMessage): boolean {
+  if (host.length === 0) return httpVersion === "1.0";
+  return host.length === 1 && host[0] !== "";
+}
+
 interface Refusal {
   readonly status: number;
   readonly code: string;
@@ -115,6 +125,12 @@ const malformed: Refusal = {
   status: 400,
   code: "invalid_request",
   message: "The request is not well-formed HTTP.",
+};
+
+const unclearHost: Refusal = {
+  status: 400,
+  code: "invalid_request",
+  message: "The request must have one Host header.",
 };
 
 /** By the code of the parser's error. Every other code means that the request is malformed. */

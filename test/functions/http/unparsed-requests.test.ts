@@ -38,7 +38,8 @@ const close = "Connection: close";
 
 test.for<[string, readonly string[], number, string]>([
   ["no Host", ["GET /health HTTP/1.1", close], 400, "invalid_request"],
-  ["no Host in HTTP/1.0", ["GET /health HTTP/1.0"], 400, "invalid_request"],
+  ["two Hosts", ["GET /health HTTP/1.1", host, host, close], 400, "invalid_request"],
+  ["two Hosts in HTTP/1.0", ["GET /health HTTP/1.0", host, "Host: a"], 400, "invalid_request"],
   ["an empty Host", ["GET /health HTTP/1.1", "Host:", close], 400, "invalid_request"],
   ["a Host that is no name", ["GET /health HTTP/1.1", "Host: a b", close], 400, "invalid_request"],
   ["a Host with a path", ["GET /health HTTP/1.1", "Host: a/b", close], 400, "invalid_request"],
@@ -70,6 +71,12 @@ test.for<[string, readonly string[], number, string]>([
     error: { message: expect.stringMatching(/^[A-Z].*\.$/), type: "invalid_request_error", param: null, code },
   });
   expect((await fetch(`${urlOf(server)}/health`)).status).toBe(200);
+});
+
+test("a health check of HTTP/1.0 needs no Host", async () => {
+  const { status, headers } = await answerTo("GET /health HTTP/1.0\r\n\r\n");
+  expect(status).toBe(200);
+  expect(headers).toMatchObject({ connection: "close" });
 });
 
 test("64 requests may wait on a connection; one more closes it, and none behind it is begun", async () => {
