@@ -1,4 +1,5 @@
 /** Applies a request's or a deployment's changes to an image processor's options. */
+import { isDeepStrictEqual } from "node:util";
 import { z } from "zod";
 
 import { EngineError } from "../contract/errors.ts";
@@ -87,7 +88,11 @@ function changedOptions(
       checkWithoutEffect(name, value, path, refuse);
       continue;
     }
-    if (!processor.requestOptions.has(name)) throw refuse(shortPath(path), whyUnknown(processor, path));
+    if (!processor.requestOptions.has(name)) {
+      // Clients repeat the options of the checkpoint.
+      if (Object.hasOwn(processor.options, name) && isDeepStrictEqual(value, processor.options[name])) continue;
+      throw refuse(shortPath(path), whyUnknown(processor, path));
+    }
     if (!isSmallJson(value)) {
       throw refuse(path, `${path} is not a JSON value with at most ${MAX_DEPTH} levels and ${MAX_VALUES} values.`);
     }

@@ -118,6 +118,12 @@ describe.for(models)("%s", (name) => {
     expect(await process({})).toEqual(usual);
   });
 
+  test("the checkpoint's own values have no effect, also of options that cannot be set", async () => {
+    const { options: own, requestOptions } = inputs.imageInputs!.processor;
+    expect(Object.keys(own).some((option) => !requestOptions.has(option))).toBe(true);
+    expect(await process(structuredClone(own))).toEqual(usual);
+  });
+
   test("any two or three options together give finite values or are rejected by path", async () => {
     const anyValue = fc.constantFrom(...values.map(([, value]) => value));
     const changes = fc

@@ -247,6 +247,8 @@ const badChats: [unknown, string | null, RegExp][] = [
   [{ ...chatBody, images: ["data:,"] }, "images", /send images as parts of a message/],
   [{ ...chatBody, image_data: "data:," }, "image_data", /as parts of a message/],
   [{ ...chatBody, multi_modal_data: { image: "data:," } }, "multi_modal_data", /as parts of a message/],
+  [{ ...chatBody, media_io_kwargs: { image: { image_mode: "L" } } }, "media_io_kwargs", /leave it out/],
+  [{ ...chatBody, media_io_kwargs: { image: 3 } }, "media_io_kwargs", /leave it out/],
   [{ ...chatBody, prompt_embeds: "AAAA" }, "prompt_embeds", /not supported/],
   [
     { messages: [{ role: "user", content: "a", images: ["iVBO"] }] },
@@ -309,6 +311,7 @@ test("unsupported fields without an effect are accepted, and so are unknown fiel
     reasoning_effort: "low",
     extra_body: {},
     multi_modal_data: null,
+    media_io_kwargs: { image: { image_mode: "RGB" }, video: { fps: 2 } },
     images: [],
     // As text-generation-webui and llama.cpp write samplers that are off.
     typical_p: 1,
