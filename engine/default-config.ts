@@ -71,6 +71,7 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
     maxRequestDecodeCost: limit.optional(),
     decodeTimeoutMs: limit.optional(),
     fetchTimeoutMs: limit.optional(),
+    maxFetchedBytes: limit.optional(),
   }),
   caches: anyObject,
   addAllImagesToPrompt: flag,

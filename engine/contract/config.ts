@@ -55,6 +55,8 @@ export interface ImageLimits {
   /** Rounded up to whole seconds. Default: `defaultDecodeLimits`. */
   readonly decodeTimeoutMs?: number;
   readonly fetchTimeoutMs: number;
+  /** Encoded bytes that all requests together hold of images being fetched or processed. Default: 1 GiB. */
+  readonly maxFetchedBytes?: number;
 }
 
 export interface CacheConfig {

@@ -7,6 +7,8 @@ export interface BoundedReadOptions {
   /** The length that the sender announced, or null. */
   readonly announcedBytes: number | null;
   readonly maxImageBytes: number;
+  /** See `FetchImageOptions`. */
+  readonly onBytes?: ((numBytes: number) => void) | undefined;
 }
 
 /**
@@ -14,7 +16,7 @@ export interface BoundedReadOptions {
  * the stream and throws `image_too_large`. Errors of the stream are thrown unchanged.
  */
 export async function readBounded(stream: Readable, options: BoundedReadOptions): Promise<Uint8Array> {
-  const { announcedBytes, maxImageBytes } = options;
+  const { announcedBytes, maxImageBytes, onBytes } = options;
   if (announcedBytes !== null && announcedBytes > maxImageBytes) {
     discard(stream);
     throw new EngineError("image_too_large", `The image has ${announcedBytes} bytes; the limit is ${maxImageBytes}.`, {
@@ -30,6 +32,7 @@ export async function readBounded(stream: Readable, options: BoundedReadOptions)
         setting: "maxImageBytes",
       });
     }
+    onBytes?.(chunk.byteLength);
     chunks.push(chunk);
   }
   return Buffer.concat(chunks, numBytes);

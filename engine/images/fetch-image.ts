@@ -3,9 +3,9 @@ import type { ImageLimits } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import { describeReference } from "./describe-reference.ts";
 import { bytesOf } from "./image-source.ts";
-import type { FetchedImage, ImageSource } from "./image-source.ts";
+import type { FetchedImage, FetchImageOptions, ImageSource } from "./image-source.ts";
 
-export interface FetchImageContext {
+export interface FetchImageContext extends Pick<FetchImageOptions, "onBytes"> {
   readonly signal: AbortSignal;
   readonly limits: Pick<ImageLimits, "maxImageBytes" | "fetchTimeoutMs">;
 }
@@ -30,11 +30,11 @@ export async function fetchImageIfChanged(
   sources: readonly ImageSource[],
   reference: string,
   validator: string | null,
-  { signal, limits }: FetchImageContext,
+  { signal, limits, onBytes }: FetchImageContext,
 ): Promise<FetchedImage> {
   const source = findSource(sources, reference);
   const timeout = AbortSignal.timeout(limits.fetchTimeoutMs);
-  const options = { signal: AbortSignal.any([signal, timeout]), maxImageBytes: limits.maxImageBytes };
+  const options = { signal: AbortSignal.any([signal, timeout]), maxImageBytes: limits.maxImageBytes, onBytes };
   try {
     if (source.fetchIfChanged !== undefined) return await source.fetchIfChanged(reference, { ...options, validator });
     return { kind: "fetched", bytes: await source.fetch(reference, options), validator: null };

@@ -75,8 +75,8 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
       });
       if (statusCode === 200) {
         const announcedBytes = typeof headers["content-length"] === "string" ? Number(headers["content-length"]) : null;
-        const { maxImageBytes } = fetchOptions;
-        const bytes = await readBounded(body, { announcedBytes, maxImageBytes });
+        const { maxImageBytes, onBytes } = fetchOptions;
+        const bytes = await readBounded(body, { announcedBytes, maxImageBytes, onBytes });
         return { kind: "fetched", bytes, validator: validatorOf(headers, url) };
       }
       discard(body);

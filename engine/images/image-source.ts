@@ -6,6 +6,8 @@ export interface FetchImageOptions {
   readonly signal: AbortSignal;
   /** Above this limit, the source stops reading and rejects with `image_too_large`. */
   readonly maxImageBytes: number;
+  /** Called with the length of each piece that has arrived. Not for bytes that came with the request. */
+  readonly onBytes?: ((numBytes: number) => void) | undefined;
 }
 
 export interface FetchIfChangedOptions extends FetchImageOptions {

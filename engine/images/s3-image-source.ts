@@ -30,7 +30,7 @@ export function createS3ImageSource({ createClient }: S3ImageSourceOptions): Con
 
   async function fetchIfChanged(
     reference: string,
-    { signal, maxImageBytes, validator }: FetchIfChangedOptions,
+    { signal, maxImageBytes, onBytes, validator }: FetchIfChangedOptions,
   ): Promise<FetchedImage> {
     signal.throwIfAborted();
     const { bucket, key } = parseS3Reference(reference);
@@ -46,7 +46,7 @@ export function createS3ImageSource({ createClient }: S3ImageSourceOptions): Con
       const object = await s3.send(new GetObjectCommand(request), { abortSignal: signal });
       const announcedBytes = object.ContentLength ?? null;
       const body = addAbortSignal(signal, object.Body as Readable);
-      const bytes = await readBounded(body, { announcedBytes, maxImageBytes });
+      const bytes = await readBounded(body, { announcedBytes, maxImageBytes, onBytes });
       return { kind: "fetched", bytes, validator: object.ETag ?? null };
     } catch (error) {
       signal.throwIfAborted();

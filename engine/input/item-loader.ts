@@ -7,6 +7,7 @@ import { epochMs, observeStage } from "../contract/request-stage.ts";
 import type { RequestStage } from "../contract/request-stage.ts";
 import { decodeCostOf } from "../images/decode-cost.ts";
 import { canTellUnchanged, fetchImageIfChanged } from "../images/fetch-image.ts";
+import { FetchedBytes } from "../images/fetched-bytes.ts";
 import type { FetchedImage, ImageSource } from "../images/image-source.ts";
 import { sourceCacheKey } from "../images/source-cache.ts";
 import type { KnownImage } from "../images/source-cache.ts";
@@ -89,27 +90,37 @@ export interface ItemRequest extends Pick<GenerationRequest, "tenant" | "cacheSa
   readonly maxNumEmbeddings?: number;
 }
 
+/** One whose images are being loaded. */
+interface LoadingRequest extends ItemRequest {
+  readonly onBytes: (numBytes: number) => void;
+}
+
 export class ItemLoader {
   readonly #options: ItemLoaderOptions;
+  readonly #fetchedBytes: FetchedBytes;
 
   constructor(options: ItemLoaderOptions) {
     this.#options = options;
+    this.#fetchedBytes = new FetchedBytes(options.limits.maxFetchedBytes);
   }
 
   /**
    * Returns items in the order of the parts, which are either all images or all embeddings. The first failure cancels
-   * the others, which have ended when this rejects: with an error of an image (`parameter` is `prompt.images[index]`)
-   * or `aborted`.
+   * the others, which have ended when this rejects: with an error of an image (`parameter` is `prompt.images[index]`),
+   * `queue_full` or `aborted`.
    */
   async load(parts: readonly ImagePart[], given: ItemRequest, signal: AbortSignal): Promise<readonly LoadedItem[]> {
     const { processor } = this.#options;
     const processorOptions = processor.optionsFor?.(given.processorOptions, parts.length) ?? given.processorOptions;
-    const request = { ...given, processorOptions };
+    using held = this.#fetchedBytes.open(given.tenant ?? "");
+    const request = { ...given, processorOptions, onBytes: (numBytes: number) => held.add(numBytes) };
+    const either = AbortSignal.any([signal, held.refused]);
     try {
       return parts[0]?.type === "image_embeds"
-        ? await this.#loadEmbeddings(parts, request, signal)
-        : await this.#loadImages(parts, request, signal);
+        ? await this.#loadEmbeddings(parts, request, either)
+        : await this.#loadImages(parts, request, either);
     } catch (error) {
+      if (held.refused.aborted) throw held.refused.reason;
       if (signal.aborted) throw new EngineError("aborted", "The request was aborted.", { cause: signal.reason });
       throw error;
     }
@@ -117,7 +128,7 @@ export class ItemLoader {
 
   async #loadImages(
     parts: readonly ImagePart[],
-    request: ItemRequest,
+    request: LoadingRequest,
     signal: AbortSignal,
   ): Promise<readonly LoadedItem[]> {
     const { caches, processor, promptText } = this.#options;
@@ -193,7 +204,7 @@ export class ItemLoader {
   /** Embeddings are not cached: they came with the request and are what a cache would hold. */
   async #loadEmbeddings(
     parts: readonly ImagePart[],
-    request: ItemRequest,
+    request: LoadingRequest,
     signal: AbortSignal,
   ): Promise<readonly LoadedItem[]> {
     const { processor, info, hiddenSize, promptText } = this.#options;
@@ -260,7 +271,7 @@ export class ItemLoader {
     return contentHash;
   }
 
-  async #fetch(part: ImagePart, index: number, request: ItemRequest, signal: AbortSignal): Promise<EncodedImage> {
+  async #fetch(part: ImagePart, index: number, request: LoadingRequest, signal: AbortSignal): Promise<EncodedImage> {
     const answer = await this.#fetchIfChanged(part, index, null, request, signal);
     invariant(answer.kind === "fetched", "an image without a validator is fetched");
     return { bytes: answer.bytes, parameter: parameterOf(index) };
@@ -306,13 +317,13 @@ export class ItemLoader {
     { reference }: ImagePart,
     index: number,
     validator: string | null,
-    { onStage }: ItemRequest,
+    { onStage, onBytes }: LoadingRequest,
     signal: AbortSignal,
   ): Promise<FetchedImage> {
     const { sources, limits } = this.#options;
     return namingImage(index, () => {
       if (reference !== null) {
-        const fetching = async () => fetchImageIfChanged(sources, reference, validator, { signal, limits });
+        const fetching = async () => fetchImageIfChanged(sources, reference, validator, { signal, limits, onBytes });
         return observeStage("fetch", onStage, fetching, (answer) => fetchAttributes(reference, answer));
       }
       throw new EngineError(

@@ -43,6 +43,14 @@ export function testImageSource(name: string, createFixture: () => Promise<Image
       expect(Buffer.compare(await fetchStored(bytes), bytes)).toBe(0);
     });
 
+    test("reports the bytes that arrive, unless the reference contains them", async () => {
+      const reference = await fixture.store(new Uint8Array(100_000));
+      let numBytes = 0;
+      const onBytes = (length: number): void => void (numBytes += length);
+      await fixture.source.fetch(reference, { signal: never, maxImageBytes: MAX_IMAGE_BYTES, onBytes });
+      expect(numBytes).toBe(reference.startsWith("data:") ? 0 : 100_000);
+    });
+
     test("serves an image at the size limit and rejects one byte more, with the limit", async () => {
       const bytes = new Uint8Array(10_000).fill(7);
       expect((await fetchStored(bytes, 10_000)).byteLength).toBe(10_000);
