@@ -4,9 +4,9 @@ import type { Expression } from "./expression.ts";
 import { countBounds } from "./json-bounds.ts";
 import { isObject, listedNames } from "./json-schema.ts";
 import type { JsonObject } from "./json-schema.ts";
-import { colon, comma, constantOf, escapeForString, quoted, repeat, rule, whitespace } from "./json-text.ts";
+import { colon, comma, constantOf, StringEscaper, quoted, repeat, rule, whitespace } from "./json-text.ts";
 import { namesOtherThan } from "./other-names.ts";
-import { readPattern } from "./pattern-reader.ts";
+import { readSearchPattern } from "./pattern-reader.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
 export interface JsonObjectContext {
@@ -133,7 +133,7 @@ export class JsonObjectWriter {
     if (isObject(patternProperties)) {
       const pairs = Object.entries(patternProperties).map(([pattern, inner]) =>
         this.#pair(
-          quoted(escapeForString(readPattern(pattern, `${path}.patternProperties.${pattern}`))),
+          quoted(new StringEscaper().escape(readSearchPattern(pattern, `${path}.patternProperties.${pattern}`))),
           inner,
           `${path}.patternProperties.${pattern}`,
         ),

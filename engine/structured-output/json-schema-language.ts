@@ -11,35 +11,36 @@ import {
   lengthKeywords,
   listKeywords,
   nameKeywords,
-  refuseCombination,
   restKeywords,
   textKeywords,
 } from "./json-schema.ts";
 import type { JsonObject } from "./json-schema.ts";
-import {
-  charactersForString,
-  comma,
-  constantOf,
-  escapeForString,
-  jsonRulesFor,
-  quoted,
-  repeat,
-  rule,
-  whitespace,
-} from "./json-text.ts";
+import { comma, constantOf, jsonRulesFor, quoted, repeat, rule, StringEscaper, whitespace } from "./json-text.ts";
+import { LongTexts } from "./long-texts.ts";
 import { numberRangeOf } from "./number-range.ts";
-import { readPattern } from "./pattern-reader.ts";
+import { readPattern, readSearchPattern } from "./pattern-reader.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
-import { textLengths } from "./text-lengths.ts";
 import type { TextLengths } from "./text-lengths.ts";
 
 const typeNames = new Set<unknown>(["object", "array", "string", "integer", "number", "boolean", "null"]);
 
 /**
- * Maximum number of characters of all patterns beside which there is a maximum length: each becomes a part of its own.
- * This many take some tens of milliseconds.
+ * Maximum number of characters of all patterns beside which there is a bound of their length: each becomes a part of its
+ * own. This many take some tens of milliseconds.
  */
-const MAX_LIMITED_CHARACTERS = 20_000;
+const MAX_BOUNDED_CHARACTERS = 20_000;
+
+/** The texts of a pattern or format, with a minimum length or without. */
+interface Texts {
+  readonly name: string;
+  readonly keyword: "format" | "pattern";
+  readonly pattern: string;
+  readonly expression: Expression;
+  readonly lengths: TextLengths;
+  readonly escaper: StringEscaper;
+  /** Whether its characters were written one by one. */
+  isLimited: boolean;
+}
 
 /**
  * Expects a schema checked by `checkJsonSchema`. Properties come in the order of their description, with a bounded
@@ -64,11 +65,10 @@ class SchemaReader {
   /** By the names of their rules. */
   readonly #pending: [name: string, read: () => Expression][] = [];
   readonly #read = new Map<JsonObject, Expression>();
-  /** By pattern. Thousands of strings may have the same one. */
-  readonly #patterns = new Map<string, { readonly expression: Expression; readonly lengths: TextLengths }>();
-  /** By pattern, for limited ones: the text within a string, by characters. */
-  readonly #characters = new Map<string, Expression>();
-  #numLimitedCharacters = 0;
+  /** By keyword, pattern and minimum length. Thousands of strings may have the same one. */
+  readonly #texts = new Map<string, Texts>();
+  readonly #longTexts = new LongTexts();
+  #numBoundedCharacters = 0;
 
   constructor(schema: unknown, isCompact: boolean) {
     this.#schema = schema;
@@ -195,33 +195,59 @@ class SchemaReader {
       : this.#stringOfPattern("format", known, schema, path);
   }
 
-  /** Of a minimum length, all texts of the pattern must have it. */
-  #stringOfPattern(keyword: string, pattern: string, schema: JsonObject, path: string): Expression {
+  #stringOfPattern(keyword: "format" | "pattern", pattern: string, schema: JsonObject, path: string): Expression {
     const { min, max } = countBounds(schema, "minLength", "maxLength", path);
-    const known = this.#patterns.get(pattern);
-    const expression = known?.expression ?? readPattern(pattern, `${path}.${keyword}`);
-    const lengths = known?.lengths ?? textLengths(expression);
-    if (known === undefined) this.#patterns.set(pattern, { expression, lengths });
-    if (lengths.min < min) refuseCombination(path, keyword, "minLength");
-    if (lengths.max <= max) return this.#shared(`string ${pattern}`, () => quoted(escapeForString(expression)));
+    const whole = this.#textsOf(keyword, pattern, path);
+    const texts = whole.lengths.min < min ? this.#longTextsOf(whole, min, `${path}.minLength`) : whole;
+    const { name, lengths, expression, escaper } = texts;
+    if (lengths.max <= max) return this.#shared(`string ${name}`, () => quoted(escaper.escape(expression)));
     if (lengths.min > max) {
       const problem = `but every text of its ${keyword} has ${lengths.min} characters or more`;
       refuseStructuredOutput(`${path}.maxLength is ${max}, ${problem}`);
     }
-    const part = this.#charactersOf(pattern, expression, path);
-    return this.#shared(`string ${pattern} {0,${max}}`, () => quoted({ kind: "limited", part, max }));
+    if (!texts.isLimited) this.#countBounded(pattern, path);
+    texts.isLimited = true;
+    const part = escaper.characters(expression);
+    return this.#shared(`string ${name} {0,${max}}`, () => quoted({ kind: "limited", part, max }));
   }
 
-  #charactersOf(pattern: string, expression: Expression, path: string): Expression {
-    let characters = this.#characters.get(pattern);
-    if (characters !== undefined) return characters;
-    this.#numLimitedCharacters += pattern.length;
-    if (this.#numLimitedCharacters > MAX_LIMITED_CHARACTERS) {
-      const problem = `the patterns up to ${path}, beside which there is a maxLength, have`;
-      refuseStructuredOutput(`json is too large: ${problem} more than ${MAX_LIMITED_CHARACTERS} characters`);
+  /** A pattern may match anywhere in a text, a format is the whole text. */
+  #textsOf(keyword: "format" | "pattern", pattern: string, path: string): Texts {
+    const name = `${keyword} ${pattern}`;
+    let texts = this.#texts.get(name);
+    if (texts === undefined) {
+      const expression = (keyword === "format" ? readPattern : readSearchPattern)(pattern, `${path}.${keyword}`);
+      const lengths = this.#longTexts.lengthsOf(expression);
+      texts = { name, keyword, pattern, expression, lengths, escaper: new StringEscaper(), isLimited: false };
+      this.#texts.set(name, texts);
     }
-    this.#characters.set(pattern, (characters = charactersForString(expression)));
-    return characters;
+    return texts;
+  }
+
+  #longTextsOf(whole: Texts, min: number, path: string): Texts {
+    const name = `${whole.name} {${min},}`;
+    let texts = this.#texts.get(name);
+    if (texts !== undefined) return texts;
+    this.#countBounded(whole.pattern, path);
+    const expression = this.#longTexts.from(min, whole.expression);
+    if (expression === null) {
+      const problem = `but no text of its ${whole.keyword} has that many characters`;
+      return refuseStructuredOutput(`${path} is ${min}, ${problem}`);
+    }
+    if (expression === "too-large") {
+      const problem = `which takes too many parts beside its ${whole.keyword}`;
+      return refuseStructuredOutput(`${path} is ${min}, ${problem}; leave one of them out`);
+    }
+    texts = { ...whole, name, expression, lengths: this.#longTexts.lengthsOf(expression), isLimited: false };
+    this.#texts.set(name, texts);
+    return texts;
+  }
+
+  #countBounded(pattern: string, path: string): void {
+    this.#numBoundedCharacters += pattern.length;
+    if (this.#numBoundedCharacters <= MAX_BOUNDED_CHARACTERS) return;
+    const problem = `the patterns up to ${path}, beside which there is a minLength or maxLength, have`;
+    refuseStructuredOutput(`json is too large: ${problem} more than ${MAX_BOUNDED_CHARACTERS} characters`);
   }
 
   #stringOfLength(schema: JsonObject, path: string): Expression {

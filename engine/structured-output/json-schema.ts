@@ -179,7 +179,7 @@ function isExactText(value: number): boolean {
 }
 
 /** For keywords of which one would be ignored. Throws EngineError `invalid_argument`. */
-export function refuseCombination(path: string, left: string, right: string): never {
+function refuseCombination(path: string, left: string, right: string): never {
   return refuseStructuredOutput(`${path} has the keywords ${left} and ${right} together, which is not supported`);
 }
 

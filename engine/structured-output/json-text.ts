@@ -66,58 +66,76 @@ export function quoted(content: Expression): Expression {
 }
 
 /**
- * The texts of an expression as written inside a JSON string, with the shortest escapes where needed.
- *
- * @param escapedSets By set: its expression. A pattern may repeat a set many thousands of times.
+ * Writes texts inside JSON strings. Mutable: a pattern may repeat a part or a set many thousands of times, and each is
+ * written once.
  */
-export function escapeForString(expression: Expression, escapedSets = new Map<string, Expression>()): Expression {
-  const escapePart = (part: Expression): Expression => escapeForString(part, escapedSets);
-  switch (expression.kind) {
-    case "set": {
-      const key = expression.set.join(";");
-      let escapedSet = escapedSets.get(key);
-      if (escapedSet === undefined) escapedSets.set(key, (escapedSet = escapeSet(expression.set)));
-      return escapedSet;
-    }
-    case "words":
-      return { kind: "words", words: expression.words.map(escapeText) };
-    case "sequence":
-      return sequenceOf(expression.parts.map(escapePart));
-    case "alternatives":
-      return alternativesOf(expression.options.map(escapePart));
-    case "repetition":
-    case "limited":
-      return { ...expression, part: escapePart(expression.part) };
-    case "rule":
-      return expression;
-    default:
-      return expression satisfies never;
-  }
-}
+export class StringEscaper {
+  readonly #sets = new Map<string, Expression>();
+  readonly #escaped = new Map<Expression, Expression>();
+  readonly #characters = new Map<Expression, Expression>();
 
-/** Like `escapeForString`, with every character of a text by itself, as `limited` counts them. Not for rules. */
-export function charactersForString(expression: Expression, escapedSets = new Map<string, Expression>()): Expression {
-  const convert = (part: Expression): Expression => charactersForString(part, escapedSets);
-  switch (expression.kind) {
-    case "words": {
-      const options = expression.words.map((word): Expression => {
-        const characters = Array.from(word, (character) => literalOf(escapeText(character)));
-        return characters.length === 0 ? literalOf("") : { kind: "sequence", parts: characters };
-      });
-      return { kind: "alternatives", options };
+  /** The texts of an expression as written inside a JSON string, with the shortest escapes where needed. */
+  escape(expression: Expression): Expression {
+    let escapedExpression = this.#escaped.get(expression);
+    if (escapedExpression === undefined) {
+      this.#escaped.set(expression, (escapedExpression = this.#escape(expression)));
     }
-    case "sequence":
-      return { kind: "sequence", parts: expression.parts.map(convert) };
-    case "alternatives":
-      return { kind: "alternatives", options: expression.options.map(convert) };
-    case "repetition":
-      return { ...expression, part: convert(expression.part) };
-    case "set":
-    case "limited":
-    case "rule":
-      return escapeForString(expression, escapedSets);
-    default:
-      return expression satisfies never;
+    return escapedExpression;
+  }
+
+  /** Like `escape`, with every character of a text by itself, as `limited` counts them. Not for rules. */
+  characters(expression: Expression): Expression {
+    let characters = this.#characters.get(expression);
+    if (characters === undefined) this.#characters.set(expression, (characters = this.#divide(expression)));
+    return characters;
+  }
+
+  #escape(expression: Expression): Expression {
+    switch (expression.kind) {
+      case "set": {
+        const key = expression.set.join(";");
+        let escapedSet = this.#sets.get(key);
+        if (escapedSet === undefined) this.#sets.set(key, (escapedSet = escapeSet(expression.set)));
+        return escapedSet;
+      }
+      case "words":
+        return { kind: "words", words: expression.words.map(escapeText) };
+      case "sequence":
+        return sequenceOf(expression.parts.map((part) => this.escape(part)));
+      case "alternatives":
+        return alternativesOf(expression.options.map((option) => this.escape(option)));
+      case "repetition":
+      case "limited":
+        return { ...expression, part: this.escape(expression.part) };
+      case "rule":
+        return expression;
+      default:
+        return expression satisfies never;
+    }
+  }
+
+  #divide(expression: Expression): Expression {
+    switch (expression.kind) {
+      case "words": {
+        const options = expression.words.map((word): Expression => {
+          const parts = Array.from(word, (character) => literalOf(escapeText(character)));
+          return parts.length === 0 ? literalOf("") : { kind: "sequence", parts };
+        });
+        return { kind: "alternatives", options };
+      }
+      case "sequence":
+        return { kind: "sequence", parts: expression.parts.map((part) => this.characters(part)) };
+      case "alternatives":
+        return { kind: "alternatives", options: expression.options.map((option) => this.characters(option)) };
+      case "repetition":
+        return { ...expression, part: this.characters(expression.part) };
+      case "set":
+      case "limited":
+      case "rule":
+        return this.escape(expression);
+      default:
+        return expression satisfies never;
+    }
   }
 }
 

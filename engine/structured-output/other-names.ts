@@ -2,7 +2,7 @@
 import { complement, LAST_CODE_POINT, unite } from "./code-point-set.ts";
 import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
 import type { Expression } from "./expression.ts";
-import { escapeForString, escapeText, quoted, repeat, rule } from "./json-text.ts";
+import { StringEscaper, escapeText, quoted, repeat, rule } from "./json-text.ts";
 
 /** What some of the names begin with. */
 interface Beginning {
@@ -23,7 +23,7 @@ const anyEndName = "end of a name";
  * same name. `prefix` begins the names of the rules that are added, one for each beginning of some length.
  */
 export function namesOtherThan(names: readonly string[], prefix: string, rules: Map<string, Expression>): Expression {
-  const escapedSets = new Map<string, Expression>();
+  const escaper = new StringEscaper();
   const pending: [name: string, beginning: Beginning][] = [];
   const ruleFor = (beginning: Beginning): Expression => {
     const name = `${prefix} ${pending.length}`;
@@ -38,14 +38,14 @@ export function namesOtherThan(names: readonly string[], prefix: string, rules: 
     }
     const points = Array.from(longer.keys(), (character) => character.codePointAt(0)!);
     const others = complement(unite(points.map((point) => [point, point] as const)));
-    options.push(sequenceOf([escapeForString({ kind: "set", set: others }, escapedSets), rule(anyEndName)]));
+    options.push(sequenceOf([escaper.escape({ kind: "set", set: others }), rule(anyEndName)]));
     return alternativesOf(options);
   };
   const start = ruleFor(beginningsOf(names));
   // The list grows meanwhile.
   for (const [name, beginning] of pending) rules.set(name, endsOf(beginning, CHARACTERS_PER_RULE));
   if (!rules.has(anyEndName)) {
-    rules.set(anyEndName, repeat(escapeForString({ kind: "set", set: [[0, LAST_CODE_POINT]] }), 0, Infinity));
+    rules.set(anyEndName, repeat(escaper.escape({ kind: "set", set: [[0, LAST_CODE_POINT]] }), 0, Infinity));
   }
   return quoted(start);
 }

@@ -1,27 +1,50 @@
-/** Reads patterns: the part of regular expressions that matches whole texts without lookaround. */
+/** Reads patterns: the part of regular expressions without lookaround. */
 import { anyButLineEnds, readBracketExpression, readEscape } from "./bracket-expression.ts";
+import { LAST_CODE_POINT } from "./code-point-set.ts";
 import { alternativesOf, literalOf, MAX_GROUP_NESTING, readQuantifier, sequenceOf } from "./expression.ts";
 import type { Expression } from "./expression.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
 /**
- * Throws EngineError `invalid_argument` for unsupported syntax.
+ * The texts that match as a whole. Throws EngineError `invalid_argument` for unsupported syntax.
  *
  * @param place Where the pattern is, for errors.
  */
 export function readPattern(pattern: string, place = "The pattern"): Expression {
+  return alternativesOf(readVariants(pattern, place).map(({ expression }) => expression));
+}
+
+/** Like `readPattern`, for the texts in which the pattern matches somewhere: JSON Schema's meaning of a pattern. */
+export function readSearchPattern(pattern: string, place: string): Expression {
+  const options = readVariants(pattern, place).map(({ expression, startsText, endsText }) =>
+    sequenceOf([...(startsText ? [] : [anyText]), expression, ...(endsText ? [] : [anyText])]),
+  );
+  return alternativesOf(options);
+}
+
+const anyText: Expression = {
+  kind: "repetition",
+  part: { kind: "set", set: [[0, LAST_CODE_POINT]] },
+  min: 0,
+  max: Infinity,
+};
+
+function readVariants(pattern: string, place: string): Read {
   const reader = new PatternReader(pattern, place);
-  const { expression } = reader.readAlternatives();
+  const read = reader.readAlternatives();
   if (!reader.isAtEnd) reader.fail("has a ) without its (");
-  return expression;
+  return read;
 }
 
 /** An expression, and whether it requires the start or the end of the text: then nothing may precede or follow it. */
-interface Read {
+interface Variant {
   readonly expression: Expression;
   readonly startsText: boolean;
   readonly endsText: boolean;
 }
+
+/** Alternatives, at most one for each requirement. */
+type Read = readonly Variant[];
 
 const groupStartPattern = /\((?:\?:|\?P?<[A-Za-z_]\w*>|(?!\?))/y;
 /** Characters with a special meaning. */
@@ -52,20 +75,18 @@ class PatternReader {
   }
 
   readAlternatives(): Read {
-    const options = [this.#readSequence()];
+    const options = [...this.#readSequence()];
     while (this.#pattern[this.#index] === "|") {
       this.#index++;
-      options.push(this.#readSequence());
+      options.push(...this.#readSequence());
     }
-    return {
-      expression: alternativesOf(options.map(({ expression }) => expression)),
-      startsText: options.some(({ startsText }) => startsText),
-      endsText: options.some(({ endsText }) => endsText),
-    };
+    return unite(options);
   }
 
   #readSequence(): Read {
     const parts: Expression[] = [];
+    let first: Read = unanchored(literalOf(""));
+    let last = first;
     let startsText = false;
     let endsText = false;
     for (let next = this.#pattern[this.#index]; next !== undefined && next !== "|" && next !== ")";) {
@@ -77,28 +98,42 @@ class PatternReader {
         endsText = true;
         this.#index++;
       } else {
-        if (endsText) this.refuse("characters after $");
-        const read = this.#readQuantified();
-        if (read.startsText && parts.length > 0) this.refuse("^ after characters");
-        startsText ||= read.startsText;
-        endsText = read.endsText;
-        parts.push(read.expression);
+        if (endsText || last.some((variant) => variant.endsText)) this.refuse("characters after $");
+        last = this.#readQuantified();
+        if (parts.length > 0 && last.some((variant) => variant.startsText)) this.refuse("^ after characters");
+        if (parts.length === 0) first = last;
+        parts.push(alternativesOf(last.map(({ expression }) => expression)));
       }
       next = this.#pattern[this.#index];
     }
-    return { expression: sequenceOf(parts), startsText, endsText };
+    const variants =
+      parts.length < 2
+        ? first
+        : first.flatMap((start) =>
+            last.map((end) => ({
+              expression: sequenceOf([start.expression, ...parts.slice(1, -1), end.expression]),
+              startsText: start.startsText,
+              endsText: end.endsText,
+            })),
+          );
+    return variants.map((variant) => ({
+      expression: variant.expression,
+      startsText: variant.startsText || startsText,
+      endsText: variant.endsText || endsText,
+    }));
   }
 
   #readQuantified(): Read {
     const read = this.#readAtom();
+    const [{ expression: part, startsText, endsText }] = read as readonly [Variant];
     const quantifier = readQuantifier(this.#pattern, this.#index);
     if (quantifier === null) return read;
-    if (read.startsText || read.endsText) this.refuse("a repetition of ^ or $");
+    if (read.length > 1 || startsText || endsText) this.refuse("a repetition of ^ or $");
     const { min, max, end } = quantifier;
     if (min > max) this.fail(`has the bounds {${min},${max}}, whose minimum is above the maximum,`);
-    // Laziness makes no difference for a whole text.
+    // Laziness makes no difference to which texts match.
     this.#index = this.#pattern[end] === "?" ? end + 1 : end;
-    return { ...read, expression: { kind: "repetition", part: read.expression, min, max } };
+    return unanchored({ kind: "repetition", part, min, max });
   }
 
   #readAtom(): Read {
@@ -113,13 +148,13 @@ class PatternReader {
     if (character === "\\") return this.#take(readEscape(this.#pattern, this.#index), "an escape");
     if (specialPattern.has(character)) this.refuse(character);
     this.#index += character.length;
-    return { expression: literalOf(character), startsText: false, endsText: false };
+    return unanchored(literalOf(character));
   }
 
   #take(read: ReturnType<typeof readEscape>, what: string): Read {
     if (read === null) return this.refuse(what);
     this.#index = read.end;
-    return { expression: { kind: "set", set: read.set }, startsText: false, endsText: false };
+    return unanchored({ kind: "set", set: read.set });
   }
 
   #readGroup(): Read {
@@ -138,4 +173,17 @@ class PatternReader {
     this.#depth--;
     return read;
   }
+}
+
+function unanchored(expression: Expression): Read {
+  return [{ expression, startsText: false, endsText: false }];
+}
+
+/** Merges alternatives with the same requirements. */
+function unite(variants: readonly Variant[]): Read {
+  const groups = Map.groupBy(variants, ({ startsText, endsText }) => `${startsText} ${endsText}`);
+  return Array.from(groups.values(), ([first, ...others]) => ({
+    ...first!,
+    expression: alternativesOf([first!, ...others].map(({ expression }) => expression)),
+  }));
 }

@@ -92,18 +92,30 @@ const refusals: [string, StructuredOutput, string][] = [
   ["an empty range", schema({ type: "integer", minimum: 5, maximum: 4 }), "json has a range of numbers"],
   [
     "a pattern whose texts are all too long",
-    schema({ type: "string", pattern: "a{4,}", maxLength: 3 }),
+    schema({ type: "string", pattern: "^a{4,}$", maxLength: 3 }),
     "json.maxLength is 3, but every text of its pattern has 4 characters or more",
   ],
   [
-    "a format beside a length",
-    schema({ properties: { a: { format: "uri", minLength: 9 } } }),
-    "json.properties.a has the keywords format and minLength together",
+    "a pattern whose texts are all too short",
+    schema({ properties: { a: { pattern: "^a{1,3}$", minLength: 4 } } }),
+    "json.properties.a.minLength is 4, but no text of its pattern has that many characters",
   ],
   [
     "a length beside a pattern that stands elsewhere with another one",
-    schema({ properties: { a: { pattern: "a+", minLength: 1 }, b: { pattern: "a+", minLength: 2 } } }),
-    "json.properties.b has the keywords pattern and minLength together",
+    schema({ properties: { a: { pattern: "^a{1,3}$", minLength: 2 }, b: { pattern: "^a{1,3}$", minLength: 5 } } }),
+    "json.properties.b.minLength is 5, but no text of its pattern",
+  ],
+  [
+    "a length that takes too many parts",
+    schema({ properties: { a: { pattern: "^([a-c]+-)*$", minLength: 300 } } }),
+    "json.properties.a.minLength is 300, which takes too many parts beside its pattern",
+  ],
+  [
+    "lengths that take too many parts together",
+    schema({
+      anyOf: Array.from({ length: 80 }, (_, index) => ({ pattern: `^[a-c]*-[a-z]*${index}$`, minLength: 300 })),
+    }),
+    "which takes too many parts beside its pattern",
   ],
   [
     "too many characters of patterns beside maximum lengths",

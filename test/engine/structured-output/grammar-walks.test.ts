@@ -100,7 +100,7 @@ const schemas: [string, object][] = [
     "names and constants past ASCII, before letters that could be digits",
     {
       type: "object",
-      properties: { éa: { const: "àb" }, '\u0001c"\\': { type: "string", pattern: "yes|no|éa" } },
+      properties: { éa: { const: "àb" }, '\u0001c"\\': { type: "string", pattern: "^(yes|no|éa)$" } },
       required: ["éa", '\u0001c"\\'],
       additionalProperties: false,
     },
