@@ -3,6 +3,7 @@
  * JavaScript's `\s`, `\w` and `\d`, which differ from Unicode's, and lack most behaviours of a split.
  */
 import { EngineError } from "../contract/errors.ts";
+import { MAX_WORD_LENGTH } from "./text-pieces.ts";
 import { characterOfByte } from "./token-bytes.ts";
 import type { TokenizerComponent } from "./tokenizer-json.ts";
 
@@ -209,7 +210,8 @@ const isSpelledAsItself = /^[!-~]*$/;
 
 /** GPT-2's spelling of the UTF-8 bytes. Half a surrogate pair is U+FFFD. */
 function spelledInBytes(text: string): string {
-  if (isSpelledAsItself.test(text)) return text;
+  // The tokenizer rejects a word that is too long, however it is spelled.
+  if (text.length > MAX_WORD_LENGTH || isSpelledAsItself.test(text)) return text;
   let spelling = "";
   for (const byte of Buffer.from(text)) spelling += characterOfByte[byte]!;
   return spelling;

@@ -10,6 +10,8 @@ export const PIECE_LENGTH = 4096;
  * for seconds.
  */
 export const MAX_PIECE_LENGTH = 2 ** 20;
+/** A longer word, of which ordinary text has none, would keep the event loop for seconds. */
+export const MAX_WORD_LENGTH = 2 ** 18;
 /** A space between letters, where a piece may end: every known pre-tokenizer starts a word there. */
 const wordStart = /\p{L}(?=[ ▁]\p{L})/u;
 

@@ -2,7 +2,6 @@
  * Converts text to token ids and back like Hugging Face's fast tokenizers. Only this file imports the
  * package @huggingface/tokenizers.
  */
-import { setImmediate as nextTurn } from "node:timers/promises";
 import { Tokenizer as HuggingFaceTokenizer } from "@huggingface/tokenizers";
 
 import { EngineError } from "../contract/errors.ts";
@@ -14,7 +13,8 @@ import type { NormalizeLongText } from "./long-text-normalizer.ts";
 import { faithfulNormalizer } from "./normalizer-rules.ts";
 import { createPreTokenizer } from "./pre-tokenizer.ts";
 import type { PreTokenizer } from "./pre-tokenizer.ts";
-import { cutAtWords, MAX_PIECE_LENGTH, PIECE_LENGTH } from "./text-pieces.ts";
+import { SharedTurns } from "./shared-turns.ts";
+import { cutAtWords, MAX_PIECE_LENGTH, MAX_WORD_LENGTH, PIECE_LENGTH } from "./text-pieces.ts";
 import type { Piece } from "./text-pieces.ts";
 import { createTextStartRule } from "./text-start-rule.ts";
 import { createTokenBytes } from "./token-bytes.ts";
@@ -22,8 +22,6 @@ import { parseTokenizerConfig, parseTokenizerJson, tryReadCheckpointFile } from 
 import type { TokenizerConfig, TokenizerJson } from "./tokenizer-json.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
-/** A longer word, of which ordinary text has none, would keep the event loop for seconds. */
-const MAX_WORD_LENGTH = 2 ** 18;
 /** For models of which the library passes the tokens of a word as arguments of one call. V8 allows 120,000. */
 const MAX_UNIGRAM_WORD_LENGTH = 2 ** 16;
 /** Tokens decoded at once, in about as much time. */
@@ -116,6 +114,7 @@ export class Tokenizer implements Vocabulary {
   readonly #bytesOf: (Uint8Array | undefined)[] = [];
   /** Whether words are encoded independently of each other; determined when the first long text arrives. */
   #hasIndependentWords: boolean | null = null;
+  readonly #turns = new SharedTurns(PIECE_LENGTH);
   /** Maximum number of characters of a token; null if a token may stand for any number. */
   #longestToken: number | null = null;
 
@@ -187,11 +186,12 @@ export class Tokenizer implements Vocabulary {
   async encode(text: string, options: EncodeOptions): Promise<number[] | null> {
     const maxTokens = options.maxTokens ?? Number.POSITIVE_INFINITY;
     const tokenIds: number[] = options.addSpecialTokens ? [...this.prefixIds] : [];
+    const { signal } = options;
+    await this.#turns.take(Math.min(text.length, PIECE_LENGTH), signal);
     let numSinceTurn = 0;
-    const takeTurn = () => nextTurn(undefined, { signal: options.signal });
     for (const unit of this.#units(text, options.literal)) {
       if (unit === null) {
-        await takeTurn();
+        await this.#turns.take(PIECE_LENGTH, signal);
         numSinceTurn = 0;
       } else if (typeof unit === "number") {
         tokenIds.push(unit);
@@ -200,7 +200,7 @@ export class Tokenizer implements Vocabulary {
         for (const { words, length } of this.#words(unit)) {
           numSinceTurn += length;
           if (numSinceTurn > PIECE_LENGTH) {
-            await takeTurn();
+            await this.#turns.take(PIECE_LENGTH, signal);
             numSinceTurn = length;
           }
           for (const token of this.#encodeWords(words)) tokenIds.push(token);
@@ -225,8 +225,8 @@ export class Tokenizer implements Vocabulary {
   async detokenize(tokenIds: readonly number[]): Promise<string> {
     const bytes: Uint8Array[] = [];
     for (let start = 0; start < tokenIds.length; start += DECODED_AT_ONCE) {
-      if (start > 0) await nextTurn();
       const part = tokenIds.slice(start, start + DECODED_AT_ONCE);
+      await this.#turns.take((PIECE_LENGTH * part.length) / DECODED_AT_ONCE);
       bytes.push(Buffer.concat(part.map((tokenId) => this.tokenBytes(tokenId))));
     }
     const text = Buffer.concat(bytes).toString();
@@ -265,7 +265,7 @@ export class Tokenizer implements Vocabulary {
     if (text.length > MAX_PIECE_LENGTH && !isIncremental) throw withoutSpace();
     let group: string[] = [];
     let length = 0;
-    for (const word of this.#preTokenizer.words(text, beginsText)) {
+    for (const word of this.#findWords(text, beginsText)) {
       if (word.length > this.#maxWordLength) throw wordTooLong(word, this.#maxWordLength);
       if (group.length > 0 && length + word.length > PIECE_LENGTH) {
         yield { words: group, length };
@@ -276,6 +276,16 @@ export class Tokenizer implements Vocabulary {
       length += word.length;
     }
     if (group.length > 0) yield { words: group, length };
+  }
+
+  *#findWords(text: string, beginsText: boolean): Iterable<string> {
+    try {
+      yield* this.#preTokenizer.words(text, beginsText);
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      // An expression needs more than V8's stack for a match of 8 million characters.
+      throw refusal(`The prompt has a word of more than ${this.#maxWordLength} characters, which is the limit.`);
+    }
   }
 
   #encodeWords(words: string[]): number[] {
