@@ -194,9 +194,18 @@ function createStoreFactory(url: string, logger: Logger): () => Promise<ByteStor
 export async function loadS3ClientFactory({ s3 }: Config): Promise<() => S3Client> {
   const { S3Client: Client } = await import("@aws-sdk/client-s3");
   const region = s3.region ?? (s3.endpoint === null ? undefined : "us-east-1");
-  return () =>
-    new Client({
+  return () => {
+    const client = new Client({
       ...(s3.endpoint !== null && { endpoint: s3.endpoint, forcePathStyle: true }),
       ...(region !== undefined && { region }),
     });
+    client.middlewareStack.add((next) => async (call) => next(call).catch(nameRegionSetting), { step: "initialize" });
+    return client;
+  };
+}
+
+/** The SDK's error does not say where it looks for the region. */
+function nameRegionSetting(error: unknown): never {
+  if (!(error instanceof Error && error.message === "Region is missing")) throw error;
+  throw new Error("Region is missing: AWS_REGION is not set", { cause: error });
 }

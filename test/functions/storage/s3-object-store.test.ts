@@ -1,7 +1,9 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { CreateBucketCommand, ListMultipartUploadsCommand } from "@aws-sdk/client-s3";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test, vi } from "vitest";
 
+import { loadS3ClientFactory } from "../../../functions/compose.ts";
+import { loadConfig } from "../../../functions/settings/config.ts";
 import { StorageError, writeText } from "../../../functions/storage/object-store.ts";
 import type { ObjectStore } from "../../../functions/storage/object-store.ts";
 import { createS3ObjectStore } from "../../../functions/storage/s3-object-store.ts";
@@ -33,6 +35,15 @@ function open(options: Partial<S3ObjectStoreOptions> = {}) {
 }
 
 testObjectStore("S3", { open: async () => open() });
+
+test("a store without a region names the setting", async () => {
+  vi.stubEnv("AWS_REGION", undefined);
+  vi.stubEnv("AWS_CONFIG_FILE", "/dev/null");
+  onTestFinished(() => void vi.unstubAllEnvs());
+  const createClient = await loadS3ClientFactory(loadConfig({}));
+  const store = open({ client: createClient() });
+  await expect(store.list("files/")).rejects.toThrow("Listing on S3 failed: Region is missing: AWS_REGION is not set");
+});
 
 test("prefixes are separate, and no prefix is the whole bucket", async () => {
   const [first, second, whole] = [open({ prefix: "first" }), open({ prefix: "second" }), open({ prefix: "" })];
