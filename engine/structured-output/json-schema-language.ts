@@ -30,6 +30,12 @@ const typeNames = new Set<unknown>(["object", "array", "string", "integer", "num
  */
 const MAX_BOUNDED_CHARACTERS = 20_000;
 
+/**
+ * Maximum number of characters of the grammars of all different ranges of numbers. One of 64-bit numbers has 1,300, one of
+ * percentages 60. This many take some tens of milliseconds.
+ */
+const MAX_RANGE_CHARACTERS = 100_000;
+
 /** The texts of a pattern or format, with a minimum length or without. */
 interface Texts {
   readonly name: string;
@@ -55,7 +61,7 @@ export function anyJsonObject(isCompact = false): Language {
   return { root: rule("object"), rules: jsonRulesFor(isCompact) };
 }
 
-/** Referenced schemas become rules, and so do texts of strings that many schemas share. */
+/** Referenced schemas become rules, and so do texts of strings and ranges of numbers that many schemas share. */
 class SchemaReader {
   readonly #schema: unknown;
   readonly #rules: Map<string, Expression>;
@@ -69,6 +75,7 @@ class SchemaReader {
   readonly #texts = new Map<string, Texts>();
   readonly #longTexts = new LongTexts();
   #numBoundedCharacters = 0;
+  #numRangeCharacters = 0;
 
   constructor(schema: unknown, isCompact: boolean) {
     this.#schema = schema;
@@ -176,13 +183,28 @@ class SchemaReader {
       case "string":
         return this.#stringOf(schema, path);
       case "integer":
-      case "number": {
-        const range = numberRangeOf(schema, type);
-        return range.kind === "bounded" ? readGrammar(`root ::= ${range.rule}`).root : rule(type);
-      }
+      case "number":
+        return this.#numberOf(type, schema, path);
       default:
         return rule(type);
     }
+  }
+
+  #numberOf(type: "integer" | "number", schema: JsonObject, path: string): Expression {
+    const { minimum, maximum, exclusiveMinimum, exclusiveMaximum } = schema;
+    const bounds = [minimum, maximum, exclusiveMinimum, exclusiveMaximum];
+    if (bounds.every((bound) => bound === undefined)) return rule(type);
+    return this.#shared(`${type} ${bounds.join()}`, () => {
+      const range = numberRangeOf(schema, type);
+      if (range.kind !== "bounded") return rule(type);
+      this.#numRangeCharacters += range.rule.length;
+      if (this.#numRangeCharacters > MAX_RANGE_CHARACTERS) {
+        refuseStructuredOutput(
+          `json is too large: the schemas up to ${path} have too many different ranges of numbers`,
+        );
+      }
+      return readGrammar(`root ::= ${range.rule}`).root;
+    });
   }
 
   /** Beside a pattern, a format only describes, as everywhere in JSON Schema: generators of schemas write both. */

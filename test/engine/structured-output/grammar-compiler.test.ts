@@ -123,6 +123,11 @@ const refusals: [string, StructuredOutput, string][] = [
     "more than 20000 characters",
   ],
   [
+    "too many different ranges of numbers",
+    schema({ prefixItems: Array.from({ length: 500 }, (_, index) => ({ type: "integer", maximum: 8e6 + index })) }),
+    "have too many different ranges of numbers",
+  ],
+  [
     "a required property that is not among the listed names",
     schema({ propertyNames: { enum: ["a"] }, required: ["b"] }),
     "json requires the property b, which propertyNames does not list",

@@ -106,6 +106,15 @@ test("names of rules do not repeat long names of properties", () => {
   expect(Math.max(...Array.from(rules.keys(), ({ length }) => length))).toBeLessThan(1000);
 });
 
+test("a range of numbers that many schemas have is read once", () => {
+  const numParts = (range: object): number => {
+    const items = Array.from({ length: 100 }, () => ({ type: "integer", ...range }));
+    return countParts(readJsonSchema(JSON.stringify({ prefixItems: items })));
+  };
+  const [minimum, maximum] = [Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER];
+  expect(numParts({ minimum, maximum })).toBeLessThan(numParts({}) + 2000);
+});
+
 test("a set that a pattern repeats is escaped once", () => {
   const numParts = (length: number): number =>
     countParts(readJsonSchema(JSON.stringify({ type: "string", pattern: ".[^a]".repeat(length) })));
