@@ -91,7 +91,7 @@ const securityRows: readonly (readonly [limit: string, value: string])[] = [
   ["one step of the engine", seconds(engine.stepTimeoutMs)],
   ["time for a whole request to arrive", seconds(defaultTimeouts.request)],
   ["requests of one connection that wait for their answers", shown(MAX_PIPELINED_REQUESTS)],
-  ["time in which a client takes nothing of its answer", seconds(defaultTimeouts.stall)],
+  ["time in which a client reads nothing of its answer", seconds(defaultTimeouts.stall)],
 ];
 
 describe.for([

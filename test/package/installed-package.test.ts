@@ -38,6 +38,7 @@ test("the package contains everything needed to run, within the documented size"
       "dist/models/fovea-shapes/model.safetensors",
       "docs/embedding.md",
       "examples/embed/describe-picture.ts",
+      "infra/README.md",
     ]),
   );
   const unexpected = /(?<!\.d)\.ts$|\/heldout\/|^dist\/test\/(?!contracts\/(logits-processor|test-runner)\.)/;

@@ -50,7 +50,7 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
       maxStalledCount: 1_000_000,
       drainDelay: waitSeconds,
     });
-    // A call waits until there is a connection, so errors of connecting reach nobody else.
+    // BullMQ's calls wait for a connection instead of failing, so only this event says why there is none.
     opened.on("error", (error) => {
       if (isUnreachable) return;
       isUnreachable = true;
