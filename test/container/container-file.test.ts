@@ -55,7 +55,8 @@ describe.for(["cpu", "cuda-slim", "cuda"])("the image %s", (target) => {
   });
 
   test("sets only settings of the service and variables of the platform, and no secret", () => {
-    const ofOthers = ["NODE_COMPILE_CACHE", "MALLOC_ARENA_MAX", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"];
+    const ofDriver = ["LD_LIBRARY_PATH", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"];
+    const ofOthers = ["NODE_COMPILE_CACHE", "MALLOC_ARENA_MAX", ...(target === "cpu" ? [] : ofDriver)];
     const known = settingDescriptions.filter(({ isSecret }) => !isSecret).map(({ name }) => name);
     expect([...known, ...ofOthers]).toEqual(expect.arrayContaining(Object.keys(environment)));
     expect(loadConfig(environment)).toMatchObject({
@@ -97,6 +98,14 @@ test("the two CUDA images differ only in cuDNN, and are only for x64", () => {
   expect([...added]).toEqual(["COPY cuda-libraries /cuda/cudnn /usr/local/lib/cuda"]);
   const runs = withKeyword(stages.get("cuda-libraries")?.instructions ?? [], "RUN").map(textOf);
   expect(runs[0]).toContain('test "$(uname -m)" = x86_64');
+});
+
+test("the CUDA images find a driver that the platform mounts, where the experiments look for it too", async () => {
+  const script = await readFile(join(repository, "test/gpu/run.sh"), "utf8");
+  const folders = /^add (\/usr\/local\/nvidia\/\S+) (\/usr\/local\/nvidia\/\S+)$/m.exec(script)!.slice(1);
+  for (const target of ["cuda-slim", "cuda"]) {
+    expect(environmentOf(instructionsOf(stages, target)).LD_LIBRARY_PATH, target).toBe(folders.join(":"));
+  }
 });
 
 test("every native package of production is there for x64 and for arm64", async () => {
