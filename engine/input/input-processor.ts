@@ -17,7 +17,7 @@ import { createPromptText } from "./create-prompt-text.ts";
 import { checkImages, imagesOfPrompt } from "./image-inputs.ts";
 import type { ImageInputs } from "./image-inputs.ts";
 import type { ItemRequest, LoadedItem } from "./item-loader.ts";
-import { countOutside, mayHoldFeatures, wrongPlaceholders } from "./placeholder-checks.ts";
+import { countOutside, mayHoldFeatures, unplacedImages, wrongPlaceholders } from "./placeholder-checks.ts";
 import { countingFrom, promptLimitOf, shortenExpanded, shortenUnloaded } from "./prompt-limit.ts";
 import type { PromptLimit } from "./prompt-limit.ts";
 import { renderParts } from "./prompt-parts.ts";
@@ -291,8 +291,8 @@ export class InputProcessor {
     const { imagePlaceholder, imagePlaceholderTokenIds } = processor;
     const isWhole = expanded.placeholders.every((placeholder) => placeholder !== null);
     // A remaining placeholder would be treated as a feature without an image.
-    const isLeft = imagePlaceholder !== null && countOutside(expanded, imagePlaceholderTokenIds) > 0;
-    if (isWhole && !isLeft) return expanded;
+    const numLeft = imagePlaceholder === null ? 0 : countOutside(expanded, imagePlaceholderTokenIds);
+    if (isWhole && numLeft === 0) return expanded;
     if (imagePlaceholder === null) {
       const numPlaced = expanded.placeholders.filter((placeholder) => placeholder !== null).length;
       throw new EngineError(
@@ -301,6 +301,7 @@ export class InputProcessor {
         { parameter: "prompt" },
       );
     }
+    if (numPlaceholders === items.length) throw unplacedImages(numLeft, imagePlaceholder);
     throw wrongPlaceholders(numPlaceholders, imagePlaceholder, items.length);
   }
 

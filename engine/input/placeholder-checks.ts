@@ -37,3 +37,12 @@ export function wrongPlaceholders(numPlaceholders: number, imagePlaceholder: str
     { parameter: "prompt" },
   );
 }
+
+/** For a prompt that has a placeholder for each image: the model's own rules do not replace them. */
+export function unplacedImages(numLeft: number, imagePlaceholder: string): EngineError {
+  return new EngineError(
+    "invalid_argument",
+    `The model's promptUpdates leave ${numLeft} image placeholders (${imagePlaceholder}) in the prompt; each image has to replace one.`,
+    { parameter: "prompt" },
+  );
+}

@@ -8,7 +8,7 @@ import { shown } from "../excerpt.ts";
 import { findAnnouncements } from "../installed-packages.ts";
 import type { Announcement } from "../installed-packages.ts";
 import type { ModelDefinition } from "../models/model-definition.ts";
-import { architectureOf, findModelDefinition } from "../models/registry.ts";
+import { chooseDefinition, findModelDefinition } from "../models/registry.ts";
 import { importExport } from "../sampling/custom/import-export.ts";
 
 export type DefinitionConfig = Pick<EngineConfig, "modelDefinitions" | "modelDefinitionPath">;
@@ -28,21 +28,21 @@ export async function findDefinition(
   json: unknown,
   { modelDefinitions: names = [], modelDefinitionPath: searchPath = workingDirectory }: DefinitionConfig,
 ): Promise<ModelDefinition> {
-  const architecture = architectureOf(json);
-  for (const name of names) {
-    const definition = await loadDefinition(name, name, searchPath);
-    if (definition.architecture === architecture) return definition;
-  }
+  const named = await Promise.all(names.map((name) => loadDefinition(name, name, searchPath)));
+  const chosen = chooseDefinition(named, json);
+  if (chosen !== null) return chosen;
   try {
     return findModelDefinition(json);
   } catch (error) {
     if (!(error instanceof EngineError) || error.code !== "unsupported_model") throw error;
     const announced = await findAnnouncements([...searchPath, "."], "models");
-    for (const { name, reference } of announced.flatMap(referencesOf)) {
-      const definition = await loadDefinition(name, reference, searchPath);
-      if (definition.architecture === architecture) return definition;
-    }
-    throw error;
+    const references = announced.flatMap(referencesOf);
+    const installed = await Promise.all(
+      references.map(({ name, reference }) => loadDefinition(name, reference, searchPath)),
+    );
+    const definition = chooseDefinition(installed, json);
+    if (definition === null) throw error;
+    return definition;
   }
 }
 

@@ -71,7 +71,7 @@ const architectureField = z.looseObject({
 const towerField = z.object({ vision_config: z.object({ model_type: z.string() }) });
 
 /** The architecture that config.json names. Throws EngineError `invalid_checkpoint`. */
-export function architectureOf(config: unknown): string {
+function architectureOf(config: unknown): string {
   return parseConfigObject(architectureField, config, "").architectures[0]!;
 }
 
@@ -80,18 +80,25 @@ export function architectureOf(config: unknown): string {
  * @throws EngineError `unsupported_model` for an architecture without a definition.
  */
 export function findModelDefinition(config: unknown): ModelDefinition {
-  const architecture = architectureOf(config);
-  const towerType = towerField.safeParse(config).data?.vision_config.model_type;
-  const candidates = modelDefinitions.filter((candidate) => candidate.architecture === architecture);
-  const definition =
-    candidates.find((candidate) => candidate.towerType !== undefined && candidate.towerType === towerType) ??
-    candidates.find((candidate) => candidate.towerType === undefined);
-  if (definition === undefined) {
+  const definition = chooseDefinition(modelDefinitions, config);
+  if (definition === null) {
     const known = [...new Set(modelDefinitions.map((candidate) => candidate.architecture))].join(", ");
     throw new EngineError(
       "unsupported_model",
-      `The architecture ${architecture} is not supported; supported are: ${known}.`,
+      `The architecture ${architectureOf(config)} is not supported; supported are: ${known}.`,
     );
   }
   return definition;
+}
+
+/**
+ * The definition of the checkpoint's architecture and tower, else the one of its architecture that takes all towers, else
+ * null.
+ */
+export function chooseDefinition(candidates: readonly ModelDefinition[], config: unknown): ModelDefinition | null {
+  const architecture = architectureOf(config);
+  const tower = towerField.safeParse(config).data?.vision_config.model_type;
+  const ofArchitecture = candidates.filter((candidate) => candidate.architecture === architecture);
+  const ofTower = ofArchitecture.find(({ towerType }) => towerType !== undefined && towerType === tower);
+  return ofTower ?? ofArchitecture.find(({ towerType }) => towerType === undefined) ?? null;
 }

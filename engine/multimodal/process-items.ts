@@ -4,6 +4,7 @@ import type { ImageGrid } from "../contract/generation-request.ts";
 import { gridField, gridTensor } from "./embeddings-grid.ts";
 import { splitFields } from "./field-config.ts";
 import type { EncodedImage, MultiModalProcessor, ProcessorOptions, UpdateItem } from "./multimodal-processor.ts";
+import { numEmbeddingsIn } from "./placeholder.ts";
 import { embeddingsField } from "./processed-item.ts";
 import type { ItemTensor, ProcessedItem } from "./processed-item.ts";
 import type { PromptText } from "./prompt-text.ts";
@@ -33,7 +34,18 @@ export async function processImages(
   const items = tensorsOfItems.map(
     (tensors, index) => ({ kind: "image", imageSize: imageSizes[index]!, tensors }) as const,
   );
-  return resolveItems(processor, items, tensorsOfItems, { options, promptText });
+  const resolved = await resolveItems(processor, items, tensorsOfItems, { options, promptText });
+  for (const [index, { imageSize }] of items.entries()) {
+    const numEmbeddings = processor.numImageTokens(imageSize, options);
+    const numPlaces = numPlacesOtherThan(numEmbeddings, resolved[index]!);
+    if (numPlaces === null) continue;
+    throw new EngineError(
+      "internal",
+      `The model's promptUpdates have places for ${numPlaces} embeddings of an image of ${imageSize.width} x ` +
+        `${imageSize.height} pixels; its numImageTokens counts ${numEmbeddings}.`,
+    );
+  }
+  return resolved;
 }
 
 export interface GivenEmbeddings {
@@ -58,7 +70,25 @@ export async function toEmbeddingItems(
         ...(grid === null ? [] : [[gridField, gridTensor(grid)] as const]),
       ]),
   );
-  return resolveItems(processor, items, tensors, settings);
+  const resolved = await resolveItems(processor, items, tensors, settings);
+  for (const [index, { numEmbeddings }] of items.entries()) {
+    const numPlaces = numPlacesOtherThan(numEmbeddings, resolved[index]!);
+    if (numPlaces === null) continue;
+    throw new EngineError(
+      "invalid_image",
+      `The image embeddings have ${numEmbeddings} rows; the model has ${numPlaces} places for them in the prompt.`,
+      { parameter: `prompt.images[${index}]` },
+    );
+  }
+  return resolved;
+}
+
+/** Null if every update of the item has a place for each of its embeddings. */
+function numPlacesOtherThan(numEmbeddings: number, { promptUpdates }: ProcessedItem): number | null {
+  const counts = promptUpdates.map(({ content: { full, isEmbed } }) =>
+    numEmbeddingsIn({ offset: 0, length: full.length, isEmbed }),
+  );
+  return counts.find((count) => count !== numEmbeddings) ?? null;
 }
 
 async function resolveItems(

@@ -73,6 +73,33 @@ test("a definition spells images for a tokenizer and a template that know none",
   expect(text).toContain(`x<pic>AB${"<image>".repeat(36)}Cy`);
 });
 
+test("prompt updates that leave the placeholder of a picture in the prompt are named", async () => {
+  await using folder = await createTemporaryFolder();
+  const model = join(folder.path, "acme-vl");
+  await cp(join(goldensFolder, "llava-siglip"), model, { recursive: true });
+  const shipped = new URL("../../../engine/models/llava/definition.ts", import.meta.url).href;
+  await writeFile(
+    join(folder.path, "own.mjs"),
+    `import { llavaDefinition } from "${shipped}";
+     const elsewhere = (updates) => updates.map((update) => ({ ...update, mode: "insertion", target: { kind: "start" } }));
+     export const own = { ...llavaDefinition, images: { ...llavaDefinition.images, createProcessor(...parts) {
+       const processor = llavaDefinition.images.createProcessor(...parts);
+       return { ...processor, promptUpdates: (...given) => elsewhere(processor.promptUpdates(...given)) };
+     } } };`,
+  );
+  const settings = { modelDefinitions: ["own:own"], modelDefinitionPath: [folder.path] };
+  const config = { ...goldenEngineConfig("llava-siglip", join(folder.path, "cache")), ...settings, model };
+  await using engine = await startEngine(config);
+  const picture = await readFile(join(goldensFolder, "pictures/photo.png"), "base64");
+  const content = [{ type: "image", reference: `data:;base64,${picture}` }] as const;
+  const prompt = { kind: "chat", messages: [{ role: "user", content }], addGenerationPrompt: true } as const;
+  await expect(answer(engine, prompt)).rejects.toMatchObject({
+    code: "invalid_argument",
+    message:
+      "The model's promptUpdates leave 1 image placeholders (<image>) in the prompt; each image has to replace one.",
+  });
+});
+
 test("settings come before what ships, and packages serve only unknown architectures", async () => {
   await using folder = await createTemporaryFolder();
   await writeFiles(folder.path, {
@@ -91,6 +118,29 @@ test("settings come before what ships, and packages serve only unknown architect
     code: "unsupported_model",
     message: expect.stringMatching(/^The architecture Nobody is not supported; supported are: LlamaForCausalLM/),
   });
+});
+
+test("of definitions with one architecture, the one of the checkpoint's vision tower serves it", async () => {
+  await using folder = await createTemporaryFolder();
+  const tower = (name: string, towerType: string): string =>
+    `${moduleWith(name)}\nexport const ${name}Tower = { ...${name}, towerType: "${towerType}" };`;
+  await writeFiles(folder.path, {
+    "own.mjs": [tower("first", "siglip"), tower("second", "clip")].join("\n"),
+    "node_modules/acme/package.json":
+      '{"name": "acme", "type": "module", "fovea": {"models": {"a": "./m.mjs:firstTower", "b": "./m.mjs:secondTower"}}}',
+    "node_modules/acme/m.mjs": [tower("first", "siglip"), tower("second", "clip")].join("\n"),
+  });
+  const served = async (model_type: string, modelDefinitions: readonly string[]): Promise<unknown> => {
+    const config = { ...json, vision_config: { model_type } };
+    const settings = { modelDefinitions, modelDefinitionPath: [folder.path] };
+    return (await findDefinition(config, settings)).configure({});
+  };
+  const names = ["own:firstTower", "own:secondTower"];
+  expect(await served("clip", names)).toBe("second");
+  expect(await served("siglip", names)).toBe("first");
+  expect(await served("clip", [])).toBe("second");
+  expect(await served("pixtral", [...names, "own:second"])).toBe("second");
+  await expect(served("pixtral", names)).rejects.toThrow(/^The architecture AcmeForConditionalGeneration is not/);
 });
 
 test.for<[string, string, RegExp]>([
