@@ -103,6 +103,26 @@ export function inspectCudaDriver(deviceId: number, open: () => CudaDriver = ope
   return { name, memoryBytes, computeCapability, driverCudaVersion, numDevices };
 }
 
+/** The provider's attention has kernels for bfloat16 from this generation on. */
+const BFLOAT16_MAJOR = 8;
+
+/**
+ * @param elementType The type in which the decoder computes.
+ * @throws EngineError `invalid_configuration` if the provider has no attention for it on this device.
+ */
+export function requireKernelsFor(
+  elementType: string,
+  { name, computeCapability }: Pick<CudaDevice, "name" | "computeCapability">,
+): void {
+  if (elementType !== "bfloat16" || Number.parseInt(computeCapability, 10) >= BFLOAT16_MAJOR) return;
+  throw new EngineError(
+    "invalid_configuration",
+    `The GPU ${name} has compute capability ${computeCapability}, and bfloat16, which dtype auto takes for a checkpoint ` +
+      `in bfloat16, needs ${BFLOAT16_MAJOR}.0. Set dtype to float16, int8 or int4.`,
+    { setting: "dtype" },
+  );
+}
+
 /** CUDA_ERROR_NO_DEVICE and CUDA_ERROR_INVALID_DEVICE. */
 const NO_DEVICE = 100;
 const INVALID_DEVICE = 101;

@@ -9,6 +9,7 @@ import type { OnStartPhase } from "../contract/start-phase.ts";
 import { createEngineCore } from "../core/create-engine-core.ts";
 import type { EngineCore } from "../core/engine-core.ts";
 import { collectGarbage } from "../runtime/collect-garbage.ts";
+import { requireKernelsFor } from "../runtime/cuda-driver.ts";
 import { ortEnvironment } from "../runtime/ort-environment.ts";
 import { releaseFreedMemory, releaseIdleMemory } from "../runtime/release-memory.ts";
 import { requireCudaDevice } from "../runtime/require-cuda-device.ts";
@@ -33,11 +34,12 @@ async function serve(port: MessagePort, { optionsPort, progress, cudaDeviceId }:
     const onPhase: OnStartPhase = (phase, seconds) => post({ kind: "phase", phase, seconds });
     onPhase("runtime", (performance.now() - start) / 1000);
     // While the checkpoint is downloaded, so that a machine that cannot serve says so at once.
-    if (cudaDeviceId !== null) {
-      post({ kind: "device", device: requireCudaDevice(cudaDeviceId) });
-    }
+    const device = cudaDeviceId === null ? null : requireCudaDevice(cudaDeviceId);
+    if (device !== null) post({ kind: "device", device });
     const options = await receiveOptions(optionsPort);
     if (options === null) return;
+    const { config, model } = options;
+    if (device !== null && config.device === "cuda") requireKernelsFor(model.decoder.kvElementType, device);
     using core = await createEngineCore(options, () => inbox.take(), new StepProgress(progress), onPhase);
     await collectGarbage();
     releaseFreedMemory();

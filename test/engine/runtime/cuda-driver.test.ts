@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createEngine } from "../../../engine/index.ts";
-import { inspectCudaDriver } from "../../../engine/runtime/cuda-driver.ts";
+import { inspectCudaDriver, requireKernelsFor } from "../../../engine/runtime/cuda-driver.ts";
 import type { CudaDriver } from "../../../engine/runtime/cuda-driver.ts";
 import { goldenEngineConfig } from "../../support/engine/engine-config.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
@@ -51,6 +51,17 @@ test.for([
 ] as const)("a device of compute capability %i.%i is taken", ([major, minor]) => {
   const driver = driverWith({ attribute: (attribute) => ok(attribute === MAJOR ? major : minor) });
   expect(inspectCudaDriver(0, () => driver).computeCapability).toBe(`${major}.${minor}`);
+});
+
+test("bfloat16 is rejected where the provider has no attention for it, with the types that it has", () => {
+  const t4 = { name: "Tesla T4", computeCapability: "7.5" };
+  expect(() => requireKernelsFor("bfloat16", t4)).toThrow(
+    /^The GPU Tesla T4 has compute capability 7\.5, and bfloat16, .* needs 8\.0\. Set dtype to float16, int8 or int4\.$/,
+  );
+  expect(() => requireKernelsFor("float16", t4)).not.toThrow();
+  for (const computeCapability of ["8.0", "9.0", "12.0"]) {
+    expect(() => requireKernelsFor("bfloat16", { ...t4, computeCapability })).not.toThrow();
+  }
 });
 
 test.for<[string, Partial<CudaDriver>, RegExp]>([
