@@ -4,6 +4,7 @@ import type { CodePointSet } from "./code-point-set.ts";
 import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
 import type { Expression } from "./expression.ts";
 import { readGrammar } from "./grammar-reader.ts";
+import { MAX_WHOLE_DIGITS } from "./number-range.ts";
 
 /**
  * White space between the parts of a value: one space, or up to two line breaks and an indentation of up to 20
@@ -23,7 +24,9 @@ const escaped: CodePointSet = [
 
 /**
  * Rules for values of any kind. Keys of objects may be any strings. `character` is one character of a string as it is
- * written there. Escaped surrogates are part of `string` only, because two of them form one character.
+ * written there. Escaped surrogates are part of `string` only, because two of them form one character. Numbers have at
+ * most `MAX_WHOLE_DIGITS` digits before the point, as many after it, and two in the exponent, so that they are never
+ * beyond double precision, which parsers read as infinite, and a model cannot fill its tokens with digits.
  */
 const jsonRules: ReadonlyMap<string, Expression> = readGrammar(String.raw`
   root ::= value
@@ -32,8 +35,8 @@ const jsonRules: ReadonlyMap<string, Expression> = readGrammar(String.raw`
   array ::= "[" ws (value (ws "," sp value)* ws)? "]"
   string ::= "\"" ([^\0-\x1f"\\] | "\\" (["\\/bfnrt] | "u" [0-9A-Fa-f]{4}))* "\""
   character ::= [^\0-\x1f"\\] | "\\" (["\\/bfnrt] | "u" ([0-9A-CE-Fa-ce-f] [0-9A-Fa-f]{3} | [Dd] [0-7] [0-9A-Fa-f]{2}))
-  integer ::= "0" | "-"? [1-9] [0-9]*
-  number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [+\-]? [0-9]+)?
+  integer ::= "0" | "-"? [1-9] [0-9]{0,${MAX_WHOLE_DIGITS - 1}}
+  number ::= "-"? ("0" | [1-9] [0-9]{0,${MAX_WHOLE_DIGITS - 1}}) ("." [0-9]{1,${MAX_WHOLE_DIGITS}})? ([eE] [+\-]? [0-9]{1,2})?
   boolean ::= "true" | "false"
   null ::= "null"
   ws ::= "" | " " | "\n" "\n"? [ \t]{0,20}

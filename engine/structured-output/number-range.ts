@@ -11,6 +11,9 @@ export type NumberRange =
 /** Numbers with at most this many digits remain distinct and ordered as double-precision numbers. */
 const MAX_DIGITS = 15;
 
+/** Maximum number of digits before the point of a number without a bound on that side. */
+export const MAX_WHOLE_DIGITS = 40;
+
 /** `null` means no bound. */
 interface Bounds {
   readonly min: number | null;
@@ -118,7 +121,7 @@ function partsOf(bound: number): { readonly whole: number; readonly fraction: st
   return { whole: Number(whole), fraction };
 }
 
-/** Natural numbers by their number of digits. A `max` of null means no bound. */
+/** Natural numbers by their number of digits. A `max` of null means no bound but `MAX_WHOLE_DIGITS`. */
 function naturals(min: number, max: number | null): string[] {
   const least = String(min);
   const options: string[] = [];
@@ -128,7 +131,7 @@ function naturals(min: number, max: number | null): string[] {
     const last = length === numDigits && max !== null ? String(max) : "9".repeat(length);
     options.push(digitsBetween(first, last));
   }
-  if (max === null) options.push(`[1-9] [0-9]{${numDigits},}`);
+  if (max === null) options.push(`[1-9] [0-9]{${numDigits},${MAX_WHOLE_DIGITS - 1}}`);
   return options;
 }
 

@@ -119,6 +119,19 @@ test.for<[string, object, readonly string[], readonly string[]]>([
   for (const text of others) expect([text, judge(schema, JSON.stringify(text))]).toEqual([text, "none"]);
 });
 
+test.for<[object, string, string]>([
+  [{ type: "number" }, `-${"9".repeat(40)}.${"9".repeat(40)}e99`, "5e+313"],
+  [{ type: "number" }, "1.5E-07", "1e-100"],
+  [{ type: "integer" }, "9".repeat(40), "9".repeat(41)],
+  [{ type: "integer", minimum: 5 }, "9".repeat(40), "9".repeat(41)],
+  [{ type: "integer", maximum: 5 }, `-${"9".repeat(40)}`, `-${"9".repeat(41)}`],
+  [{ type: "number", exclusiveMinimum: 1 }, `${"9".repeat(40)}.5`, "9".repeat(41)],
+  [{}, `[${"9".repeat(40)}]`, "[1e400"],
+])("a number of %j cannot become infinite", ([schema, finite, other]) => {
+  expect(judge(schema, finite)).toBe("whole");
+  expect(judge(schema, other)).toBe("none");
+});
+
 test("listed names of properties may be required", () => {
   const names = { enum: ["a", "b", "c", 1] };
   const schema = {
