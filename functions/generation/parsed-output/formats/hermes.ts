@@ -31,11 +31,18 @@ export function readHermesBody(source: TextSource): Reading<boolean> {
   return readJsonCall(source, { isName: (name) => name !== "", needsArguments: false });
 }
 
+/** Calls without the start tag. `readBody` reads what follows their own beginning. */
+export interface BareCalls {
+  readonly start: string;
+  readonly readBody: ReadBody;
+}
+
 /** White space between a text and a call, and between calls, is left out. */
-export function* readTaggedCalls(source: TextSource, readBody: ReadBody): Reading<void> {
+export function* readTaggedCalls(source: TextSource, readBody: ReadBody, bare: BareCalls | null = null): Reading<void> {
+  const starts = bare === null ? [startTag] : [startTag, bare.start];
   let isOpen = false;
   while (true) {
-    const found = yield* emitUntil(source, isOpen ? [endTag, startTag] : [startTag]);
+    const found = yield* emitUntil(source, isOpen ? [endTag, ...starts] : starts);
     if (found === null) return;
     isOpen = false;
     if (found.marker === endTag) {
@@ -43,13 +50,14 @@ export function* readTaggedCalls(source: TextSource, readBody: ReadBody): Readin
       continue;
     }
     const start = source.position;
-    yield* skipSpace(source);
-    if (yield* readBody(source)) {
+    const isBare = found.marker === bare?.start;
+    if (!isBare) yield* skipSpace(source);
+    if (yield* isBare ? bare.readBody(source) : readBody(source)) {
       isOpen = true;
       yield* skipSpace(source);
     } else {
       source.position = start;
-      source.emitText(found.space + startTag);
+      source.emitText(found.space + found.marker);
     }
   }
 }

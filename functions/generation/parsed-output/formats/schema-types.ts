@@ -4,17 +4,39 @@ import { parseBoundedJson } from "../../../http/bounded-json.ts";
 /** Depth to which alternatives are followed. */
 const MAX_DEPTH = 8;
 
-/** Names of types; empty if the schema does not say. */
-export function typesOf(schema: unknown, depth = 0): ReadonlySet<string> {
+/**
+ * Names of types; empty if the schema does not say.
+ *
+ * @param root The schema that references point into.
+ */
+export function typesOf(schema: unknown, root: unknown, depth = 0): ReadonlySet<string> {
   const types = new Set<string>();
-  if (typeof schema !== "object" || schema === null || depth > MAX_DEPTH) return types;
-  const { type, enum: values, const: value, anyOf, oneOf } = schema as Readonly<Record<string, unknown>>;
+  if (!isObject(schema) || depth > MAX_DEPTH) return types;
+  const { $ref, type, enum: values, const: value, anyOf, oneOf, allOf } = schema;
+  if (typeof $ref === "string") return typesOf(schemaAt($ref, root), root, depth + 1);
   for (const name of [type].flat()) if (typeof name === "string") types.add(name);
   if (types.size > 0) return types;
   const constants = [...(Array.isArray(values) ? values : []), ...(value === undefined ? [] : [value])];
   for (const constant of constants) types.add(typeNameOf(constant));
-  for (const option of [anyOf, oneOf].flat()) for (const name of typesOf(option, depth + 1)) types.add(name);
+  for (const option of [anyOf, oneOf, allOf].flat())
+    for (const name of typesOf(option, root, depth + 1)) types.add(name);
+  if (types.size === 0 && schema.properties !== undefined) types.add("object");
+  if (types.size === 0 && schema.items !== undefined) types.add("array");
   return types;
+}
+
+/** Undefined for a reference to another document, and for one to nothing. */
+function schemaAt(reference: string, root: unknown): unknown {
+  const [start, ...names] = reference.split("/");
+  if (start !== "#") return undefined;
+  return names.reduce<unknown>((within, name) => {
+    const key = name.replaceAll("~1", "/").replaceAll("~0", "~");
+    return isObject(within) && Object.hasOwn(within, key) ? within[key] : undefined;
+  }, root);
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null;
 }
 
 export function typeNameOf(value: unknown): string {

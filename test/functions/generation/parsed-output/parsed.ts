@@ -24,7 +24,9 @@ const weatherTool: ToolDefinition = {
       exact: { type: "boolean" },
       options: { type: "object" },
       note: { anyOf: [{ type: "string" }, { type: "null" }] },
+      place: { $ref: "#/$defs/a~1b" },
     },
+    $defs: { "a/b": { allOf: [{ properties: { x: { type: "number" } } }] } },
   },
 };
 const otherTool: ToolDefinition = { name: "stop-it", description: null, strict: false, parameters: null };

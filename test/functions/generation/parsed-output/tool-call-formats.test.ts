@@ -131,6 +131,28 @@ test.for<Case>([
     "",
     [call()],
   ],
+  [
+    "qwen3_coder",
+    "an object that its schema only refers to",
+    '<tool_call><function=get_weather><parameter=place>{"x": 1}</parameter></function></tool_call>',
+    "",
+    [call('{"place": {"x":1}}')],
+  ],
+  [
+    "qwen3_coder",
+    "calls without the first tag",
+    "I look.\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n</function>\n</tool_call>\n" +
+      "<function=stop-it>\n</function>",
+    "I look.",
+    [call('{"city": "Paris"}'), ["stop-it", "{}"]],
+  ],
+  [
+    "qwen3_coder",
+    "functions without the first tag that are no tools as text",
+    "Write <function=main> or <function=",
+    "Write <function=main> or <function=",
+    [],
+  ],
   ["qwen3_coder", "a broken call as text", "<tool_call><function=", "<tool_call><function=", []],
   [
     "mistral",
@@ -278,4 +300,14 @@ test.for([
   ["{{ message.content }}", "hermes"],
 ])("the template %s has the format %s", ([template, name]) => {
   expect(chooseToolCallFormat(template!).name).toBe(name);
+});
+
+test("Qwen 3 Coder: a strict tool, whose arguments are enforced after the tag, is not called without it", () => {
+  const tool = { name: "get_weather", description: null, strict: true, parameters: null };
+  const parsing = parsingOf(formatNamed("qwen3_coder"), {
+    toolCalls: { format: formatNamed("qwen3_coder"), tools: [tool], maxCalls: null },
+  });
+  const text = "<function=get_weather></function>";
+  expect(parseAll(parsing, [text])).toMatchObject({ content: text, calls: [] });
+  expect(parseAll(parsing, [`<tool_call>${text}`])).toMatchObject({ content: "", calls: [["get_weather", "{}"]] });
 });
