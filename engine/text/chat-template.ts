@@ -1,5 +1,4 @@
 /** Renders a conversation with a checkpoint's chat template. */
-import { join } from "node:path";
 import { z } from "zod";
 
 import { callWithin, CallTimeout } from "../call-within.ts";
@@ -7,6 +6,7 @@ import type { ChatTemplateContentFormat } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { JsonObject } from "../contract/tools.ts";
 import { describeError, excerpt } from "../excerpt.ts";
+import { templateFileName, toolTemplateFileName } from "../weights/checkpoint-files.ts";
 import { readRegularFile } from "../weights/regular-file.ts";
 import { detectContentFormat } from "./content-format.ts";
 import type { ContentFormat } from "./content-format.ts";
@@ -228,10 +228,10 @@ interface FoundTemplate {
 }
 
 async function tryReadTemplate(folder: string): Promise<FoundTemplate | null> {
-  const jinja = await tryReadCheckpointFile(folder, "chat_template.jinja");
+  const jinja = await tryReadCheckpointFile(folder, templateFileName);
   if (jinja !== null) {
-    const toolSource = await tryReadCheckpointFile(join(folder, "additional_chat_templates"), "tool_use.jinja");
-    return { fileName: "chat_template.jinja", source: jinja, toolSource };
+    const toolSource = await tryReadCheckpointFile(folder, toolTemplateFileName);
+    return { fileName: templateFileName, source: jinja, toolSource };
   }
   const json = await tryReadCheckpointFile(folder, "chat_template.json");
   if (json !== null) {

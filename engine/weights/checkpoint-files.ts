@@ -1,10 +1,15 @@
-/** Names of a checkpoint's weight files, and the error for a missing one, which says what is there instead. */
+/** Names of a checkpoint's weight files and chat templates, and the error for a missing one, which says what is there instead. */
 import { EngineError } from "../contract/errors.ts";
 import { onnxFolder } from "./onnx-variants.ts";
 
 export const singleFileName = "model.safetensors";
 export const indexFileName = "model.safetensors.index.json";
 export const weightFileNames = `${singleFileName} and ${indexFileName} and an export in ${onnxFolder}/`;
+
+export const templateFileName = "chat_template.jinja";
+export const templateFolder = "additional_chat_templates";
+/** The template for conversations with tools, beside `templateFileName`. */
+export const toolTemplateFileName = `${templateFolder}/tool_use.jinja`;
 
 /** Files that people take for a checkpoint, in order of precedence, and what to do with them. */
 const otherForms: readonly (readonly [name: RegExp, advice: string])[] = [

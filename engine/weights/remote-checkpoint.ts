@@ -2,7 +2,15 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 
-import { indexFileName, lacks, singleFileName, weightFileNames } from "./checkpoint-files.ts";
+import {
+  indexFileName,
+  lacks,
+  singleFileName,
+  templateFileName,
+  templateFolder,
+  toolTemplateFileName,
+  weightFileNames,
+} from "./checkpoint-files.ts";
 import { parseWeightMap } from "./checkpoint.ts";
 import { belongsTo, chooseOnnxFiles, isOnnxExport, onnxFolder } from "./onnx-variants.ts";
 import type { OnnxVariant } from "./onnx-variants.ts";
@@ -28,6 +36,12 @@ export async function selectRemoteFiles<File extends RemoteFile>(
   const files = new Map(listed.filter(({ name }) => checkpointFile.test(name)).map((file) => [file.name, file]));
   const listedNames = listed.map(({ name }) => name);
   if (!files.has("config.json")) throw lacks(reference, "config.json", listedNames);
+  if (files.has(templateFileName)) {
+    for (const file of await list(templateFolder)) {
+      const name = `${templateFolder}/${file.name}`;
+      if (name === toolTemplateFileName) files.set(name, { ...file, name });
+    }
+  }
   if (files.has(singleFileName) || files.has(indexFileName)) return files;
   const inOnnxFolder = await list(onnxFolder);
   const names = inOnnxFolder.map(({ name }) => name);

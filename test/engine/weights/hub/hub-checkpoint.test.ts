@@ -49,7 +49,21 @@ test("only the files of the checkpoint are downloaded, into the layout of huggin
   expect((await openCheckpoint(path, { cacheFolder: folder.path })).tensors.size).toBe(2);
 });
 
-test("a second start reads two lists and no file; a new commit costs only the files that changed", async () => {
+test("of further chat templates, the one for tools is downloaded", async () => {
+  await using folder = await createTemporaryFolder();
+  const template = textFile("{{ tools }}");
+  const further = "additional_chat_templates";
+  content.files = new Map([
+    ...content.files,
+    [`${further}/tool_use.jinja`, template],
+    [`${further}/rag.jinja`, textFile("{{ documents }}")],
+  ]);
+  const path = await resolveIn(folder.path);
+  expect(await readFile(join(path, further, "tool_use.jinja"))).toEqual(template.bytes);
+  expect(await readdir(join(path, further))).toEqual(["tool_use.jinja"]);
+});
+
+test("a second start reads lists and no file; a new commit costs only the files that changed", async () => {
   await using folder = await createTemporaryFolder();
   const first = await resolveIn(folder.path);
   server.requests.length = 0;
@@ -57,6 +71,7 @@ test("a second start reads two lists and no file; a new commit costs only the fi
   expect(server.requests.map(({ path }) => path)).toEqual([
     `/api/models/${tiny}/revision/main`,
     `/api/models/${tiny}/tree/${commitOf(content)}`,
+    `/api/models/${tiny}/tree/${commitOf(content)}/additional_chat_templates`,
   ]);
   server.requests.length = 0;
   content.files = new Map([...content.files, ["config.json", textFile('{"a":1}')]]);
