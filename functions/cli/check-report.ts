@@ -240,7 +240,7 @@ function verdictLines(report: CheckReport): Line[] {
       fit satisfies never;
   }
   const { worstImage, maxModelLen } = inspection;
-  if (worstImage?.numFitting === 0)
+  if (worstImage !== null && worstImage.maxPerPrompt > 0 && worstImage.numFitting === 0)
     lines.push(
       `No image of the largest size fits: it takes ${worstImage.numTokens} tokens beside the chat template and the answer, and a sequence has ${maxModelLen}. ` +
         "Raise MAX_MODEL_LEN; smaller images may fit.",
