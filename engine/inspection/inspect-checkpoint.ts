@@ -24,6 +24,7 @@ import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
 import { resolvePromptDtype } from "../models/prompt-dtype.ts";
 import type { VisionPart } from "../models/vision-parts.ts";
+import { requireKernelsFor } from "../runtime/cuda-driver.ts";
 import { keepWasmCode } from "../runtime/keep-wasm-code.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { tryLogitsProcessors } from "../sampling/custom/try-processors.ts";
@@ -117,6 +118,7 @@ export async function inspectCheckpoint(
       widenedLayers: resolvePromptDtype(config, { layout, precision: kvPrecision }, defined, machineMemoryBytes()),
       signal,
     });
+  if (config.device === "cuda" && gpu?.kind === "usable") requireKernelsFor(decoder.kvElementType, gpu.device);
   const { architecture } = definition;
   const tokenizer = await opened.loadTokenizer();
   const [preprocessor, logitsProcessors, chatTemplate] = await Promise.all([

@@ -10,11 +10,11 @@ import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 const mebibyte = 2 ** 20;
 const contextBytes = 512 * mebibyte;
 
-function cardOf(memoryBytes: number): GpuInspection {
+function cardOf(memoryBytes: number, computeCapability = "8.9"): GpuInspection {
   const name = "NVIDIA L4";
   return {
     kind: "usable",
-    device: { name, memoryBytes, computeCapability: "8.9", driverCudaVersion: "13.0", numDevices: 1 },
+    device: { name, memoryBytes, computeCapability, driverCudaVersion: "13.0", numDevices: 1 },
   };
 }
 
@@ -55,6 +55,16 @@ test("blocks take what weights and activations leave of the card, and the report
   expect(text).toContain(
     `Fits, by estimate: the GPU has room for ${Math.floor(numTokens / 2048)} sequences of 2048 tokens at once.`,
   );
+});
+
+test("a type that the card cannot compute is rejected as at a start", async () => {
+  const card = cardOf(2048 * mebibyte, "7.5");
+  await expect(check(card, { DTYPE: "bfloat16" })).rejects.toMatchObject({
+    code: "invalid_configuration",
+    setting: "dtype",
+    message: expect.stringMatching(/compute capability 7\.5, and bfloat16.*Set dtype to float16/),
+  });
+  expect((await check(card, { DTYPE: "float16" })).fit).toBe("fits");
 });
 
 test("a vision encoder on the CPU, and smaller steps, leave more for keys and values", async () => {
