@@ -124,6 +124,9 @@ function checkHeader(header: PictureHeader, { maxImagePixels, maxDecodeCost }: H
   }
 }
 
+/** The longest time limit that sharp takes. */
+const MAX_TIMEOUT_SECONDS = 3600;
+
 /**
  * Decodes the first frame like Pillow's `convert("RGB")` after EXIF orientation, with colour profiles ignored and
  * transparency composited on white (the behaviour of vLLM and of current Hugging Face processors). PNG and other
@@ -145,12 +148,12 @@ export async function decodeImage(
   return naming(format, async () => {
     const { data, info } = await sharp(barePicture(bytes, format), {
       ...inputOptions,
-      limitInputPixels: maxImagePixels,
+      limitInputPixels: Math.min(Math.floor(maxImagePixels), Number.MAX_SAFE_INTEGER),
     })
       .autoOrient()
       .pipelineColourspace(isCmyk ? "cmyk" : "srgb")
       .toColourspace(isCmyk ? "cmyk" : "srgb")
-      .timeout({ seconds: Math.ceil(decodeTimeoutMs / 1000) })
+      .timeout({ seconds: Math.min(Math.ceil(decodeTimeoutMs / 1000), MAX_TIMEOUT_SECONDS) })
       .raw({ depth: "uchar" })
       .toBuffer({ resolveWithObject: true })
       .catch((error: Error) => {

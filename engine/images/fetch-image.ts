@@ -10,6 +10,9 @@ export interface FetchImageContext extends Pick<FetchImageOptions, "onBytes"> {
   readonly limits: Pick<ImageLimits, "maxImageBytes" | "fetchTimeoutMs">;
 }
 
+/** Timers of Node take whole milliseconds, and fire at once if they have more. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
 /**
  * Returns the encoded bytes of one image: at most `maxImageBytes`, within `fetchTimeoutMs` for redirects, retries and
  * body together. Throws EngineError `invalid_image_reference`, `image_unreachable`, `image_too_large`, or `aborted`
@@ -33,7 +36,7 @@ export async function fetchImageIfChanged(
   { signal, limits, onBytes }: FetchImageContext,
 ): Promise<FetchedImage> {
   const source = findSource(sources, reference);
-  const timeout = AbortSignal.timeout(limits.fetchTimeoutMs);
+  const timeout = AbortSignal.timeout(Math.min(Math.ceil(limits.fetchTimeoutMs), LONGEST_TIMER_MS));
   const options = { signal: AbortSignal.any([signal, timeout]), maxImageBytes: limits.maxImageBytes, onBytes };
   try {
     if (source.fetchIfChanged !== undefined) return await source.fetchIfChanged(reference, { ...options, validator });

@@ -45,6 +45,14 @@ describe("a decoded picture equals Pillow's with Hugging Face's convert_to_rgb",
   });
 });
 
+test("limits of infinity and of fractions are accepted", async () => {
+  const none = { maxImagePixels: Infinity, maxDecodeCost: Infinity, decodeTimeoutMs: Infinity };
+  const fractions = { maxImagePixels: 1e6 + 0.5, maxDecodeCost: 1e8 + 0.5, decodeTimeoutMs: 1e12 + 0.5 };
+  const expected = await decodeImage(readPicture("lossless.webp"), limits);
+  for (const given of [none, fractions])
+    expect(await decodeImage(readPicture("lossless.webp"), given)).toEqual(expected);
+});
+
 test("only the first frame of an animated WebP is used", async () => {
   expect(await decodeImage(readPicture("animated.webp"), limits)).toEqual(
     await decodeImage(readPicture("lossless.webp"), limits),

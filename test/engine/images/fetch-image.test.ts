@@ -14,6 +14,7 @@ let web: ConnectedImageSource;
 beforeAll(async () => {
   server = await startWebServer((request, response) => {
     if (request.url === "/silent") return;
+    if (request.url === "/picture") return setTimeout(() => response.end("png"), 20);
     const timer = setInterval(() => response.write("x"), 10);
     response.on("close", () => clearInterval(timer));
   }, certificate);
@@ -61,6 +62,10 @@ test.for(["/silent", "/trickle"])("a host that answers %s is unreachable after t
     code: "image_unreachable",
     message: `The image "https://${server.host}${path}" did not arrive within 100 ms.`,
   });
+});
+
+test.for([Number.POSITIVE_INFINITY, 2 ** 31, 59_999.5])("a time limit of %d ms is accepted", async (fetchTimeoutMs) => {
+  expect(await fetchFrom(`https://${server.host}/picture`, undefined, fetchTimeoutMs)).toHaveLength(3);
 });
 
 test("an aborted request is reported as aborted, not as unreachable", async () => {
