@@ -53,7 +53,7 @@ export function toWireParameter(parameter: string, paths: RequestPaths): string 
   // The rest of the path consists of the client's own names.
   if (parameter.startsWith("mmProcessorOptions")) return parameter.replace("mmProcessorOptions", "mm_processor_kwargs");
   const name = parameter.replace(/^samplingParams\./, "");
-  return paths.names?.[name] ?? toWireWords(name, paths);
+  return ownValue(paths.names ?? {}, name) ?? toWireWords(name, paths);
 }
 
 /**
@@ -61,7 +61,15 @@ export function toWireParameter(parameter: string, paths: RequestPaths): string 
  * that it takes time linear in the text, which may quote a schema of the request.
  */
 export function toWireWords(text: string, { names = {} }: Pick<RequestPaths, "names"> = {}): string {
-  return text.replace(/(?<![a-z])[a-z]+[A-Z]\w*/g, (word) => names[word] ?? wireNames[word] ?? word);
+  return text.replace(
+    /(?<![a-z])[a-z]+[A-Z]\w*/g,
+    (word) => ownValue(names, word) ?? ownValue(wireNames, word) ?? word,
+  );
+}
+
+/** The text may contain any word of the client, such as `hasOwnProperty`. */
+function ownValue(names: Readonly<Record<string, string>>, word: string): string | undefined {
+  return Object.hasOwn(names, word) ? names[word] : undefined;
 }
 
 /** Names in a path may be chosen by the client. */

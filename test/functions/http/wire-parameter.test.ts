@@ -12,6 +12,12 @@ test("names are replaced as whole words, wherever they are", () => {
   );
 });
 
+test("words of the client that all objects have stay as they are", () => {
+  const text = "json requires hasOwnProperty, toString and valueOf";
+  expect(toWireWords(text)).toBe(text);
+  expect(toWireWords(text, { names: { maxTokens: "max_output_tokens" } })).toBe(text);
+});
+
 // A schema may have 256 KiB, and a message about it quotes names in it.
 test("a text of letters is read once, however long it is", () => {
   const letters = "a".repeat(250_000);
