@@ -163,6 +163,19 @@ test("logprobs contain the text and bytes of their tokens", async () => {
   ]);
 });
 
+test("the same token has its text and bytes once in memory, however often logprobs name it", async () => {
+  const outputs = createOutputs({ logprobs: 1 });
+  const [a] = await encode("a");
+  const named = { tokenId: a!, logprob: -1, rank: 1 };
+  outputs.append(step([a!], { logprobs: [{ sampled: named, top: [named] }] }));
+  outputs.append(step([a!], { logprobs: [{ sampled: named, top: [named] }] }));
+  const { logprobs } = await outputs.next();
+  const [first, second] = logprobs!;
+  expect(first!.sampled.bytes).toEqual([0x61]);
+  expect(first!.top[0]!.bytes).toBe(first!.sampled.bytes);
+  expect(second!.sampled.bytes).toBe(first!.sampled.bytes);
+});
+
 test("sequences ahead of the first wait for the prompt's logprobs, which it computes for all", async () => {
   const [a, b] = await encode("ab");
   const samplingParams = createSamplingParams({ promptLogprobs: 0 });
