@@ -352,7 +352,7 @@ export class ModelRunner implements Disposable {
 
 /** Whether the chunk can run together with others. Prompt logprobs take the logits of every token. */
 function isPlain({ sequence }: PrefillChunk): boolean {
-  return sequence.samplingParams.promptLogprobs === null || sequence.outputTokenIds.length > 0;
+  return !sequence.needsPromptLogprobs;
 }
 
 type DraftedSequence = Sequence & { readonly draft: Draft };

@@ -3,6 +3,7 @@ import { embeddedSpan } from "../multimodal/placeholder.ts";
 import type { ImageHolds } from "./image-holds.ts";
 import type { PrefillChunk } from "./scheduler-output.ts";
 import type { Sequence } from "./sequence.ts";
+import { costOfPromptToken } from "./step-limit.ts";
 
 export interface ChunkOptions {
   /** See `DecoderShape.keepsImagesWhole`. Default false. */
@@ -21,7 +22,7 @@ export class ChunkPlanner {
   }
 
   /**
-   * The sequence's next chunk of at most `maxNumTokens`; null if its next image has no room in the encoder cache or is not
+   * The sequence's next chunk, which costs at most `maxNumTokens` unless it cannot be smaller; null if its next image has no room in the encoder cache or is not
    * encoded yet. Holds the chunk's images.
    */
   plan(sequence: Sequence, maxNumTokens: number): PrefillChunk | null {
@@ -29,7 +30,9 @@ export class ChunkPlanner {
     const nextEnd = sequence.chunkEnds.find((end) => end > firstToken) ?? Infinity;
     const replayEnd =
       this.#options.widensPrompts === true ? Math.max(sequence.numPromptTokens, firstToken + 1) : Infinity;
-    const wantedEnd = Math.min(sequence.numTokensToPrefill, nextEnd, replayEnd, firstToken + maxNumTokens);
+    const affordable = Math.ceil(maxNumTokens / costOfPromptToken(sequence));
+    const room = Math.min(Math.max(affordable, this.fewestTokens(sequence)), maxNumTokens);
+    const wantedEnd = Math.min(sequence.numTokensToPrefill, nextEnd, replayEnd, firstToken + room);
     const { endToken, imagesToEncode } = this.#imageHolds.hold(sequence, this.#endOfWholeImages(sequence, wantedEnd));
     const numTokens = endToken - firstToken;
     return numTokens > 0 ? { sequence, firstToken, numTokens, imagesToEncode } : null;

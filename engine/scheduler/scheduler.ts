@@ -176,7 +176,7 @@ export class Scheduler {
   admitLate({ decodes, prefills }: SchedulerOutput): SchedulerOutput {
     const budget = this.#createBudget();
     budget.takeDecodes(decodes.length);
-    for (const { numTokens } of prefills) budget.takePrompt(numTokens);
+    for (const chunk of prefills) budget.takePrompt(chunk);
     const unfinished = prefills.filter(({ sequence }) => sequence.finishReason === null);
     // A sequence that was aborted after its decode has freed its room but keeps its row until the end of the step.
     const numAborted = decodes.filter(({ finishReason }) => finishReason !== null).length;
@@ -341,7 +341,7 @@ export class Scheduler {
       transfers.push(...this.#admit(sequence, placement));
       // A prompt that begins with an image runs, so that its image is encoded and later requests are admitted.
       if (chunk === null) continue;
-      budget.takePrompt(chunk.numTokens);
+      budget.takePrompt(chunk);
       transfers.push(...this.#reserve(chunk));
       prefills.push(chunk);
     }
@@ -384,7 +384,7 @@ export class Scheduler {
     const room = Math.min(budget.promptTokensLeft, this.#kvManager.numTokensWithRoom(sequence));
     const chunk = this.#chunks.plan(sequence, room);
     if (chunk === null) return [];
-    budget.takePrompt(chunk.numTokens);
+    budget.takePrompt(chunk);
     prefills.push(chunk);
     return this.#reserve(chunk);
   }

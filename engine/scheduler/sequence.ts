@@ -109,6 +109,11 @@ export class Sequence {
     return this.numComputedTokens < this.numTokensToPrefill;
   }
 
+  /** Whether the logits of each token of its prompt are wanted. A prompt that is computed again has returned them. */
+  get needsPromptLogprobs(): boolean {
+    return this.samplingParams.promptLogprobs !== null && this.outputTokenIds.length === 0;
+  }
+
   /** The token ids from `firstToken` up to, but not including, `endToken`, of prompt and output. */
   tokenIdsBetween(firstToken: number, endToken: number): number[] {
     const tokenIds = this.promptTokenIds.slice(firstToken, endToken);

@@ -52,6 +52,21 @@ describe("the token budget", () => {
     expect(step(parts)).toEqual(["a: 1", "b: 1", "c: 1", "d: 11"]);
   });
 
+  test("a token of a prompt whose logprobs are wanted counts eight times", () => {
+    const parts = createScheduler({ maxNumBatchedTokens: 20 });
+    parts.scheduler.add(createRequest("a", { numPromptTokens: 5, samplingParams: { promptLogprobs: 1 } }));
+    parts.scheduler.add(createRequest("b", { numPromptTokens: 6 }));
+    expect([step(parts), step(parts)]).toEqual([["a: 3"], ["a: 2", "b: 4"]]);
+    expect(step(parts)).toEqual(["a: 1", "b: 2"]);
+  });
+
+  test("a step may be too small for a token whose logprobs are wanted", () => {
+    const parts = createScheduler({ maxNumBatchedTokens: 4 });
+    parts.scheduler.add(createRequest("a", { numPromptTokens: 2, samplingParams: { promptLogprobs: 1 } }));
+    parts.scheduler.add(createRequest("b", { numPromptTokens: 2 }));
+    expect([step(parts), step(parts), step(parts)]).toEqual([["a: 1"], ["a: 1"], ["a: 1", "b: 2"]]);
+  });
+
   test("no more sequences run than there are slots", () => {
     const parts = createScheduler({ numSlots: 2 });
     for (const requestId of ["a", "b", "c"]) parts.scheduler.add(createRequest(requestId));
@@ -140,6 +155,13 @@ describe("images", () => {
       [5, 8],
       [13, 7],
     ]);
+  });
+
+  test("an image that has to be whole is computed at once in a prompt whose logprobs are wanted", () => {
+    const parts = createScheduler({ maxNumBatchedTokens: 8, keepsImagesWhole: true });
+    const images = [createImage("cat", 1, 7)];
+    parts.scheduler.add(createRequest("a", { numPromptTokens: 9, images, samplingParams: { promptLogprobs: 1 } }));
+    expect([step(parts), step(parts), step(parts)]).toEqual([["a: 1"], ["a: 7"], ["a: 1"]]);
   });
 
   test("an image that has to be whole waits for a step with enough tokens", () => {
