@@ -1,6 +1,7 @@
 /** Chat completions: their kind, for HTTP and batch lines, and their answers, as a whole and in chunks. */
 import type { DecodedPrompt, DecodedTokenLogprobs, RequestOutput } from "../../engine/index.ts";
 import type { AnswerHead, StreamUsageOptions, TokenOptions } from "./answer-options.ts";
+import { HeldCustomCalls, textOfCustomCall } from "./custom-tools.ts";
 import type { GenerationKind } from "./generation-kind.ts";
 import { gatherParsedChoices, parseGenerations } from "./parsed-output/parse-generations.ts";
 import type {
@@ -25,15 +26,24 @@ export const chatCompletionKind: GenerationKind<ChatCompletionRequest> = {
   toRequests: (requestId, fields, defaults) => [toChatRequest(requestId, fields, defaults)],
   paths: chatRequestPaths,
   toAnswer: (head, generations, fields, formats) =>
-    toChatCompletion(head, parseGenerations(generations, chatParsing(fields, formats)), tokenOptions(fields)),
+    toChatCompletion(head, parseGenerations(generations, chatParsing(fields, formats)), answerOptions(fields)),
   toChunks: (head, generations, usage, fields, formats) =>
-    toChatChunks(head, parseGenerations(generations, chatParsing(fields, formats)), usage, tokenOptions(fields)),
+    toChatChunks(head, parseGenerations(generations, chatParsing(fields, formats)), usage, answerOptions(fields)),
 };
+
+interface ChatAnswerOptions extends TokenOptions {
+  readonly customNames: ReadonlySet<string>;
+}
+
+function answerOptions(fields: ChatCompletionRequest): ChatAnswerOptions {
+  const custom = (fields.tools ?? []).filter(({ isCustom }) => isCustom === true);
+  return { ...tokenOptions(fields), customNames: new Set(custom.map(({ name }) => name)) };
+}
 
 async function toChatCompletion(
   head: AnswerHead,
   generations: AsyncIterable<ParsedGeneration>,
-  { returnsTokenIds, tokensAsIds }: TokenOptions,
+  { returnsTokenIds, tokensAsIds, customNames }: ChatAnswerOptions,
 ): Promise<object> {
   const choices = await gatherParsedChoices(generations);
   const promptLogprobs = choices[0]?.prompt?.logprobs ?? null;
@@ -47,7 +57,7 @@ async function toChatCompletion(
         content: content === "" && toolCalls.length > 0 ? null : content,
         refusal: null,
         ...(reasoning !== "" && reasoningFields(reasoning)),
-        ...(toolCalls.length > 0 && { tool_calls: toolCalls.map(toWireCall) }),
+        ...(toolCalls.length > 0 && { tool_calls: toolCalls.map((call) => toWireCall(call, customNames)) }),
       },
       logprobs: logprobs === null ? null : toChatLogprobs(logprobs, tokensAsIds),
       finish_reason: finishReason,
@@ -63,7 +73,8 @@ async function toChatCompletion(
   };
 }
 
-function toWireCall({ id, name, arguments: json }: ParsedToolCall): object {
+function toWireCall({ id, name, arguments: json }: ParsedToolCall, customNames: ReadonlySet<string>): object {
+  if (customNames.has(name)) return { id, type: "custom", custom: { name, input: textOfCustomCall(json) } };
   return { id, type: "function", function: { name, arguments: json } };
 }
 
@@ -86,17 +97,16 @@ interface ChatDelta {
 }
 
 /** The id, type and name are in the first delta of a call only: clients join the texts of all its deltas. */
-function toChatDelta({ content, reasoning, toolCalls }: ParsedDelta): ChatDelta {
+function toChatDelta(
+  { content, reasoning, toolCalls = [] }: ParsedDelta,
+  held: HeldCustomCalls,
+  isLast: boolean,
+): ChatDelta {
+  const calls = held.append(toolCalls, isLast);
   return {
     ...(content !== undefined && { content }),
     ...(reasoning !== undefined && reasoningFields(reasoning)),
-    ...(toolCalls !== undefined && {
-      tool_calls: toolCalls.map(({ index, start, arguments: json }) =>
-        start === undefined
-          ? { index, function: { arguments: json } }
-          : { index, id: start.id, type: "function", function: { name: start.name, arguments: json } },
-      ),
-    }),
+    ...(calls.length > 0 && { tool_calls: calls }),
   };
 }
 
@@ -118,7 +128,7 @@ async function* toChatChunks(
   head: AnswerHead,
   generations: AsyncIterable<ParsedGeneration>,
   { includeUsage, continuousUsage }: StreamUsageOptions,
-  { returnsTokenIds, tokensAsIds }: TokenOptions,
+  { returnsTokenIds, tokensAsIds, customNames }: ChatAnswerOptions,
 ): AsyncGenerator<object> {
   const chunk = (choices: readonly ChunkChoice[], usage: Usage | null): object => ({
     ...head,
@@ -134,10 +144,12 @@ async function* toChatChunks(
   const numReasoningTokens: number[] = [];
   const heldLogprobs: DecodedTokenLogprobs[][] = [];
   const heldTokenIds: number[][] = [];
+  const heldCalls: HeldCustomCalls[] = [];
   for await (const { index, output, delta: parsed, finishReason, numReasoningTokens: numOfChoice } of generations) {
     if (lastOutputs[index] === undefined) {
       heldLogprobs[index] = [];
       heldTokenIds[index] = [];
+      heldCalls[index] = new HeldCustomCalls(customNames);
       const delta: ChatDelta = { role: "assistant", content: "" };
       const first = chunk(
         [{ index, delta, logprobs: null, finish_reason: null }],
@@ -149,7 +161,7 @@ async function* toChatChunks(
     numReasoningTokens[index] = numOfChoice;
     if (output.logprobs) heldLogprobs[index]!.push(...output.logprobs);
     if (returnsTokenIds) heldTokenIds[index]!.push(...output.tokenIds);
-    const delta = toChatDelta(parsed);
+    const delta = toChatDelta(parsed, heldCalls[index]!, finishReason !== null);
     if (finishReason === null && Object.keys(delta).length === 0) continue;
     const logprobs = output.logprobs === null ? null : toChatLogprobs(heldLogprobs[index]!, tokensAsIds);
     heldLogprobs[index] = [];

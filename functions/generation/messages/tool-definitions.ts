@@ -1,7 +1,7 @@
 /** Wire schemas of the tools of POST /v1/messages, as `tools` and messages define them. */
 import { z } from "zod";
 
-import { MAX_DESCRIPTION_LENGTH } from "../responses/response-tools.ts";
+import { MAX_DESCRIPTION_LENGTH } from "../custom-tools.ts";
 import { parameters } from "../schemas/tool-fields.ts";
 import { boundedText, flag, MAX_NAME_LENGTH, name } from "../schemas/wire-types.ts";
 

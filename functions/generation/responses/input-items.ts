@@ -1,12 +1,10 @@
 /** Wire schema of the conversation of POST /v1/responses: items of messages, calls, results and thinking. */
 import { z } from "zod";
 
+import { customInput } from "../custom-tools.ts";
 import { describeUnknown, MAX_MESSAGES, MAX_PARTS } from "../schemas/chat-completion-request.ts";
-import { toolCalls } from "../schemas/tool-fields.ts";
+import { callArguments } from "../schemas/tool-fields.ts";
 import { boundedList, boundedText, MAX_NAME_LENGTH, name, text } from "../schemas/wire-types.ts";
-
-/** Characters, as many as the arguments of a call may have. */
-const MAX_CUSTOM_INPUT_LENGTH = 524_288;
 
 const partRule = "must be a supported part type: input_text, input_image, output_text or refusal";
 
@@ -43,12 +41,6 @@ const textParts = boundedList(
   "must be a list of texts",
 );
 
-/** As in the calls of chat completions: text with a JSON object. */
-const { arguments: callArguments } = toolCalls.element.shape.function.shape;
-
-/** The input of a custom tool, such as a patch of several files. */
-const customInput = boundedText(MAX_CUSTOM_INPUT_LENGTH);
-
 /** Of the last item: whether the model continues it. */
 const status = boundedText(MAX_NAME_LENGTH);
 
@@ -66,7 +58,7 @@ const item = z.discriminatedUnion(
       call_id: name,
       name,
       namespace: name.nullish(),
-      arguments: callArguments,
+      arguments: callArguments.nullish(),
     }),
     z.object({ type: z.literal("function_call_output"), call_id: name, output: content }),
     z.object({

@@ -1,9 +1,9 @@
 /** Items of a response and the events that stream them. */
 import type { DecodedTokenLogprobs } from "../../../engine/index.ts";
 import type { AnswerPart, PartEvent } from "../parsed-output/answer-parts.ts";
+import { textOfCustomCall } from "../custom-tools.ts";
 import { toChatLogprobs } from "../wire-logprobs.ts";
 import { encodeThinking } from "./encoded-thinking.ts";
-import { textOfCustomCall } from "./response-tools.ts";
 
 export type ItemStatus = "in_progress" | "completed" | "incomplete";
 

@@ -1,14 +1,11 @@
 /** Wire fields of tools in POST /v1/responses: functions and custom tools, flat or in namespaces. */
 import { z } from "zod";
 
-import type { JsonObject, ToolDefinition } from "../../../engine/index.ts";
-import { parseBoundedJson } from "../../http/bounded-json.ts";
+import type { ToolDefinition } from "../../../engine/index.ts";
+import { customGrammar, MAX_DESCRIPTION_LENGTH, toTextFunction } from "../custom-tools.ts";
 import { MAX_TOOLS, parameters, toolName } from "../schemas/tool-fields.ts";
 import type { ToolChoice } from "../schemas/tool-fields.ts";
 import { boundedList, boundedText, flag, MAX_NAME_LENGTH } from "../schemas/wire-types.ts";
-
-/** Characters. The largest descriptions are manuals of a few thousand. */
-export const MAX_DESCRIPTION_LENGTH = 65_536;
 
 const functionTool = z.object({
   type: z.literal("function"),
@@ -26,14 +23,7 @@ const customTool = z.object({
   format: z
     .discriminatedUnion(
       "type",
-      [
-        z.object({ type: z.literal("text") }),
-        z.object({
-          type: z.literal("grammar"),
-          syntax: z.enum(["lark", "regex"], "must be lark or regex"),
-          definition: boundedText(MAX_DESCRIPTION_LENGTH),
-        }),
-      ],
+      [z.object({ type: z.literal("text") }), z.object({ type: z.literal("grammar"), ...customGrammar.shape })],
       'must be {"type": "text"} or {"type": "grammar", "syntax": …, "definition": …}',
     )
     .nullish(),
@@ -141,7 +131,9 @@ function toFunction(tool: GivenTool, place: Pick<GivenFunction, "index" | "path"
   if (isFunction(tool))
     return [{ ...place, tool: toDefinition(tool, nameForModel(tool.name, namespace)), custom: null }];
   if (!isCustom(tool)) return [];
-  return [{ ...place, tool: toTextFunction(tool, nameForModel(tool.name, namespace)), custom: tool }];
+  const { name, description, format } = tool;
+  const grammar = format?.type === "grammar" ? format : null;
+  return [{ ...place, tool: toTextFunction(nameForModel(name, namespace), description, grammar), custom: tool }];
 }
 
 /** The model knows no namespaces; vLLM's form. */
@@ -154,41 +146,6 @@ function toDefinition(
   name: string,
 ): ToolDefinition {
   return { name, description: description ?? null, parameters: schema ?? null, strict: strict === true };
-}
-
-/** The only argument of a custom tool, as the model sees it. */
-const inputName = "input";
-
-/** A function with one text. A grammar is only shown: it would hold for the text within JSON, which has escapes. */
-function toTextFunction({ description, format }: CustomTool, name: string): ToolDefinition {
-  const rule =
-    format?.type === "grammar"
-      ? [`The ${inputName} must match this ${format.syntax} grammar:\n${format.definition}`]
-      : [];
-  return {
-    name,
-    description: [...(description ? [description] : []), ...rule].join("\n\n") || null,
-    parameters: {
-      type: "object",
-      properties: { [inputName]: { type: "string" } },
-      required: [inputName],
-      additionalProperties: false,
-    },
-    strict: false,
-  };
-}
-
-/** The text of a call of a custom tool. The arguments themselves if they have another form, or were cut off. */
-export function textOfCustomCall(callArguments: string): string {
-  const parsed = parseBoundedJson(callArguments);
-  const { value } = parsed.kind === "parsed" ? parsed : { value: null };
-  const text: unknown = typeof value === "object" && value !== null ? Reflect.get(value, inputName) : null;
-  return typeof text === "string" ? text : callArguments;
-}
-
-/** The arguments of a call of a custom tool. */
-export function argumentsOfCustomCall(text: string): JsonObject {
-  return { [inputName]: text };
 }
 
 /** Types of the tools that the answer does without. */

@@ -1,11 +1,12 @@
 /** Converts the fields of POST /v1/responses to those of a chat completion, so that both take one way to the engine. */
 import type { RequestPaths } from "../../http/wire-parameter.ts";
 import { withOneSystemMessage } from "../conversation-turns.ts";
+import { argumentsOfCustomCall } from "../custom-tools.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "../schemas/chat-completion-request.ts";
 import { requiresCall } from "../schemas/tool-fields.ts";
 import { decodeThinking } from "./encoded-thinking.ts";
 import type { InputItem, ItemContent } from "./input-items.ts";
-import { argumentsOfCustomCall, functionsOf, nameForModel, toolsForModel } from "./response-tools.ts";
+import { functionsOf, nameForModel, toolsForModel } from "./response-tools.ts";
 import type { ResponsesRequest } from "./responses-request.ts";
 
 type AssistantTurn = Extract<ChatMessageFields, { role: "assistant" }>;

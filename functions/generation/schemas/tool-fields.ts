@@ -4,14 +4,19 @@ import { z } from "zod";
 import { structuredOutputLimits } from "../../../engine/index.ts";
 import type { JsonObject, ToolDefinition } from "../../../engine/index.ts";
 import { parseBoundedJson } from "../../http/bounded-json.ts";
+import {
+  argumentsOfCustomCall,
+  customGrammar,
+  customInput,
+  MAX_DESCRIPTION_LENGTH,
+  toTextFunction,
+} from "../custom-tools.ts";
 import { addIssue, boundedJson, boundedList, boundedText, flag, name, text } from "./wire-types.ts";
 
 /** Twice as many as OpenAI accepts: clients of several MCP servers collect this many. Each is printed into the prompt. */
 export const MAX_TOOLS = 256;
 /** Calls of one turn. */
 const MAX_TOOL_CALLS = 256;
-/** Characters. The largest descriptions are manuals of a few thousand. */
-const MAX_DESCRIPTION_LENGTH = 65_536;
 /** Values and characters of the arguments of a call, which may contain a file that the model wrote. */
 const MAX_ARGUMENTS_SIZE = 524_288;
 /** OpenAI's rule. Some formats of calls have no way to quote other names. */
@@ -41,12 +46,19 @@ export const parameters = jsonObject(structuredOutputLimits.sourceBytes, "must b
   { path: ["type"], error: "must be object: the arguments of a function are an object", abort: true },
 );
 
+const toolRule = 'must be an object: {"type": "function", "function": …}';
 const functionRule = 'must be an object: {"name": …, "parameters": …}';
 
-const tool = z
+/** A tool of a request, as the model sees it. */
+export interface GivenTool extends ToolDefinition {
+  /** Only for clients whose tool has a text as input. */
+  readonly isCustom?: boolean;
+}
+
+const functionTool = z
   .object(
     {
-      type: z.literal("function", "must be function: the service has no other tools"),
+      type: z.literal("function"),
       function: z.object(
         {
           name: toolName,
@@ -57,11 +69,38 @@ const tool = z
         functionRule,
       ),
     },
-    'must be an object: {"type": "function", "function": …}',
+    toolRule,
   )
-  .transform(({ function: { name: of, description, parameters: schema, strict } }): ToolDefinition => {
+  .transform(({ function: { name: of, description, parameters: schema, strict } }): GivenTool => {
     return { name: of, description: description ?? null, parameters: schema ?? null, strict: strict === true };
   });
+
+const customTool = z
+  .object({
+    type: z.literal("custom"),
+    custom: z.object(
+      {
+        name: toolName,
+        description: boundedText(MAX_DESCRIPTION_LENGTH).nullish(),
+        format: z
+          .discriminatedUnion(
+            "type",
+            [z.object({ type: z.literal("text") }), z.object({ type: z.literal("grammar"), grammar: customGrammar })],
+            'must be {"type": "text"} or {"type": "grammar", "grammar": …}',
+          )
+          .nullish(),
+      },
+      'must be an object: {"name": …}',
+    ),
+  })
+  .transform(({ custom: { name: of, description, format } }): GivenTool => {
+    const grammar = format?.type === "grammar" ? format.grammar : null;
+    return { ...toTextFunction(of, description, grammar), isCustom: true };
+  });
+
+const tool = z.discriminatedUnion("type", [functionTool, customTool], {
+  error: ({ input }) => (isJsonObject(input) ? "must be function or custom: the service has no other tools" : toolRule),
+});
 
 /** `named`: the model must call this tool, once. */
 export type ToolChoice = "auto" | "none" | "required" | { readonly named: string };
@@ -75,10 +114,14 @@ export interface AllowedTools {
 const toolChoiceRule =
   'must be auto, none, required, {"type": "function", "function": {"name": …}} or {"type": "allowed_tools", …}';
 
-const namedTool = z.object({
-  type: z.literal("function", "must be function"),
-  function: z.object({ name: toolName }, 'must be an object: {"name": …}'),
-});
+const named = z.object({ name: toolName }, 'must be an object: {"name": …}');
+const namedFunction = z.object({ type: z.literal("function"), function: named });
+const namedCustom = z.object({ type: z.literal("custom"), custom: named });
+const namedTool = z.discriminatedUnion("type", [namedFunction, namedCustom], "must be function or custom");
+
+function nameOf(given: z.output<typeof namedTool>): string {
+  return given.type === "function" ? given.function.name : given.custom.name;
+}
 
 const allowedToolsRule = 'must be an object: {"mode": …, "tools": …}';
 
@@ -89,7 +132,8 @@ const toolChoice = z
       z.discriminatedUnion(
         "type",
         [
-          namedTool,
+          namedFunction,
+          namedCustom,
           z.object({
             type: z.literal("allowed_tools"),
             allowed_tools: z.object(
@@ -111,9 +155,9 @@ const toolChoice = z
   )
   .transform((choice): ToolChoice | AllowedTools => {
     if (typeof choice === "string") return choice;
-    if (choice.type === "function") return { named: choice.function.name };
+    if (choice.type !== "allowed_tools") return { named: nameOf(choice) };
     const { mode, tools } = choice.allowed_tools;
-    return { mode, allowed: tools.map(({ function: { name: allowed } }) => allowed) };
+    return { mode, allowed: tools.map(nameOf) };
   });
 
 export const toolFields = {
@@ -131,7 +175,7 @@ const givenArguments = z.union(
   [boundedText(MAX_ARGUMENTS_SIZE), jsonObject(MAX_ARGUMENTS_SIZE, argumentsRule)],
   argumentsRule,
 );
-const callArguments = givenArguments.transform((given, context): JsonObject => {
+export const callArguments = givenArguments.transform((given, context): JsonObject => {
   if (typeof given !== "string") return given;
   if (given.trim() === "") return {};
   const parsed = parseBoundedJson(given);
@@ -142,21 +186,40 @@ const callArguments = givenArguments.transform((given, context): JsonObject => {
   return z.NEVER;
 });
 
-const toolCall = z.object(
-  {
+/** A call of an earlier turn, as the model sees it. */
+interface GivenCall {
+  readonly id: string;
+  readonly function: { readonly name: string; readonly arguments?: JsonObject | null | undefined };
+}
+
+const functionCall = z
+  .object({
     id: name,
-    type: z.literal("function", "must be function").nullish(),
+    type: z.literal("function"),
     // Models invent names that no tool can have, and agents send such calls back with an error as their result.
     function: z.object({ name, arguments: callArguments.nullish() }, "must be an object"),
-  },
-  "must be an object",
+  })
+  .transform(({ id, function: called }): GivenCall => ({ id, function: called }));
+
+const customCall = z
+  .object({ id: name, type: z.literal("custom"), custom: z.object({ name, input: customInput }, "must be an object") })
+  .transform(({ id, custom: { name: called, input } }): GivenCall => {
+    return { id, function: { name: called, arguments: argumentsOfCustomCall(input) } };
+  });
+
+/** A call without a type is one of a function. */
+const toolCall = z.preprocess(
+  (call) => (isJsonObject(call) && (call["type"] ?? null) === null ? { ...call, type: "function" } : call),
+  z.discriminatedUnion("type", [functionCall, customCall], {
+    error: ({ input }) => (isJsonObject(input) ? "must be function or custom" : "must be an object"),
+  }),
 );
 
 /** The calls of an assistant's turn. */
 export const toolCalls = boundedList(toolCall, MAX_TOOL_CALLS, "must be a list of tool calls");
 
 interface ToolFields {
-  readonly tools?: readonly ToolDefinition[] | null | undefined;
+  readonly tools?: readonly GivenTool[] | null | undefined;
   readonly tool_choice?: ToolChoice | AllowedTools | null | undefined;
   readonly structured_outputs?: object | null | undefined;
 }
@@ -170,7 +233,7 @@ export function checkTools(fields: ToolFields, context: z.RefinementCtx): void {
     if (names.has(tool.name)) {
       context.addIssue({
         code: "custom",
-        path: ["tools", index, "function", "name"],
+        path: ["tools", index, tool.isCustom === true ? "custom" : "function", "name"],
         message: `is the name of two tools: ${tool.name}`,
       });
     }

@@ -139,7 +139,7 @@ const badChats: [unknown, string | null, RegExp][] = [
   [{ ...chatBody, n: 1.5 }, "n", /whole number/],
   [{ ...chatBody, best_of: 3 }, "best_of", /not supported by this service; n returns that many choices/],
   [{ ...chatBody, tools: [{ type: "function" }] }, "tools[0].function", /must be an object/],
-  [{ ...chatBody, tools: [{ type: "web_search" }] }, "tools[0].type", /must be function/],
+  [{ ...chatBody, tools: [{ type: "web_search" }] }, "tools[0].type", /must be function or custom/],
   [{ ...chatBody, tools: [tool({ name: "look up" })] }, "tools[0].function.name", /1 to 64 letters/],
   [{ ...chatBody, tools: [tool({ name: "a".repeat(65) })] }, "tools[0].function.name", /1 to 64 letters/],
   [{ ...chatBody, tools: [tool({ name: "" })] }, "tools[0].function.name", /1 to 64 letters/],
