@@ -5,6 +5,7 @@ import { customInput } from "../custom-tools.ts";
 import { describeUnknown, MAX_MESSAGES, MAX_PARTS } from "../schemas/chat-completion-request.ts";
 import { callArguments } from "../schemas/tool-fields.ts";
 import { boundedList, boundedText, MAX_NAME_LENGTH, name, text } from "../schemas/wire-types.ts";
+import { responseTools } from "./response-tools.ts";
 
 const partRule = "must be a supported part type: input_text, input_image, output_text or refusal";
 
@@ -47,6 +48,8 @@ const status = boundedText(MAX_NAME_LENGTH);
 const item = z.discriminatedUnion(
   "type",
   [
+    /** Codex sends its tools like this for some models. */
+    z.object({ type: z.literal("additional_tools"), tools: responseTools }),
     z.object({
       type: z.literal("message"),
       role: z.enum(["user", "assistant", "system", "developer"], "must be one of user, assistant, system, developer"),
@@ -81,7 +84,7 @@ const item = z.discriminatedUnion(
 );
 
 const itemRule =
-  "must be a supported item type: message, function_call, function_call_output, custom_tool_call, custom_tool_call_output or reasoning";
+  "must be a supported item type: message, function_call, function_call_output, custom_tool_call, custom_tool_call_output, additional_tools or reasoning";
 
 function describeItem(input: unknown): string {
   if (typeof input === "object" && input !== null && "type" in input && input.type === "item_reference") {

@@ -1,7 +1,7 @@
 /** Items of a response and the events that stream them. */
 import type { DecodedTokenLogprobs } from "../../../engine/index.ts";
-import type { AnswerPart, PartEvent } from "../parsed-output/answer-parts.ts";
 import { textOfCustomCall } from "../custom-tools.ts";
+import type { AnswerPart, PartEvent } from "../parsed-output/answer-parts.ts";
 import { toChatLogprobs } from "../wire-logprobs.ts";
 import { encodeThinking } from "./encoded-thinking.ts";
 

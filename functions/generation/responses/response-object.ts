@@ -58,10 +58,12 @@ function requestFields(fields: ResponsesRequest): object {
     temperature: fields.temperature ?? null,
     text: { format: toWireFormat(text?.format), ...(text?.verbosity && { verbosity: text.verbosity }) },
     tool_choice: choice ?? "auto",
-    tools: functionsOf(fields).flatMap(({ tool: { name, description, parameters, strict }, inNamespace, custom }) => {
-      if (inNamespace !== null) return [];
-      return [custom ?? { type: "function", name, description, parameters, strict }];
-    }),
+    tools: functionsOf({ tools: fields.tools, input: "" }).flatMap(
+      ({ tool: { name, description, parameters, strict }, inNamespace, custom }) => {
+        if (inNamespace !== null) return [];
+        return [custom ?? { type: "function", name, description, parameters, strict }];
+      },
+    ),
     top_logprobs: fields.top_logprobs ?? 0,
     top_p: fields.top_p ?? null,
     // A prompt that is too long is rejected, whatever the request says.

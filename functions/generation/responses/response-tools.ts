@@ -85,6 +85,7 @@ export type ResponseToolChoice = z.output<typeof responseToolChoice>;
 
 interface ToolFields {
   readonly tools?: readonly GivenTool[] | null | undefined;
+  readonly input: string | readonly { readonly type: string; readonly tools?: readonly GivenTool[] }[];
   readonly tool_choice?: ResponseToolChoice | null | undefined;
 }
 
@@ -103,7 +104,7 @@ function isNamespace(tool: GivenTool): tool is z.output<typeof namespaceTool> {
 /** A function of the request, or a custom tool as a function, with the name that the model sees. */
 interface GivenFunction {
   readonly tool: ToolDefinition;
-  /** Position of the function, or of its namespace, in the body's list. */
+  /** Position of the function, or of its namespace, in its list. */
   readonly index: number;
   /** Path of the function in the body. */
   readonly path: string;
@@ -113,9 +114,33 @@ interface GivenFunction {
   readonly custom: CustomTool | null;
 }
 
-export function functionsOf({ tools }: ToolFields): GivenFunction[] {
-  return (tools ?? []).flatMap((tool, index): GivenFunction[] => {
-    const path = `tools[${index}]`;
+/** Those of items (`additional_tools`) replace earlier ones of the same name. */
+export function functionsOf(fields: ToolFields): GivenFunction[] {
+  const [own = [], ...added] = toolLists(fields).map(({ tools, path }) => functionsIn(tools, path));
+  if (added.length === 0) return own;
+  const byName = new Map(added.flat().map((each) => [each.tool.name, each]));
+  return [...own.filter(({ tool }) => !byName.has(tool.name)), ...byName.values()];
+}
+
+interface ToolList {
+  readonly tools: readonly GivenTool[];
+  readonly path: string;
+}
+
+/** The request's own, then those of its items. */
+function toolLists({ tools, input }: ToolFields): ToolList[] {
+  const items = typeof input === "string" ? [] : input;
+  return [
+    { tools: tools ?? [], path: "tools" },
+    ...items.flatMap((item, index): ToolList[] =>
+      item.tools === undefined ? [] : [{ tools: item.tools, path: `input[${index}].tools` }],
+    ),
+  ];
+}
+
+function functionsIn(tools: readonly GivenTool[], listPath: string): GivenFunction[] {
+  return tools.flatMap((tool, index): GivenFunction[] => {
+    const path = `${listPath}[${index}]`;
     if (!isNamespace(tool)) return toFunction(tool, { index, path, inNamespace: null });
     const { name: namespace, tools: members } = tool;
     return members.flatMap((member, position) => {
@@ -149,13 +174,15 @@ function toDefinition(
 }
 
 /** Types of the tools that the answer does without. */
-export function hostedTypesOf({ tools }: ToolFields): string[] {
-  const given = (tools ?? []).flatMap((tool): readonly GivenTool[] => (isNamespace(tool) ? tool.tools : [tool]));
+export function hostedTypesOf(fields: ToolFields): string[] {
+  const given = toolLists(fields)
+    .flatMap(({ tools }) => tools)
+    .flatMap((tool): readonly GivenTool[] => (isNamespace(tool) ? tool.tools : [tool]));
   return [...new Set(given.filter(({ type }) => isHosted(type)).map(({ type }) => type))];
 }
 
 /** The names of an `allowed_tools` choice; none for another choice. */
-export function allowedNamesOf({ tool_choice: choice }: ToolFields): string[] {
+export function allowedNamesOf({ tool_choice: choice }: Pick<ToolFields, "tool_choice">): string[] {
   if (typeof choice !== "object" || choice === null || choice.type !== "allowed_tools") return [];
   return choice.tools.map(({ name }) => name);
 }

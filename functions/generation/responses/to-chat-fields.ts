@@ -115,6 +115,7 @@ function contentOf(item: InputItem): [field: string, content: ItemContent] {
     case "function_call":
     case "custom_tool_call":
     case "reasoning":
+    case "additional_tools":
       return ["", ""];
   }
 }
@@ -166,6 +167,9 @@ function toMessages(items: readonly InputItem[]): ChatMessageFields[] {
         (turnThat(() => true).tool_calls ??= []).push({ id, function: { name, arguments: given } });
         break;
       }
+      case "additional_tools":
+        // The model sees them with the others, before the conversation.
+        break;
       case "function_call_output":
       case "custom_tool_call_output":
         messages.push({ role: "tool", tool_call_id: item.call_id, content: toContent(item.output) });
