@@ -38,6 +38,11 @@ export function imagePartsOf(messages: readonly ChatMessage[]): ImagePart[] {
  */
 export function renderChat(conversation: Omit<ChatPromptInput, "kind">, options: ChatPromptOptions): ChatPrompt {
   const { addGenerationPrompt, continueFinalMessage = false, tools = [], templateArguments = {} } = conversation;
+  if (conversation.messages.length === 0) {
+    // Templates fail on the first message, which would look like a fault of the checkpoint.
+    const parameter = "prompt.messages";
+    throw new EngineError("invalid_argument", "The conversation has no message with content.", { parameter });
+  }
   const open = continueFinalMessage
     ? openFinalMessage(
         conversation.messages,

@@ -28,6 +28,12 @@ test.for([
   expect(render(printing, ...parts)).toMatchObject({ text: expected, literal: [] });
 });
 
+test("a conversation without messages is rejected, not its template", () => {
+  const template = new ChatTemplate("{{ messages[0].role.x }}", {});
+  const render = () => renderChat({ messages: [], addGenerationPrompt: true }, { template, imagePlaceholder: null });
+  expect(render).toThrow(expect.objectContaining({ code: "invalid_argument", parameter: "prompt.messages" }));
+});
+
 test("a conversation may spell 65,536 placeholders as text, in all messages together", () => {
   const half = "<image>".repeat(2 ** 15);
   const conversation = (...texts: string[]) => ({

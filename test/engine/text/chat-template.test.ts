@@ -273,7 +273,7 @@ test("a checkpoint's template for tools is used with tools", async () => {
     await writeFile(join(folder, "tokenizer_config.json"), JSON.stringify({ chat_template: templates }));
     const template = (await loadChatTemplate(folder, namedTokens))!;
     const tool = { name: "f", description: null, parameters: null, strict: false };
-    const conversation = { messages: [], addGenerationPrompt: true };
+    const conversation = { messages: [{ role: "user", content: "a" }] as const, addGenerationPrompt: true };
     const options = { template, imagePlaceholder: null };
     expect(renderChat(conversation, options).text).toBe("plain");
     expect(renderChat({ ...conversation, tools: [tool, tool] }, options).text).toBe("2 tools");
