@@ -7,6 +7,7 @@ import { patternsByFormat } from "./json-format.ts";
 import { JsonObjectWriter } from "./json-object-language.ts";
 import {
   checkSchema,
+  createSchemaCheck,
   isObject,
   lengthKeywords,
   listKeywords,
@@ -14,12 +15,13 @@ import {
   restKeywords,
   textKeywords,
 } from "./json-schema.ts";
-import type { JsonObject } from "./json-schema.ts";
+import type { JsonObject, SchemaCheck } from "./json-schema.ts";
 import { comma, constantOf, jsonRulesFor, quoted, repeat, rule, StringEscaper, whitespace } from "./json-text.ts";
 import { LongTexts } from "./long-texts.ts";
 import { numberRangeOf } from "./number-range.ts";
 import { readPattern, readSearchPattern } from "./pattern-reader.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
+import { schemaAt } from "./schema-references.ts";
 import type { TextLengths } from "./text-lengths.ts";
 
 const typeNames = new Set<unknown>(["object", "array", "string", "integer", "number", "boolean", "null"]);
@@ -67,7 +69,7 @@ class SchemaReader {
   readonly #rules: Map<string, Expression>;
   readonly #objects: JsonObjectWriter;
   /** A reference may point outside the schema's own keywords, to something not yet checked. */
-  readonly #checked = new WeakSet<object>();
+  readonly #check: SchemaCheck;
   /** By the names of their rules. */
   readonly #pending: [name: string, read: () => Expression][] = [];
   readonly #read = new Map<JsonObject, Expression>();
@@ -76,9 +78,11 @@ class SchemaReader {
   readonly #longTexts = new LongTexts();
   #numBoundedCharacters = 0;
   #numRangeCharacters = 0;
+  #numMerged = 0;
 
   constructor(schema: unknown, isCompact: boolean) {
     this.#schema = schema;
+    this.#check = createSchemaCheck(schema);
     this.#rules = new Map(jsonRulesFor(isCompact));
     this.#objects = new JsonObjectWriter({
       rules: this.#rules,
@@ -104,7 +108,15 @@ class SchemaReader {
     return expression;
   }
 
+  /** Merged parts become a rule, because they may refer to the schema itself. */
   #expressionOf(schema: JsonObject, path: string): Expression {
+    const merged = this.#check.merger.merge(schema, path);
+    if (merged !== schema) {
+      const name = `merged ${this.#numMerged++}`;
+      this.#rules.set(name, rule(name));
+      this.#pending.push([name, () => this.#valueOf(merged, path)]);
+      return rule(name);
+    }
     if (schema.$ref !== undefined) return this.#referredTo(schema.$ref as string, path);
     if (schema.const !== undefined) return literalOf(constantOf(schema.const));
     if (schema.enum !== undefined)
@@ -120,8 +132,9 @@ class SchemaReader {
   }
 
   /** The described values that are strings. */
-  #nameOf(schema: unknown, path: string): Expression {
-    if (!isObject(schema)) return rule("string");
+  #nameOf(given: unknown, path: string): Expression {
+    if (!isObject(given)) return rule("string");
+    const schema = this.#check.merger.merge(given, path);
     if (schema.$ref !== undefined) return this.#referredTo(schema.$ref as string, path, "names");
     const isName = (value: unknown): boolean => typeof value === "string";
     const constants = Array.isArray(schema.enum) ? schema.enum : schema.const === undefined ? null : [schema.const];
@@ -149,8 +162,8 @@ class SchemaReader {
   #referredTo(reference: string, path: string, read: "values" | "names" = "values"): Expression {
     const name = read === "values" ? reference : `names: ${reference}`;
     if (!this.#rules.has(name)) {
-      const schema = this.#schemaAt(reference, path);
-      checkSchema(schema, reference, this.#checked);
+      const schema = schemaAt(this.#schema, reference, path);
+      checkSchema(schema, reference, this.#check);
       this.#rules.set(name, rule(name));
       this.#pending.push([
         name,
@@ -158,20 +171,6 @@ class SchemaReader {
       ]);
     }
     return rule(name);
-  }
-
-  #schemaAt(reference: string, path: string): unknown {
-    let schema: unknown = this.#schema;
-    for (const token of reference.split("/").slice(1)) {
-      const within: unknown = schema;
-      const names = namesOf(token);
-      const found = names.find((name) => (isObject(within) || Array.isArray(within)) && Object.hasOwn(within, name));
-      if (found === undefined) {
-        return refuseStructuredOutput(`${path}.$ref: Cannot find field ${names[0]} of ${reference}`);
-      }
-      schema = (within as JsonObject)[found];
-    }
-    return schema;
   }
 
   #typed(type: string, schema: JsonObject, path: string): Expression {
@@ -327,18 +326,4 @@ function typesOf(schema: JsonObject, path: string): readonly string[] {
     if (!typeNames.has(name)) refuseStructuredOutput(`${path}: Unsupported type ${JSON.stringify(name)}`);
   }
   return [...new Set(types as readonly string[])];
-}
-
-/**
- * The names that a part of a reference may mean. References are URLs, whose special characters are encoded (`%3C`), but
- * some generators of schemas leave them as they are.
- */
-function namesOf(token: string): string[] {
-  const names = [token];
-  try {
-    names.push(decodeURIComponent(token));
-  } catch {
-    // A percent sign that is not part of an encoded character.
-  }
-  return names.map((name) => name.replaceAll("~1", "/").replaceAll("~0", "~"));
 }

@@ -1,6 +1,7 @@
 /** Finds the parts of a JSON Schema that are not enforced, so that they are rejected instead of ignored. */
 import { numberRangeOf } from "./number-range.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
+import { SchemaMerger } from "./schema-merge.ts";
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
@@ -34,6 +35,8 @@ const restrictingKeywords = [
   lengthKeywords,
 ].flat();
 
+const restricting = new Set([...restrictingKeywords, ...decisiveKeywords]);
+
 const keywordsWithSchema = [...restKeywords, "propertyNames", "items", "unevaluatedItems"];
 const keywordsWithSchemas = ["anyOf", "oneOf", "allOf", "prefixItems"];
 const keywordsWithNamedSchemas = ["properties", "patternProperties", "$defs", "definitions"] as const;
@@ -53,7 +56,7 @@ export function checkJsonSchema(text: string): void {
     return refuseStructuredOutput(`json is not JSON: ${(error as Error).message}`, error);
   }
   if (hasMoreLevels(schema, MAX_JSON_LEVELS)) refuseStructuredOutput("json is nested too deeply");
-  checkSchema(schema, "json", new WeakSet());
+  checkSchema(schema, "json", createSchemaCheck(schema));
 }
 
 /** Does not recurse. */
@@ -68,17 +71,23 @@ function hasMoreLevels(value: unknown, maxLevels: number): boolean {
   return false;
 }
 
-/** Throws like `checkJsonSchema`. Skips schemas that are in `checked`, and adds those that it checks. */
-export function checkSchema(
-  schema: unknown,
-  path: string,
-  checked: WeakSet<object>,
-  levelsLeft: number = MAX_NESTING,
-): void {
+/** Of one schema and all within it. */
+export interface SchemaCheck {
+  readonly checked: WeakSet<object>;
+  readonly merger: SchemaMerger;
+}
+
+/** @param root The schema that references point into. */
+export function createSchemaCheck(root: unknown): SchemaCheck {
+  return { checked: new WeakSet(), merger: new SchemaMerger(root, (keyword) => restricting.has(keyword)) };
+}
+
+/** Throws like `checkJsonSchema`. Skips schemas that were checked before. */
+export function checkSchema(schema: unknown, path: string, check: SchemaCheck, levelsLeft: number = MAX_NESTING): void {
   if (schema === true) return;
   if (!isObject(schema)) return refuseStructuredOutput(`${path} must be a JSON Schema, which is an object or true`);
-  if (checked.has(schema)) return;
-  checked.add(schema);
+  if (check.checked.has(schema)) return;
+  check.checked.add(schema);
   if (levelsLeft === 0) return refuseStructuredOutput(`${path} is nested too deeply`);
   for (const keyword of unsupportedKeywords) {
     if (isPresent(schema, keyword))
@@ -87,23 +96,25 @@ export function checkSchema(
   if (isPresent(schema, "$ref") && !(typeof schema.$ref === "string" && /^#(?:\/|$)/.test(schema.$ref))) {
     refuseStructuredOutput(`${path}.$ref must be # or start with #/: only places in this schema are supported`);
   }
+  const merged = check.merger.merge(schema, path);
+  if (merged !== schema) return checkSchema(merged, path, check, levelsLeft - 1);
   checkCombinations(schema, path);
   checkConstant(schema.const, `${path}.const`);
   checkConstant(schema.enum, `${path}.enum`);
   for (const keyword of keywordsWithSchema) {
     const inner = schema[keyword];
-    if (inner !== undefined && inner !== false) checkSchema(inner, `${path}.${keyword}`, checked, levelsLeft - 1);
+    if (inner !== undefined && inner !== false) checkSchema(inner, `${path}.${keyword}`, check, levelsLeft - 1);
   }
   for (const keyword of keywordsWithSchemas) {
     const inner = schema[keyword] ?? [];
     if (!Array.isArray(inner)) return refuseStructuredOutput(`${path}.${keyword} must be a list`);
-    inner.forEach((entry, index) => checkSchema(entry, `${path}.${keyword}.${index}`, checked, levelsLeft - 1));
+    inner.forEach((entry, index) => checkSchema(entry, `${path}.${keyword}.${index}`, check, levelsLeft - 1));
   }
   for (const keyword of keywordsWithNamedSchemas) {
     const inner = schema[keyword] ?? {};
     if (!isObject(inner)) return refuseStructuredOutput(`${path}.${keyword} must be an object`);
     for (const [name, entry] of Object.entries(inner))
-      checkSchema(entry, `${path}.${keyword}.${name}`, checked, levelsLeft - 1);
+      checkSchema(entry, `${path}.${keyword}.${name}`, check, levelsLeft - 1);
   }
 }
 
@@ -118,9 +129,6 @@ function checkCombinations(schema: JsonObject, path: string): void {
     refuseStructuredOutput(`${path} has a range of numbers that cannot be enforced; supported are ${supported}`);
   }
   checkNames(schema, path);
-  if (Array.isArray(schema.allOf) && schema.allOf.length > 1) {
-    refuseStructuredOutput(`${path}.allOf may have one entry, got ${schema.allOf.length}`);
-  }
 }
 
 /** The types to which bounds of numbers apply; the type of the schema if they apply to none. */

@@ -75,7 +75,46 @@ const refusals: [string, StructuredOutput, string][] = [
     schema({ properties: { a: { type: "integer", multipleOf: 5 } } }),
     "json.properties.a has the keyword multipleOf",
   ],
-  ["restrictions beside anyOf", schema({ anyOf: [{}], required: ["a"] }), "the keywords anyOf and required together"],
+  ["restrictions beside an enum", schema({ enum: [{}], required: ["a"] }), "the keywords enum and required together"],
+  [
+    "parts without a common type",
+    schema({ allOf: [{ type: "string" }, { type: "null" }] }),
+    "json has parts that no type",
+  ],
+  [
+    "parts with two patterns",
+    schema({ properties: { a: { allOf: [{ pattern: "a" }, { pattern: "b" }] } } }),
+    "json.properties.a has parts with different values of pattern",
+  ],
+  [
+    "a closed part that lacks a property of another",
+    schema({ allOf: [{ properties: { a: {} }, additionalProperties: false }, { properties: { b: {} } }] }),
+    "json has a part with additionalProperties that does not list the property b of another part",
+  ],
+  [
+    "parts that refer to themselves in different ways",
+    schema({
+      allOf: [{ $ref: "#/$defs/a" }, { $ref: "#/$defs/b" }],
+      $defs: {
+        a: { properties: { p: { $ref: "#/$defs/a" }, q: { $ref: "#/$defs/a" } } },
+        b: { properties: { p: { $ref: "#/$defs/b" }, q: { $ref: "#/$defs/b" } } },
+      },
+    }),
+    "is nested too deeply",
+  ],
+  [
+    "long chains of parts",
+    schema({
+      $defs: Object.fromEntries(
+        Array.from({ length: 300 }, (_, index) => {
+          const next = { $ref: `#/$defs/${Math.min(index + 1, 299)}` };
+          return [index, { allOf: [next, { ...next }], minLength: 1 }];
+        }),
+      ),
+    }),
+    "json is too large: allOf and keywords beside $ref up to",
+  ],
+  ["a part that is no schema", schema({ allOf: [{}, 1] }), "json.allOf has an entry that is not a JSON Schema"],
   ["a range of many digits", schema({ type: "number", minimum: 1e-7, maximum: 1 }), "json has a range of numbers"],
   ["a range of any values", schema({ minimum: 0 }), "json has a range of numbers"],
   [
@@ -137,7 +176,6 @@ const refusals: [string, StructuredOutput, string][] = [
     schema({ propertyNames: { pattern: "a" }, required: ["a"] }),
     "propertyNames and required together",
   ],
-  ["allOf of several", schema({ allOf: [{}, {}] }), "json.allOf may have one entry, got 2"],
   [
     "a range of lengths that is empty",
     schema({ minLength: 4, maxLength: 2 }),
