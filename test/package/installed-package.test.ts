@@ -32,6 +32,7 @@ test("the package contains everything needed to run, within the documented size"
       "README.md",
       "package.json",
       "dist/engine/index.d.ts",
+      "dist/engine/model-parts.d.ts",
       "dist/engine/pipeline-parts.d.ts",
       "dist/engine/images/kernel/filter.wasm",
       "dist/functions/playground/index.html",

@@ -41,8 +41,9 @@ export async function openExport(
   options: GraphOptions & { readonly signal?: AbortSignal },
 ): Promise<OpenedExport> {
   // The dtype selects files, and the runtime keeps their cache; the precisions of Fovea's own graphs do not matter.
-  const { maxModelLen } = options;
-  const graphs = configureGraphs(checkpoint.config, { dtype: "float32", device: "cpu", maxModelLen });
+  const { maxModelLen, definition: given } = options;
+  const own = { dtype: "float32", device: "cpu", maxModelLen, ...(given && { definition: given }) } as const;
+  const graphs = configureGraphs(checkpoint.config, own);
   const { definition, model } = graphs;
   const chosen = chooseOnnxFiles(fileNames, options);
   const openPart = async (name: string | null): Promise<OnnxFile | null> =>

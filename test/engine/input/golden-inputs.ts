@@ -10,6 +10,7 @@ import type { InputProcessorOptions } from "../../../engine/input/input-processo
 import type { ItemCaches } from "../../../engine/input/item-loader.ts";
 import { createImageInputs } from "../../../engine/input/multimodal-inputs.ts";
 import type { LoadedImageInputs } from "../../../engine/input/multimodal-inputs.ts";
+import type { ModelDefinition } from "../../../engine/models/model-definition.ts";
 import { findModelDefinition } from "../../../engine/models/registry.ts";
 import { loadChatTemplate } from "../../../engine/text/chat-template.ts";
 import { loadTokenizer } from "../../../engine/text/tokenizer.ts";
@@ -27,6 +28,8 @@ export const imageLimits: ImageLimits = {
 export interface GoldenOverrides extends Partial<InputProcessorOptions> {
   readonly sources?: readonly ImageSource[];
   readonly caches?: ItemCaches;
+  /** Default: that of the architecture. */
+  readonly definition?: ModelDefinition;
   readonly settings?: Partial<Pick<EngineConfig, "imageLimits" | "enableMmEmbeds" | "mmProcessorOptions">>;
 }
 
@@ -41,7 +44,7 @@ export async function createGoldenInputs(name: string, overrides: GoldenOverride
   const folder = join(goldensFolder, name);
   const readJson = async (file: string) => JSON.parse(await readFile(join(folder, file), "utf8"));
   const config = await readJson("config.json");
-  const definition = findModelDefinition(config);
+  const { definition = findModelDefinition(config) } = overrides;
   const model = definition.configure(config);
   const tokenizer = await loadTokenizer(folder);
   const { sources = [createDataUrlImageSource()], settings, caches, ...rest } = overrides;
