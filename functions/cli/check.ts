@@ -10,7 +10,7 @@ import type { CheckReport } from "./check-report.ts";
 import { EXIT_FAILED, EXIT_USAGE, exitCodeOf } from "./exit-codes.ts";
 import { exitProcess } from "./exit-process.ts";
 import { createProgressDisplay } from "./progress.ts";
-import type { Progress } from "./progress.ts";
+import type { Progress, ProgressDisplay } from "./progress.ts";
 import { describeLoadFailure } from "./start-failure.ts";
 import type { DescribedSetting } from "./usage.ts";
 
@@ -30,6 +30,7 @@ export async function check(
 ): Promise<never> {
   const logger = createLogger({ level: config.logLevel, write: (line) => process.stderr.write(line) });
   const progress = createProgressDisplay(process.stderr, logger);
+  endOnSignals(progress);
   let report: CheckReport;
   let exitCode: number;
   try {
@@ -49,6 +50,16 @@ export async function check(
   progress.stop();
   await write(json ? `${JSON.stringify(toJsonReport(report), null, 2)}\n` : formatReport(report));
   return exitProcess(exitCode);
+}
+
+/** Leaves the terminal as it was, and lets the signal end the process. */
+function endOnSignals(progress: ProgressDisplay): void {
+  for (const signal of ["SIGINT", "SIGTERM"] as const) {
+    process.once(signal, () => {
+      progress.stop();
+      process.kill(process.pid, signal);
+    });
+  }
 }
 
 async function inspect(

@@ -28,6 +28,11 @@ function createBars(terminal: NodeJS.WriteStream): ProgressDisplay {
     Presets.shades_grey,
   );
   const barOfTask = new Map<string, SingleBar>();
+  // Bars hide the cursor and turn line wrapping off.
+  const stop = (): void => {
+    if (bars.isActive) bars.stop();
+  };
+  process.once("exit", stop);
   return {
     show(progress) {
       const { task, completed, total } = progress;
@@ -39,7 +44,7 @@ function createBars(terminal: NodeJS.WriteStream): ProgressDisplay {
       bar.setTotal(total);
       bar.update(completed, { task, amount: formatAmount(progress) });
     },
-    stop: () => bars.stop(),
+    stop,
   };
 }
 
