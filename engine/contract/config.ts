@@ -41,7 +41,7 @@ export interface LogitsProcessorReference {
 export interface ImageLimits {
   readonly maxImagesPerPrompt: number;
   /**
-   * The largest image to plan memory for, if smaller than the model's largest. Larger images are accepted all the same.
+   * The largest image to plan memory for, if smaller than the model's largest. Larger images are still accepted.
    */
   readonly largestExpectedImage?: LargestSize;
   readonly maxImageBytes: number;
@@ -128,8 +128,8 @@ export interface EngineConfig {
   /** Default `auto`. */
   readonly kvLayout?: KvLayoutName;
   /**
-   * Weights with which prompts and large batches of newest tokens are computed: `model` are those of all other tokens;
-   * `int8` stand beside 4-bit weights, and beside stored integers, on the CPU. Default `auto`.
+   * Weights for prompts and large batches of newest tokens. `model`: the same as for all other tokens. `int8`: 8-bit
+   * weights in addition to 4-bit weights or stored integers, on the CPU. Default `auto`.
    */
   readonly promptDtype?: PromptDtypeName;
   /**

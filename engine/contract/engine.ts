@@ -67,7 +67,7 @@ export interface GenerateOptions {
 
 export interface RenderOptions extends GenerateOptions {
   /**
-   * Also accept a prompt that the model is too short for, to learn its length. The limit is then
+   * Also accept a prompt that is longer than the model length, to count its tokens. The limit is then
    * `MAX_COUNTED_TOKENS`, or the model length if that is larger. Default false.
    */
   readonly exceedsModelLen?: boolean;
@@ -141,7 +141,7 @@ export interface Engine {
    * Closes the connection to the shared store, for a snapshot of the process's memory. Requests go on without the store.
    */
   disconnect(): Promise<void>;
-  /** Opens it again, and gives requests without a seed other random seeds than copies of this process have. */
+  /** Connects again, and changes the random seeds, so that copies of this process draw different tokens. */
   reconnect(): Promise<void>;
   /**
    * Aborts running requests, ends the threads and frees all memory. Idempotent.

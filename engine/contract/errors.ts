@@ -28,7 +28,7 @@ export type EngineErrorCode =
   | "runtime_failed"
   /** The device has too little memory: for the model, or for a request that is computed alone. */
   | "out_of_memory"
-  /** The GPU computes nothing any more until the process has ended: a fault of a kernel, of its memory, or of its bus. */
+  /** The GPU is unusable until the process ends: a fault of a kernel, of its memory, or of its bus. */
   | "device_lost"
   /** ONNX Runtime's native library is not installed. */
   | "runtime_missing"

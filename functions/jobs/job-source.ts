@@ -18,7 +18,7 @@ export interface LeasedJob {
   readonly addedAt?: string;
   /** Number of times that the queue has handed out the job, this one included: at least 1. */
   readonly numDeliveries: number;
-  /** Whose cached pictures it may use: the digest of its sender's API key. Default "", which is nobody's. */
+  /** Whose cached pictures it may use: the digest of its sender's API key. Default "", which no key has. */
   readonly tenant?: string;
   /** The trace of the sender, if the queue carries it beside the message. */
   readonly traceContext?: TraceContext | null;
