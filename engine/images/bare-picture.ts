@@ -6,6 +6,7 @@
  * The first bytes alone tell the format: names, types and suffixes can be wrong.
  */
 import { EngineError } from "../contract/errors.ts";
+import { boxesIn } from "./avif-boxes.ts";
 
 /**
  * Returns the bytes of the first frame or page, possibly those given. Does not change `bytes`. Throws EngineError
@@ -19,9 +20,10 @@ export function barePicture(bytes: Uint8Array, format: ImageFormat): Uint8Array 
       return firstPageOfTiff(bytes);
     case "png":
       return pngWithoutTexts(bytes);
+    case "avif":
+      return stillAvif(bytes);
     case "jpeg":
     case "gif":
-    case "avif":
       return bytes;
     default:
       return format satisfies never;
@@ -91,6 +93,25 @@ function pngWithoutTexts(bytes: Uint8Array): Uint8Array {
   }
   if (kept.length === 0) return bytes;
   return Buffer.concat([...kept, bytes.subarray(keptFrom)]);
+}
+
+const stillBrands: Readonly<Record<string, string>> = { avis: "avif", msf1: "mif1" };
+
+/** An animation (`avis`) has its first picture as an item too, and its frames in the box `moov`. */
+function stillAvif(bytes: Uint8Array): Uint8Array {
+  if (nameAt(bytes, 8) !== "avis") return bytes;
+  const still = Buffer.from(bytes);
+  for (const { type, content } of boxesIn(still)) {
+    const at = content.byteOffset - still.byteOffset;
+    if (type === "moov") still.write("free", at - 4, "latin1");
+    if (type !== "ftyp") continue;
+    // A decoder looks for frames if any brand promises them.
+    for (let brand = at; brand + 4 <= at + content.byteLength; brand += 4) {
+      const stillBrand = stillBrands[nameAt(bytes, brand)];
+      if (stillBrand !== undefined) still.write(stillBrand, brand, "latin1");
+    }
+  }
+  return still;
 }
 
 /** The name of a chunk: four letters. */
