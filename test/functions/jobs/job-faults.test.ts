@@ -132,7 +132,7 @@ describe("every job has one result, and none is lost, whatever fails in the midd
       };
       const numStored = async (): Promise<number> => (await listResults(aws, bucket, prefix)).length;
       const untilStored = async (share: number): Promise<void> => {
-        await expect.poll(numStored, { timeout: PHASE_MS, interval: 50 }).toBeGreaterThanOrEqual(share * numJobs);
+        await expect.poll(numStored, { timeout: PHASE_MS, interval: 200 }).toBeGreaterThanOrEqual(share * numJobs);
       };
 
       await using killed = startWorker(options);
