@@ -1,82 +1,33 @@
 /** Jobs through the whole service: real queues, a real bucket, a real webhook and the shipped checkpoint. */
 import { createHmac, randomUUID } from "node:crypto";
 import { readFile } from "node:fs/promises";
-import { CreateBucketCommand, GetObjectCommand, ListObjectsV2Command, PutObjectCommand } from "@aws-sdk/client-s3";
-import { Queue } from "bullmq";
-import type { Job } from "bullmq";
+import { GetObjectCommand, ListObjectsV2Command, PutObjectCommand } from "@aws-sdk/client-s3";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { createSqsQueue } from "../../support/queues/sqs-queue.ts";
-import { startRedisServer } from "../../support/servers/redis-server.ts";
-import type { RedisServer } from "../../support/servers/redis-server.ts";
-import { startS3Server } from "../../support/servers/s3-server.ts";
 import type { S3Server } from "../../support/servers/s3-server.ts";
 import { startWebhookReceiver } from "../../support/servers/webhook-receiver.ts";
 import type { WebhookReceiver } from "../../support/servers/webhook-receiver.ts";
 import { startService } from "../../support/service/running-service.ts";
-import type { RunningService } from "../../support/service/running-service.ts";
+import { bucket, failed, returned, short, startJobPlaces } from "./job-places.ts";
+import type { JobPlaces, Result } from "./job-places.ts";
 
-const bucket = "results";
 const secret = Buffer.alloc(32, 7);
 
-let redis: RedisServer;
+let places: JobPlaces;
 let aws: S3Server;
 let hooks: WebhookReceiver;
-const queues: Queue[] = [];
 
 beforeAll(async () => {
-  [redis, aws, hooks] = await Promise.all([startRedisServer(), startS3Server(), startWebhookReceiver()]);
-  await aws.client.send(new CreateBucketCommand({ Bucket: bucket }));
-  process.env.AWS_ACCESS_KEY_ID = "test";
-  process.env.AWS_SECRET_ACCESS_KEY = "test";
+  [places, hooks] = await Promise.all([startJobPlaces(), startWebhookReceiver()]);
+  aws = places.aws;
 });
 
 afterAll(async () => {
-  await Promise.all(queues.map((queue) => queue.close()));
   await hooks[Symbol.asyncDispose]();
-  await redis.kill();
-  await aws.stop();
+  await places[Symbol.asyncDispose]();
 });
-
-interface Result {
-  readonly id: string;
-  readonly custom_id: string | null;
-  readonly response: {
-    readonly status_code: number;
-    readonly body: { readonly choices?: unknown; readonly request_counts?: unknown };
-  } | null;
-  readonly error: { readonly code: string; readonly message: string; readonly param: string | null } | null;
-}
-
-/** A service that takes jobs from a BullMQ queue of its own. */
-async function startWithQueue(settings: Readonly<Record<string, string>> = {}) {
-  const name = `jobs-${randomUUID()}`;
-  const queue = new Queue(name, { connection: { url: redis.url } });
-  queues.push(queue);
-  const start = (): Promise<RunningService> =>
-    startService({
-      JOB_SOURCE: `${redis.url}?queue=${name}`,
-      AWS_ENDPOINT_URL_S3: aws.endpoint,
-      AWS_REGION: "us-east-1",
-      BATCH_STORE: "none",
-      MAX_NUM_SEQS: "4",
-      ...settings,
-    });
-  return { queue, start };
-}
-
-const short = { prompt: "a red", max_tokens: 3, temperature: 0 };
-
-async function returned(queue: Queue, { id = "" }: Job): Promise<Result> {
-  await expect.poll(async () => (await queue.getJob(id))?.getState(), { timeout: 20_000 }).toBe("completed");
-  return (await queue.getJob(id))?.returnvalue as Result;
-}
-
-async function failed(queue: Queue, { id = "" }: Job): Promise<Result> {
-  await expect.poll(async () => (await queue.getJob(id))?.getState(), { timeout: 20_000 }).toBe("failed");
-  return JSON.parse((await queue.getJob(id))?.failedReason ?? "") as Result;
-}
 
 async function objects(prefix: string): Promise<ReadonlyMap<string, Result>> {
   const { Contents = [] } = await aws.client.send(new ListObjectsV2Command({ Bucket: bucket, Prefix: prefix }));
@@ -89,7 +40,7 @@ async function objects(prefix: string): Promise<ReadonlyMap<string, Result>> {
 
 describe("forms of messages", () => {
   test("a body of a request, a line of a batch and a chat about a picture are answered like over HTTP", async () => {
-    const { queue, start } = await startWithQueue();
+    const { queue, start } = await places.startWithQueue();
     await using service = await start();
     const png = (await readFile("models/fovea-shapes/examples/circles.png")).toString("base64");
     const chat = {
@@ -130,7 +81,7 @@ describe("forms of messages", () => {
   });
 
   test("a message that is no job fails with the reason, and the others are answered", async () => {
-    const { queue, start } = await startWithQueue({ MAX_BODY_BYTES: "100000", JOB_MAX_DELIVERIES: "2" });
+    const { queue, start } = await places.startWithQueue({ MAX_BODY_BYTES: "100000", JOB_MAX_DELIVERIES: "2" });
     await using _ = await start();
     const deep = JSON.parse(`${"[".repeat(2000)}${"]".repeat(2000)}`) as unknown;
     const cases: [unknown, RegExp][] = [
@@ -159,12 +110,12 @@ describe("forms of messages", () => {
   });
 
   test("a message that can be read but not written as JSON is rejected, and the others are answered", async () => {
-    const { queue, start } = await startWithQueue();
+    const { queue, start } = await places.startWithQueue();
     await queue.pause();
     const deep = await queue.add("deep", {});
     // BullMQ's own producer cannot write it either.
     const text = `{"prompt": ${"[".repeat(50_000)}${"]".repeat(50_000)}}`;
-    const client = new Redis(redis.url);
+    const client = new Redis(places.redis.url);
     await client.hset(queue.toKey(deep.id ?? ""), { data: text });
     await client.quit();
     const good = await queue.add("good", short);
@@ -175,7 +126,7 @@ describe("forms of messages", () => {
   });
 
   test("a request that HTTP would refuse is completed with its status", async () => {
-    const { queue, start } = await startWithQueue();
+    const { queue, start } = await places.startWithQueue();
     await using _ = await start();
     const unknown = await queue.add("model", { ...short, model: "another" });
     const wrong = await queue.add("value", { ...short, temperature: -1 });
@@ -190,7 +141,7 @@ describe("forms of messages", () => {
 describe("results", () => {
   test("are stored once per job under a key that follows from its id", async () => {
     const prefix = randomUUID();
-    const { queue, start } = await startWithQueue({ JOB_RESULTS: `s3://${bucket}/${prefix}` });
+    const { queue, start } = await places.startWithQueue({ JOB_RESULTS: `s3://${bucket}/${prefix}` });
     await using service = await start();
     const plain = await queue.add("plain", short, { jobId: "order-17" });
     const odd = await queue.add("odd", short, { jobId: "../é/%00" });
@@ -215,7 +166,7 @@ describe("results", () => {
     await aws.client.send(
       new PutObjectCommand({ Bucket: bucket, Key: `${prefix}/done.json`, Body: JSON.stringify(earlier) }),
     );
-    const { queue, start } = await startWithQueue({ JOB_RESULTS: `s3://${bucket}/${prefix}` });
+    const { queue, start } = await places.startWithQueue({ JOB_RESULTS: `s3://${bucket}/${prefix}` });
     await using _ = await start();
     const job = await queue.add("again", short, { jobId: "done" });
     expect(await returned(queue, job)).toEqual(earlier);
@@ -225,7 +176,7 @@ describe("results", () => {
   test("of jobs with the same id are kept apart by their messages, which the queue may have numbered again", async () => {
     const prefix = randomUUID();
     const settings = { JOB_RESULTS: `s3://${bucket}/${prefix}` };
-    const [first, second] = [await startWithQueue(settings), await startWithQueue(settings)];
+    const [first, second] = [await places.startWithQueue(settings), await places.startWithQueue(settings)];
     const messages = [
       { custom_id: "a", body: short },
       { custom_id: "b", body: short },
@@ -253,7 +204,7 @@ describe("results", () => {
 
   test("of a message that is no job are stored once, and each delivery goes to the dead letters", async () => {
     const prefix = randomUUID();
-    const { queue, start } = await startWithQueue({ JOB_RESULTS: `s3://${bucket}/${prefix}` });
+    const { queue, start } = await places.startWithQueue({ JOB_RESULTS: `s3://${bucket}/${prefix}` });
     await using _ = await start();
     const job = await queue.add("bad", { prompt: 7, url: "/none" }, { jobId: "bad" });
     const first = await failed(queue, job);
@@ -267,7 +218,10 @@ describe("results", () => {
   test("of a job that is retried after what it lacked exists replace its refusal", async () => {
     const prefix = randomUUID();
     const folder = `s3://${bucket}/${prefix}`;
-    const { queue, start } = await startWithQueue({ JOB_RESULTS: folder, JOB_ALLOWED_TARGETS: `${folder}/files` });
+    const { queue, start } = await places.startWithQueue({
+      JOB_RESULTS: folder,
+      JOB_ALLOWED_TARGETS: `${folder}/files`,
+    });
     await using _ = await start();
     const message = { input: `${folder}/files/in.jsonl`, output: `${folder}/files/out.jsonl` };
     const job = await queue.add("file", message, { jobId: "file" });
@@ -284,7 +238,7 @@ describe("results", () => {
   });
 
   test("are signed webhooks, which are tried again after an error", async () => {
-    const { queue, start } = await startWithQueue({
+    const { queue, start } = await places.startWithQueue({
       JOB_RESULTS: `${hooks.url}/all`,
       JOB_ALLOWED_TARGETS: `${hooks.url}/some`,
       JOB_WEBHOOK_SECRET: `whsec_${secret.toString("base64")}`,
@@ -308,7 +262,7 @@ describe("results", () => {
   });
 
   test("a webhook that redirects gets nothing at the new address, and the job is kept", async () => {
-    const { queue, start } = await startWithQueue({ JOB_RESULTS: `${hooks.url}/moved` });
+    const { queue, start } = await places.startWithQueue({ JOB_RESULTS: `${hooks.url}/moved` });
     const before = hooks.received.length;
     hooks.answer((_, response) => response.writeHead(410, { location: `${hooks.url}/elsewhere` }).end());
     const service = await start();
@@ -326,7 +280,7 @@ describe("results", () => {
 
 describe("deliveries", () => {
   test("a job that was handed out too often is rejected", async () => {
-    const { queue, start } = await startWithQueue({ JOB_MAX_DELIVERIES: "1", JOB_RESULTS: `${hooks.url}/gone` });
+    const { queue, start } = await places.startWithQueue({ JOB_MAX_DELIVERIES: "1", JOB_RESULTS: `${hooks.url}/gone` });
     hooks.answer(410);
     await using _ = await start();
     const job = await queue.add("hook", short);
@@ -337,7 +291,7 @@ describe("deliveries", () => {
   });
 
   test("a drain gives back all jobs that are not answered", async () => {
-    const { queue, start } = await startWithQueue();
+    const { queue, start } = await places.startWithQueue();
     const service = await start();
     const long = { prompt: "a", max_tokens: 1500, ignore_eos: true };
     const jobs = await Promise.all(Array.from({ length: 6 }, () => queue.add("long", long)));
@@ -350,7 +304,7 @@ describe("deliveries", () => {
   });
 
   test("jobs leave room for requests, and are answered beside them", async () => {
-    const { queue, start } = await startWithQueue({ MAX_NUM_SEQS: "2", BATCH_MAX_NUM_SEQS: "1" });
+    const { queue, start } = await places.startWithQueue({ MAX_NUM_SEQS: "2", BATCH_MAX_NUM_SEQS: "1" });
     // Together they outlast several looks at the queue, also on a fast machine.
     const lasting = { prompt: "a", max_tokens: 800, ignore_eos: true };
     await using service = await start();
@@ -366,131 +320,6 @@ describe("deliveries", () => {
     const metrics = await (await fetch(`${service.baseUrl}/metrics`)).text();
     expect(metrics).toMatch(/^fovea_jobs_total\{outcome="completed",.*\} 5$/m);
     expect(metrics).toMatch(/^fovea_jobs_running\{.*\} 0$/m);
-  });
-});
-
-describe("files", () => {
-  const put = (Key: string, Body: string) => aws.client.send(new PutObjectCommand({ Bucket: bucket, Key, Body }));
-
-  async function linesOf(Key: string): Promise<Result[]> {
-    const { Body } = await aws.client.send(new GetObjectCommand({ Bucket: bucket, Key }));
-    const text = (await Body?.transformToString()) ?? "";
-    return text
-      .split("\n")
-      .slice(0, -1)
-      .map((line) => JSON.parse(line) as Result);
-  }
-
-  test("every line of a file on S3 has a result in the output, and nothing else is left", async () => {
-    const prefix = randomUUID();
-    const lines = Array.from({ length: 30 }, (_, seed) => {
-      const body = { ...short, seed, ...(seed === 7 && { temperature: -1 }) };
-      return JSON.stringify({ custom_id: `line-${seed}`, method: "POST", url: "/v1/completions", body });
-    });
-    await put(`${prefix}/in.jsonl`, [...lines, "{", lines[0]].join("\n"));
-    const { queue, start } = await startWithQueue({ JOB_ALLOWED_TARGETS: `s3://${bucket}/${prefix}` });
-    await using _ = await start();
-    const output = `s3://${bucket}/${prefix}/out.jsonl`;
-    const job = await queue.add("file", { input: `s3://${bucket}/${prefix}/in.jsonl`, output });
-    const result = await returned(queue, job);
-    expect(result.response?.body).toEqual({
-      object: "fovea.job.file",
-      output,
-      request_counts: { total: 32, completed: 29, failed: 3 },
-    });
-    const results = await linesOf(`${prefix}/out.jsonl`);
-    expect(results.flatMap(({ custom_id: id, response }) => (response === null ? [] : [id ?? ""])).toSorted()).toEqual(
-      Array.from({ length: 30 }, (_, seed) => `line-${seed}`).toSorted(),
-    );
-    expect(results.flatMap(({ error }) => error?.code ?? []).toSorted()).toEqual([
-      "duplicate_custom_id",
-      "invalid_json",
-    ]);
-    const { Contents = [] } = await aws.client.send(new ListObjectsV2Command({ Bucket: bucket, Prefix: prefix }));
-    expect(Contents.map(({ Key }) => Key)).toEqual([`${prefix}/in.jsonl`, `${prefix}/out.jsonl`]);
-  });
-
-  test("a file outside of the allowed places and a missing file are refused", async () => {
-    const prefix = randomUUID();
-    const { queue, start } = await startWithQueue({ JOB_ALLOWED_TARGETS: `s3://${bucket}/${prefix}` });
-    await using _ = await start();
-    const inside = `s3://${bucket}/${prefix}/x.jsonl`;
-    const cases = [
-      [{ input: `s3://${bucket}/${prefix}-other/in.jsonl`, output: inside }, "input", /does not allow/],
-      [{ input: inside, output: `s3://other/${prefix}/out.jsonl` }, "output", /does not allow/],
-      [{ input: inside, output: `${inside}.out` }, "input", /there is no object/],
-    ] as const;
-    for (const [message, param, reason] of cases) {
-      const { error } = await failed(queue, await queue.add("file", message));
-      expect(error).toMatchObject({ param, message: expect.stringMatching(reason) as string });
-    }
-  });
-
-  test("a file that is interrupted resumes where it was", async () => {
-    const prefix = randomUUID();
-    const lines = Array.from({ length: 24 }, (_, seed) => {
-      const body = { prompt: "a", max_tokens: 120, ignore_eos: true, temperature: 1, seed };
-      return JSON.stringify({ custom_id: `line-${seed}`, method: "POST", url: "/v1/completions", body });
-    });
-    await put(`${prefix}/in.jsonl`, lines.join("\n"));
-    const { queue, start } = await startWithQueue({ JOB_ALLOWED_TARGETS: `s3://${bucket}/${prefix}` });
-    const input = `s3://${bucket}/${prefix}/in.jsonl`;
-    const output = `s3://${bucket}/${prefix}/out.jsonl`;
-    const first = await start();
-    const job = await queue.add("file", { input, output });
-    const numAnswered = async (): Promise<number> =>
-      Number(
-        /^vllm:request_success_total\{.*\} (\d+)$/m.exec(await (await fetch(`${first.baseUrl}/metrics`)).text())?.[1] ??
-          0,
-      );
-    await expect.poll(numAnswered, { timeout: 20_000 }).toBeGreaterThanOrEqual(4);
-    await first[Symbol.asyncDispose]();
-    const { Contents = [] } = await aws.client.send(
-      new ListObjectsV2Command({ Bucket: bucket, Prefix: `${prefix}/out.jsonl.parts/` }),
-    );
-    expect(Contents.length).toBeGreaterThan(0);
-    await using second = await start();
-    const result = await returned(queue, job);
-    expect(result.response?.body.request_counts).toEqual({ total: 24, completed: 24, failed: 0 });
-    expect((await linesOf(`${prefix}/out.jsonl`)).length).toBe(24);
-    const text = await (await fetch(`${second.baseUrl}/metrics`)).text();
-    const numSecond = Number(/^vllm:request_success_total\{.*finished_reason="length".*\} (\d+)$/m.exec(text)?.[1]);
-    expect(numSecond).toBeLessThanOrEqual(20);
-  });
-
-  test("a file that is replaced while it is answered has answers of its new lines only", async () => {
-    const prefix = randomUUID();
-    const write = (numTokens: number) => {
-      const lines = Array.from({ length: 24 }, (_, seed) => {
-        const body = { prompt: "a", max_tokens: numTokens, ignore_eos: true, seed };
-        return JSON.stringify({ custom_id: `line-${seed}`, method: "POST", url: "/v1/completions", body });
-      });
-      return put(`${prefix}/in.jsonl`, lines.join("\n"));
-    };
-    const folder = `s3://${bucket}/${prefix}`;
-    const { queue, start } = await startWithQueue({ JOB_ALLOWED_TARGETS: folder });
-    await write(120);
-    const first = await start();
-    const job = await queue.add("file", { input: `${folder}/in.jsonl`, output: `${folder}/out.jsonl` });
-    const answered = async () => (await fetch(`${first.baseUrl}/metrics`)).text();
-    await expect.poll(answered, { timeout: 20_000 }).toMatch(/^vllm:request_success_total\{.*="length".*\} [1-9]/m);
-    await first[Symbol.asyncDispose]();
-    const keys = async () => {
-      const { Contents = [] } = await aws.client.send(new ListObjectsV2Command({ Bucket: bucket, Prefix: prefix }));
-      return Contents.map(({ Key = "" }) => Key.slice(prefix.length + 1));
-    };
-    expect(await keys()).toContainEqual(expect.stringMatching(/^out\.jsonl\.parts\//));
-    await write(2);
-    await using _ = await start();
-    await returned(queue, job);
-    const results = await linesOf(`${prefix}/out.jsonl`);
-    expect(results.map(({ response }) => response?.body)).toEqual(
-      results.map(() =>
-        expect.objectContaining({ usage: expect.objectContaining({ completion_tokens: 2 }) as object }),
-      ),
-    );
-    expect(results).toHaveLength(24);
-    expect(await keys()).toEqual(["in.jsonl", "out.jsonl"]);
   });
 });
 
