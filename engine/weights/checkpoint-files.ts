@@ -1,4 +1,7 @@
-/** Names of a checkpoint's weight files and chat templates, and the error for a missing one, which says what is there instead. */
+/**
+ * Names of a checkpoint's weight files and chat templates, and the error for a missing file, which says what is there
+ * instead.
+ */
 import { EngineError } from "../contract/errors.ts";
 import { onnxFolder } from "./onnx-variants.ts";
 

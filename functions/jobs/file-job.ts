@@ -37,9 +37,9 @@ const sourceField = "fovea-source";
 
 /**
  * Answers all lines of the input and writes the output at once, when each has a result. Until then, results are kept in
- * segments below `<output>.parts/`, from which the next attempt at the same version of the input resumes. An output that an earlier attempt wrote from the
- * same input stays. Resolves to null if the engine or `signal` ended the work before. Throws HttpError if there is no
- * input.
+ * segments below `<output>.parts/`, from which the next attempt at the same version of the input resumes. An output that
+ * an earlier attempt wrote from the same input stays. Resolves to null if the engine or `signal` ended the work before.
+ * Throws HttpError if there is no input.
  */
 export async function runFileJob(
   { jobId, messageDigest }: JobKey,
