@@ -22,8 +22,8 @@ export class ChunkPlanner {
   }
 
   /**
-   * The sequence's next chunk, which costs at most `maxNumTokens` unless it cannot be smaller; null if its next image has no room in the encoder cache or is not
-   * encoded yet. Holds the chunk's images.
+   * The sequence's next chunk, which costs at most `maxNumTokens` unless it cannot be smaller; null if its next image has
+   * no room in the encoder cache or is not encoded yet. Holds the chunk's images.
    */
   plan(sequence: Sequence, maxNumTokens: number): PrefillChunk | null {
     const firstToken = sequence.numComputedTokens;

@@ -19,8 +19,14 @@ import type { RemoteFile } from "./parallel-ranges.ts";
 /** Other files that the engine may read. Optimiser states, other formats and pictures are not downloaded. */
 const checkpointFile = /^[A-Za-z0-9_][\w.+-]*\.(json|jinja|txt|safetensors)$|^tokenizer\.model$/;
 
-/** Lists the files directly in the checkpoint's folder (`""`) or in one of its folders, by their names in there. */
-export type ListFiles<File extends RemoteFile> = (folder: string) => Promise<readonly File[]>;
+/** What is directly in a folder, by the names in there. */
+export interface Listing<File extends RemoteFile> {
+  readonly files: readonly File[];
+  readonly folders: ReadonlySet<string>;
+}
+
+/** Lists the checkpoint's folder (`""`) or one of its folders. */
+export type ListFolder<File extends RemoteFile> = (folder: string) => Promise<Listing<File>>;
 
 /**
  * Returns the files that a start may need, by name; of weights under several names, all.
@@ -29,21 +35,21 @@ export type ListFiles<File extends RemoteFile> = (folder: string) => Promise<rea
  */
 export async function selectRemoteFiles<File extends RemoteFile>(
   reference: string,
-  list: ListFiles<File>,
+  list: ListFolder<File>,
   variant: OnnxVariant,
 ): Promise<ReadonlyMap<string, File>> {
-  const listed = await list("");
+  const { files: listed, folders } = await list("");
   const files = new Map(listed.filter(({ name }) => checkpointFile.test(name)).map((file) => [file.name, file]));
   const listedNames = listed.map(({ name }) => name);
   if (!files.has("config.json")) throw lacks(reference, "config.json", listedNames);
-  if (files.has(templateFileName)) {
-    for (const file of await list(templateFolder)) {
+  if (files.has(templateFileName) && folders.has(templateFolder)) {
+    for (const file of (await list(templateFolder)).files) {
       const name = `${templateFolder}/${file.name}`;
       if (name === toolTemplateFileName) files.set(name, { ...file, name });
     }
   }
   if (files.has(singleFileName) || files.has(indexFileName)) return files;
-  const inOnnxFolder = await list(onnxFolder);
+  const { files: inOnnxFolder } = await list(onnxFolder);
   const names = inOnnxFolder.map(({ name }) => name);
   if (!isOnnxExport(names)) throw lacks(reference, weightFileNames, listedNames);
   const chosen = chooseOnnxFiles(names, variant);

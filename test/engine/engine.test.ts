@@ -301,9 +301,10 @@ describe("a request for several choices", () => {
     const choices = await collectChoices({ ...(await askGolden(golden, params)), numChoices: 3 });
     await waitUntilIdle(engine);
     const numPromptTokens = golden.promptTokenIds.length;
-    // The first choice computes its whole prompt, the others only new tokens.
+    // The first choice computes its whole prompt in several steps. The others wait until at most 16 tokens are left of it.
     expect(engine.stats.numPrefixCacheQueries - before.numPrefixCacheQueries).toBe(2 * numPromptTokens);
-    expect(engine.stats.numPrefixCacheHits - before.numPrefixCacheHits).toBe(2 * (numPromptTokens - 1));
+    const numHits = engine.stats.numPrefixCacheHits - before.numPrefixCacheHits;
+    expect(numHits).toBeGreaterThanOrEqual(2 * (numPromptTokens - 16));
     const prompts = [...choices.values()].map(([first]) => first!.prompt);
     expect(prompts[0]!.logprobs).toHaveLength(numPromptTokens);
     expect(prompts).toEqual([prompts[0], prompts[0], prompts[0]]);

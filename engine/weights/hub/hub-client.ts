@@ -10,6 +10,7 @@ import type { HubRepository } from "../../contract/model-reference.ts";
 import { ANSWER_TIMEOUT_MS, explainFailure, readText } from "../http-answers.ts";
 import { TransientDownloadError, withRetries } from "../parallel-ranges.ts";
 import type { ReadRange, RemoteFile } from "../parallel-ranges.ts";
+import type { Listing } from "../remote-checkpoint.ts";
 import { explainAnswer } from "./hub-errors.ts";
 
 export interface HubFile extends RemoteFile {
@@ -59,10 +60,11 @@ export class HubClient {
     return body.sha;
   }
 
-  /** The files directly in a folder; empty if it does not exist. Throws like `resolveRevision`. */
-  async listFiles(commitHash: string, folder: string): Promise<readonly HubFile[]> {
+  /** Empty if the folder does not exist. Throws like `resolveRevision`. */
+  async list(commitHash: string, folder: string): Promise<Listing<HubFile>> {
     const prefix = folder === "" ? "" : `${folder}/`;
     const files: HubFile[] = [];
+    const folders = new Set<string>();
     let url: URL | null = this.#url(`api/models/${this.#repository}/tree/${commitHash}${folder && `/${folder}`}`);
     while (url !== null) {
       const page: { body: z.output<typeof treeAnswer>; next: URL | null } = await this.#getJson(url, treeAnswer).catch(
@@ -71,7 +73,9 @@ export class HubClient {
       for (const { type, path, size, oid, lfs } of page.body) {
         const name = path.slice(prefix.length);
         // A name with folders could lead out of the checkpoint.
-        if (type !== "file" || !path.startsWith(prefix) || /[/\\]/.test(name)) continue;
+        if (!path.startsWith(prefix) || /[/\\]/.test(name)) continue;
+        if (type === "directory") folders.add(name);
+        if (type !== "file") continue;
         files.push(
           lfs === undefined
             ? { path, name, byteLength: size, eTag: oid, hash: "git" }
@@ -86,7 +90,7 @@ export class HubClient {
       }
       url = page.next;
     }
-    return files;
+    return { files, folders };
   }
 
   /** Reads ranges of one file. Its storage address is requested once and again when it has expired. */

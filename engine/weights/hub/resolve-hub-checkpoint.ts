@@ -48,11 +48,7 @@ export async function resolveHubCheckpoint(
   let files: ReadonlyMap<string, HubFile>;
   try {
     commit = await client.resolveRevision();
-    files = await selectRemoteFiles(
-      repository.repository,
-      (folder) => client.listFiles(commit, folder),
-      options.variant,
-    );
+    files = await selectRemoteFiles(repository.repository, (folder) => client.list(commit, folder), options.variant);
   } catch (error) {
     if (signal.aborted)
       throw new EngineError("aborted", "The download of the checkpoint was aborted.", { cause: error });

@@ -39,7 +39,8 @@ export function createAzureObjects({ bucket, prefix }: ObjectLocation, config: A
       const query = { restype: "container", comp: "list", prefix: folderPrefix, delimiter: "/" };
       for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
       url.searchParams.set("maxresults", String(MAX_BLOBS_PER_PAGE));
-      const objects: RemoteObject[] = [];
+      const files: RemoteObject[] = [];
+      const folders = new Set<string>();
       for (let marker = ""; ;) {
         if (marker !== "") url.searchParams.set("marker", marker);
         const page = await getPage(service, what, url, signal);
@@ -47,10 +48,11 @@ export function createAzureObjects({ bucket, prefix }: ObjectLocation, config: A
           const message = `${what}: the answer is not one of Azure Blob Storage; check the account's endpoint.`;
           throw new EngineError("invalid_configuration", message);
         }
-        objects.push(...readBlobs(page, folderPrefix));
-        requireFewObjects(`az://${bucket}/${folderPrefix}`, objects.length);
+        files.push(...readBlobs(page, folderPrefix));
+        for (const name of readFolders(page, folderPrefix)) folders.add(name);
+        requireFewObjects(`az://${bucket}/${folderPrefix}`, files.length + folders.size);
         marker = textOf(page, "NextMarker") ?? "";
-        if (marker === "") return objects;
+        if (marker === "") return { files, folders };
       }
     },
     createReader(object) {
@@ -60,6 +62,13 @@ export function createAzureObjects({ bucket, prefix }: ObjectLocation, config: A
       return (start, end, signal) => readObjectRange(service, address, object, start, end, signal);
     },
   };
+}
+
+function readFolders(page: string, folderPrefix: string): string[] {
+  return [...page.matchAll(/<BlobPrefix>(.*?)<\/BlobPrefix>/gs)].flatMap(([, prefix]) => {
+    const name = textOf(prefix!, "Name");
+    return name === null ? [] : [name.slice(folderPrefix.length, -1)];
+  });
 }
 
 /** Blobs whose names XML cannot spell are left out; no file of a checkpoint has such a name. */

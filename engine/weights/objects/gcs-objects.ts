@@ -31,6 +31,8 @@ const listAnswer = z.object({
       }),
     )
     .optional(),
+  /** Folders, with a slash at the end. */
+  prefixes: z.array(z.string()).optional(),
   nextPageToken: z.string().optional(),
 });
 
@@ -60,8 +62,12 @@ export function createGcsObjects(
       const url = new URL(objectsUrl);
       url.searchParams.set("prefix", folderPrefix);
       url.searchParams.set("delimiter", "/");
-      url.searchParams.set("fields", "items(name,size,generation,md5Hash,crc32c,contentEncoding),nextPageToken");
-      const objects: RemoteObject[] = [];
+      url.searchParams.set(
+        "fields",
+        "items(name,size,generation,md5Hash,crc32c,contentEncoding),prefixes,nextPageToken",
+      );
+      const files: RemoteObject[] = [];
+      const folders = new Set<string>();
       for (let token: string | undefined = ""; token !== undefined;) {
         if (token !== "") url.searchParams.set("pageToken", token);
         const page = parsePage(await getPage(service, what, url, signal), what);
@@ -69,12 +75,13 @@ export function createGcsObjects(
           const name = key.slice(folderPrefix.length);
           const checksum = checksumOf(md5Hash, crc32c);
           const optional = { ...(checksum && { checksum }), ...(contentEncoding !== "" && { contentEncoding }) };
-          objects.push({ key, name, byteLength: Number(size), eTag: generation, ...optional });
+          files.push({ key, name, byteLength: Number(size), eTag: generation, ...optional });
         }
-        requireFewObjects(`gs://${bucket}/${folderPrefix}`, objects.length);
+        for (const each of page.prefixes ?? []) folders.add(each.slice(folderPrefix.length, -1));
+        requireFewObjects(`gs://${bucket}/${folderPrefix}`, files.length + folders.size);
         token = page.nextPageToken;
       }
-      return objects;
+      return { files, folders };
     },
     createReader(object) {
       const url = new URL(`${objectsUrl}/${encodeURIComponent(object.key)}`);

@@ -1,6 +1,7 @@
 /** What a download needs of an object store: a list of the objects below a prefix, and ranges of their bytes. */
 import { EngineError } from "../../contract/errors.ts";
 import type { ReadRange, RemoteFile } from "../parallel-ranges.ts";
+import type { Listing } from "../remote-checkpoint.ts";
 import type { Checksum } from "./checksum.ts";
 
 export interface RemoteObject extends RemoteFile {
@@ -17,11 +18,11 @@ export interface RemoteObjects {
   /** Such as `gs://bucket/prefix/`. */
   readonly reference: string;
   /**
-   * Lists the objects directly in a folder below the prefix (`""` is the prefix itself), not those in its folders.
+   * Lists the objects and folders directly in a folder below the prefix (`""` is the prefix itself).
    *
    * @throws EngineError `invalid_configuration` that names bucket and prefix (absent, not allowed, not reachable).
    */
-  readonly list: (folder: string, signal: AbortSignal | undefined) => Promise<readonly RemoteObject[]>;
+  readonly list: (folder: string, signal: AbortSignal | undefined) => Promise<Listing<RemoteObject>>;
   /**
    * Reads an object in the listed version. Besides the errors of `ReadRange`: EngineError `invalid_checkpoint` if the
    * object vanished or changed since, `invalid_configuration` if it may not be read, `aborted`.

@@ -5,6 +5,7 @@ import { GetObjectCommand, ListObjectsV2Command, type S3Client } from "@aws-sdk/
 import { EngineError } from "../../contract/errors.ts";
 import type { ObjectLocation } from "../../contract/model-reference.ts";
 import { TransientDownloadError } from "../parallel-ranges.ts";
+import type { Listing } from "../remote-checkpoint.ts";
 import { requireFewObjects } from "./remote-objects.ts";
 import type { RemoteObject, RemoteObjects } from "./remote-objects.ts";
 
@@ -27,8 +28,9 @@ async function listObjects(
   client: S3Client,
   { bucket, prefix }: ObjectLocation,
   signal: AbortSignal | undefined,
-): Promise<readonly S3Object[]> {
-  const objects: S3Object[] = [];
+): Promise<Listing<S3Object>> {
+  const files: S3Object[] = [];
+  const folders = new Set<string>();
   let continuation: string | undefined;
   do {
     const command = new ListObjectsV2Command({
@@ -47,12 +49,13 @@ async function listObjects(
       });
     for (const { Key: key, ETag: eTag, Size: byteLength } of page.Contents ?? []) {
       if (key === undefined || eTag === undefined || byteLength === undefined) continue;
-      objects.push({ bucket, key, name: key.slice(prefix.length), eTag, byteLength });
+      files.push({ bucket, key, name: key.slice(prefix.length), eTag, byteLength });
     }
-    requireFewObjects(`s3://${bucket}/${prefix}`, objects.length);
+    for (const { Prefix: folder = "" } of page.CommonPrefixes ?? []) folders.add(folder.slice(prefix.length, -1));
+    requireFewObjects(`s3://${bucket}/${prefix}`, files.length + folders.size);
     continuation = page.IsTruncated === true ? page.NextContinuationToken : undefined;
   } while (continuation !== undefined);
-  return objects;
+  return { files, folders };
 }
 
 /** See `RemoteObjects.createReader`. */

@@ -71,7 +71,6 @@ test("a second start reads lists and no file; a new commit costs only the files 
   expect(server.requests.map(({ path }) => path)).toEqual([
     `/api/models/${tiny}/revision/main`,
     `/api/models/${tiny}/tree/${commitOf(content)}`,
-    `/api/models/${tiny}/tree/${commitOf(content)}/additional_chat_templates`,
   ]);
   server.requests.length = 0;
   content.files = new Map([...content.files, ["config.json", textFile('{"a":1}')]]);

@@ -38,7 +38,7 @@ function openWith(connection: string, identity: Partial<AzureIdentityConfig> = {
 const listWith = (connection: string, identity?: Partial<AzureIdentityConfig>) =>
   openWith(connection, identity).list("", undefined);
 const errorOf = (promise: Promise<unknown>): Promise<unknown> => promise.catch((reason: unknown) => reason);
-const oneObject = [{ name: "config.json", byteLength: 2 }];
+const oneObject = { files: [{ name: "config.json", byteLength: 2 }] };
 
 // Recorded from @azure/storage-blob 12.34.0, whose HTTP client was replaced to see the requests.
 test.for([

@@ -65,7 +65,7 @@ async function useCredentials(token: string): Promise<void> {
 
 test("the credentials that GOOGLE_APPLICATION_CREDENTIALS names are sent", async () => {
   await useCredentials("a-token");
-  expect(await list()).toMatchObject([{ name: "config.json", byteLength: 2 }]);
+  expect(await list()).toMatchObject({ files: [{ name: "config.json", byteLength: 2 }] });
 });
 
 test("the error for an account without the rights names the role that it needs", async () => {
@@ -86,7 +86,7 @@ test("without credentials, a public bucket is read, and the error of a private o
     ),
   });
   server.setToken(null);
-  expect(await list()).toHaveLength(1);
+  expect((await list()).files).toHaveLength(1);
 });
 
 test("a file of credentials that does not exist is named", async () => {
