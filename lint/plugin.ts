@@ -140,7 +140,10 @@ export const importOrder: Rule = {
   },
 };
 
-export default {
-  meta: { name: "fovea" },
-  rules: { "constant-case": constantCase, "import-order": importOrder, "throws-tag": throwsTag },
+const rules: Readonly<Record<string, object>> = {
+  "constant-case": constantCase,
+  "import-order": importOrder,
+  "throws-tag": throwsTag,
 };
+
+export default { meta: { name: "fovea" }, rules };

@@ -187,7 +187,7 @@ export const callArguments = givenArguments.transform((given, context): JsonObje
 });
 
 /** A call of an earlier turn, as the model sees it. */
-interface GivenCall {
+export interface GivenCall {
   readonly id: string;
   readonly function: { readonly name: string; readonly arguments?: JsonObject | null | undefined };
 }
