@@ -2,6 +2,7 @@
 import type { Engine, ReasoningMarkers } from "../../../engine/index.ts";
 import { gemma4Format } from "./formats/gemma4.ts";
 import { hermesFormat } from "./formats/hermes.ts";
+import { lfm2Format } from "./formats/lfm2.ts";
 import { llama3JsonFormat } from "./formats/llama3-json.ts";
 import { mistralFormat, mistralV11Format } from "./formats/mistral.ts";
 import { pythonicFormat } from "./formats/pythonic.ts";
@@ -28,6 +29,7 @@ export const toolCallFormats: readonly ToolCallFormat[] = [
   llama3JsonFormat,
   pythonicFormat,
   gemma4Format,
+  lfm2Format,
 ];
 
 /** vLLM's other names of the same formats. */
@@ -44,6 +46,7 @@ const signs: readonly (readonly [RegExp, ToolCallFormat])[] = [
   [/\[TOOL_CALLS\][^]*\[ARGS\]|\[ARGS\][^]*\[TOOL_CALLS\]/, mistralV11Format],
   [/\[TOOL_CALLS\]/, mistralFormat],
   [/<tool_call>/, hermesFormat],
+  [/<\|tool_(?:list|call)_start\|>|List of tools: \[/, lfm2Format],
   [/\[\w+\(\w+=|func_name1?\(/, pythonicFormat],
   [/<\|python_tag\|>|"parameters"\s*:|'\{"name": '/, llama3JsonFormat],
 ];

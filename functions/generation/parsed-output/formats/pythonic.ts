@@ -16,17 +16,17 @@ export const pythonicFormat: ToolCallFormat = {
   specialTokens: [startToken, endToken],
   createParser(tools) {
     const names = new Set(tools.map(({ name }) => name));
-    return createReadingParser((source) => readCalls(source, names));
+    return createReadingParser((source) => readCalls(source, (name) => names.has(name)));
   },
   // Python has no grammar for every JSON Schema.
   formOf: () => null,
 };
 
-function* readCalls(source: TextSource, names: ReadonlySet<string>): Reading<void> {
+function* readCalls(source: TextSource, isName: IsName): Reading<void> {
   yield* skipSpace(source);
   yield* tryRead(source, startToken);
   yield* skipSpace(source);
-  if ((yield* tryRead(source, "[")) === null || !(yield* readCall(source, names))) {
+  if ((yield* tryRead(source, "[")) === null || !(yield* readPythonicCall(source, isName))) {
     source.position = 0;
     return;
   }
@@ -35,7 +35,7 @@ function* readCalls(source: TextSource, names: ReadonlySet<string>): Reading<voi
     const start = source.position;
     if ((yield* tryRead(source, ",")) === null) break;
     yield* skipSpace(source);
-    if (!(yield* readCall(source, names))) {
+    if (!(yield* readPythonicCall(source, isName))) {
       source.position = start;
       return;
     }
@@ -46,10 +46,13 @@ function* readCalls(source: TextSource, names: ReadonlySet<string>): Reading<voi
   yield* skipSpace(source);
 }
 
-/** Returns false, with nothing emitted, if the text is no whole call. */
-function* readCall(source: TextSource, names: ReadonlySet<string>): Reading<boolean> {
+/** Whether a name may be that of a tool. */
+type IsName = (name: string) => boolean;
+
+/** Reads `name(key=value)`. Returns false, with nothing emitted, if the text is no whole call. */
+export function* readPythonicCall(source: TextSource, isName: IsName): Reading<boolean> {
   const name = yield* readWhile(source, /[\w.-]/, MAX_NAME_LENGTH);
-  if (!names.has(name) || (yield* tryRead(source, "(")) === null) return false;
+  if (!isName(name) || (yield* tryRead(source, "(")) === null) return false;
   const members: string[] = [];
   yield* skipSpace(source);
   while ((yield* tryRead(source, ")")) === null) {

@@ -43,6 +43,8 @@ const fragments = [
   '<|"|>',
   "days:2, note=",
   "<tool_call|>",
+  "<|tool_call_start|>",
+  "<|tool_call_end|>",
   "<think>",
   "</think>",
   "</thi",

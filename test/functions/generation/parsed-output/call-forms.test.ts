@@ -139,6 +139,17 @@ const samples: Readonly<Record<string, { readonly good: readonly string[]; reado
     good: ["Hi", 'Hm.<|tool_call>call:f{"a":true}<tool_call|><|tool_call>call:g{}<tool_call|>'],
     bad: ["<|tool_call>call:f{}<tool_call|>", "<|tool_call>x"],
   },
+  lfm2: {
+    good: [
+      "Hi",
+      'Hm.<|tool_call_start|>[{"name": "f", "arguments": {"a":true}}]<|tool_call_end|>' +
+        '<|tool_call_start|>[{"name": "g", "arguments": {}}]<|tool_call_end|>',
+    ],
+    bad: [
+      '<|tool_call_start|>[{"name": "f", "arguments": {}}]<|tool_call_end|>',
+      "<|tool_call_start|>[f(a=True)]<|tool_call_end|>",
+    ],
+  },
   llama3_json: {
     good: ["", "Hi {", '{"name": "f", "parameters": {"a":true}}; {"name": "g", "parameters": {}}'],
     bad: ['{"name": "f", "parameters": {}}', "{}"],
