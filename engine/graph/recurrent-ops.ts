@@ -1,4 +1,4 @@
-/** ONNX Runtime's operators for layers with a recurrent state (gated delta networks), and the functions of their gates. */
+/** ONNX Runtime's operators for layers with a recurrent state (convolutions and gated delta networks), and the functions of their gates. */
 import { microsoftDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
 import { checkElementType, checkRank, checkShape, floats, knownSize, nodeError } from "./node-checks.ts";
 import { addStandardNode } from "./standard-ops.ts";
@@ -17,18 +17,33 @@ export function softplus(graph: GraphBuilder, name: string, input: Value): Value
   return addStandardNode(graph, { name, operator: "Softplus" }, [input], input);
 }
 
+export type ConvolutionActivation = "silu" | "none";
+
 /**
- * A causal convolution over the tokens of each sequence, channel by channel, and SiLU.
+ * A causal convolution over the tokens of each sequence, channel by channel, and its activation.
  *
  * @param inputs.input [B, S, channels].
  * @param inputs.kernel [channels, 1, kernelSize].
+ * @param inputs.bias [channels]; null: none.
  * @param inputs.past [B, kernelSize - 1, channels]: the inputs of the last tokens before the run.
  * @returns `output` like `input`, and `present` like `past`, after the run.
  */
 export function causalConvolution(
   graph: GraphBuilder,
   name: string,
-  { input, kernel, past }: { readonly input: Value; readonly kernel: Value; readonly past: Value },
+  {
+    input,
+    kernel,
+    bias,
+    past,
+    activation,
+  }: {
+    readonly input: Value;
+    readonly kernel: Value;
+    readonly bias: Value | null;
+    readonly past: Value;
+    readonly activation: ConvolutionActivation;
+  },
 ): { readonly output: Value; readonly present: Value } {
   const node = { name, operator: "CausalConvWithState" };
   checkElementType(node, input, ...floats);
@@ -40,11 +55,15 @@ export function causalConvolution(
   const kernelSize = knownSize(node, kernel, 2);
   checkShape(node, kernel, [channels, 1, kernelSize]);
   checkShape(node, past, [input.shape[0]!, kernelSize - 1, channels]);
+  if (bias !== null) {
+    checkElementType(node, bias, elementType);
+    checkShape(node, bias, [channels]);
+  }
   const [output, present] = graph.addNode({
     ...node,
     domain: microsoftDomain,
-    inputs: [input, kernel, null, past],
-    attributes: { ndim: int(1), channels_last: int(1), activation: { kind: "string", value: "silu" } },
+    inputs: [input, kernel, bias, past],
+    attributes: { ndim: int(1), channels_last: int(1), activation: { kind: "string", value: activation } },
     outputs: [
       { name, elementType, shape: input.shape },
       { name: `${name}.present`, elementType, shape: past.shape },

@@ -1,6 +1,7 @@
 /** The memory of recurrent layers: for each row (a KV slot, or a snapshot of one) the state of every layer. */
 import { EngineError } from "../contract/errors.ts";
 import type { RecurrentShape } from "../models/built-model.ts";
+import { stateShapes } from "../models/state-shapes.ts";
 import { numElements } from "../runtime/element-type.ts";
 import type { Session } from "../runtime/session.ts";
 import type { Tensor } from "../runtime/tensor.ts";
@@ -10,17 +11,9 @@ export interface StateView extends Disposable {
   readonly tensors: ReadonlyMap<string, Tensor>;
 }
 
-/** Shapes of a row by the name of the graph's inputs and outputs, without `past.` and `present.`. */
-function rowShapes({ numLayers, numChannels, kernelSize, numHeads, keyDim, valueDim }: RecurrentShape) {
-  return Array.from({ length: numLayers }, (_, layer) => layer).flatMap((layer): [string, readonly number[]][] => [
-    [`${layer}.convolution`, [kernelSize - 1, numChannels]],
-    [`${layer}.state`, [numHeads, keyDim, valueDim]],
-  ]);
-}
-
 /** Bytes of the state of one sequence. All of it is float32. */
 export function stateBytes(shape: RecurrentShape): number {
-  return rowShapes(shape).reduce((sum, [, row]) => sum + numElements(row) * Float32Array.BYTES_PER_ELEMENT, 0);
+  return stateShapes(shape).reduce((sum, [, row]) => sum + numElements(row) * Float32Array.BYTES_PER_ELEMENT, 0);
 }
 
 /** In the host's memory. */
@@ -33,7 +26,7 @@ export class StateCache implements Disposable {
   constructor(session: Pick<Session, "allocateTensor">, shape: RecurrentShape, numRows: number) {
     using owned = new DisposableStack();
     try {
-      for (const [name, row] of rowShapes(shape)) {
+      for (const [name, row] of stateShapes(shape)) {
         this.#tensors.set(name, owned.use(session.allocateTensor("float32", [numRows, ...row])));
       }
     } catch (cause) {

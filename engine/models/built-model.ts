@@ -17,8 +17,8 @@ export type KvLayout = { readonly kind: "slots" } | { readonly kind: "paged"; re
 type FloatType = "float32" | "float16";
 
 /**
- * Layers whose memory of a sequence is a state of constant size: a matrix for each head, and the last inputs of a
- * causal convolution.
+ * Layers whose memory of a sequence is a state of constant size: the last inputs of a causal convolution, and in gated
+ * delta networks a matrix for each head.
  */
 export interface RecurrentShape {
   readonly numLayers: number;
@@ -26,10 +26,13 @@ export interface RecurrentShape {
   readonly numChannels: number;
   /** Tokens that the convolution sees, the current one included. */
   readonly kernelSize: number;
-  readonly numHeads: number;
-  /** Rows and columns of a head's matrix. */
-  readonly keyDim: number;
-  readonly valueDim: number;
+  /** Null for layers that are convolutions alone. */
+  readonly matrices: {
+    readonly numHeads: number;
+    /** Rows and columns of a head's matrix. */
+    readonly keyDim: number;
+    readonly valueDim: number;
+  } | null;
 }
 
 /** Heads of a layer's keys and values. */
@@ -84,8 +87,8 @@ export interface DecoderShape {
  * - `logit_rows` int64 [R]: rows of the flat [N] tokens whose logits are computed (R may be 0)
  * - `past.{layer}.key`, `past.{layer}.value` [B, numKvHeads, maxLen, headDim]
  * - only with recurrent layers: `updates_state` bool [B], false for a slot whose state stays as it is; and for each of
- *   these layers `past.{layer}.convolution` [B, kernelSize - 1, numChannels], `past.{layer}.state` float32 [B, numHeads,
- *   keyDim, valueDim], zeros before a sequence's first token
+ *   these layers `past.{layer}.convolution` [B, kernelSize - 1, numChannels] and, where there are `matrices`,
+ *   `past.{layer}.state` float32 [B, numHeads, keyDim, valueDim], zeros before a sequence's first token
  *
  * Outputs: `logits` float32 [R, vocabSize]; `present.{layer}.key`, `present.{layer}.value` and so on, which must be bound
  * to the memory of the past. B > 1 requires S = 1; S > 1 with B = 1 continues at any length (chunked prefill).
@@ -136,8 +139,8 @@ export interface DecoderGraph extends DecoderShape {
  * - `token_type_ids` int64 [B, S], 1 for an embedding of an image, else 0
  * - `num_logits_to_keep` int64, `use_cache_branch` bool [1]
  * - `past_key_values.{layer}.key`, `past_key_values.{layer}.value` [B, numKvHeads, P, headDim]
- * - for recurrent layers, `past_conv.{layer}` and `past_recurrent.{layer}` as in `states`, zeros before a sequence's first
- *   token
+ * - for recurrent layers, `past_conv.{layer}` and, where there are `matrices`, `past_recurrent.{layer}` as in `states`,
+ *   zeros before a sequence's first token
  *
  * The fields below say which of them it has. Outputs: `logits` [B, S or the number kept, vocabSize];
  * `present.{layer}.key`, `present.{layer}.value` [B, numKvHeads, P + S, headDim] and the new states, which must not be

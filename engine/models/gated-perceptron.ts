@@ -14,26 +14,37 @@ export interface GatedPerceptronShape {
   readonly activation: ActivationName;
   /** See `linear`. */
   readonly format: WeightFormat;
+  /** Of the checkpoint's tensors below the perceptron's own. Default: `gate_proj`, `up_proj` and `down_proj`. */
+  readonly names?: PerceptronNames;
 }
 
+export interface PerceptronNames {
+  readonly gate: string;
+  readonly up: string;
+  readonly down: string;
+}
+
+const usualNames: PerceptronNames = { gate: "gate_proj", up: "up_proj", down: "down_proj" };
+
 /**
- * `down(activation(gate(input)) * up(input))`, [rows, size] to [rows, size]. Checkpoint tensors `gate_proj`, `up_proj` and
- * `down_proj` below `name`.
+ * `down(activation(gate(input)) * up(input))`, [rows, size] to [rows, size].
+ *
+ * @param name Prefix of the checkpoint's tensors.
  */
 export function gatedPerceptron(
   context: GraphContext,
   name: string,
   input: Value,
-  { size, intermediateSize, hasBias, activation, format }: GatedPerceptronShape,
+  { size, intermediateSize, hasBias, activation, format, names = usualNames }: GatedPerceptronShape,
 ): Value {
   const { graph } = context;
-  const layers = ["gate_proj", "up_proj"].map((part) => ({
+  const layers = [names.gate, names.up].map((part) => ({
     name: `${name}.${part}`,
     inFeatures: size,
     outFeatures: intermediateSize,
     hasBias,
   }));
-  const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: size, hasBias };
+  const down = { name: `${name}.${names.down}`, inFeatures: intermediateSize, outFeatures: size, hasBias };
   return chainedLinear(context, `${name}.gate_up`, input, { first: layers, second: down }, format, (joint) => {
     const [gate, up] = separate(graph, `${name}.gate_up`, joint, [intermediateSize, intermediateSize] as const);
     return multiply(graph, `${name}.gated`, applyActivation(graph, `${name}.activation`, gate, activation), up);

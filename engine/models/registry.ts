@@ -9,6 +9,7 @@ import { gemma4Definition, gemma4TextDefinition } from "./gemma4/definition.ts";
 import { glm4vDefinition, glmOcrDefinition } from "./glm4v/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { internVlDefinition } from "./internvl/definition.ts";
+import { lfm2TextDefinition } from "./lfm2/definition.ts";
 import {
   llamaDefinition,
   ministral3Definition,
@@ -40,6 +41,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   qwen2Definition,
   qwen3Definition,
   qwen35TextDefinition,
+  lfm2TextDefinition,
   persimmonDefinition,
   gemma3TextDefinition,
   gemma3Definition,

@@ -1,5 +1,5 @@
 /** Root mean square norms of rows. */
-import { simplifiedLayerNormalization } from "../graph/contrib-ops.ts";
+import { simplifiedLayerNormalization, skipSimplifiedLayerNormalization } from "../graph/contrib-ops.ts";
 import type { Value } from "../graph/value.ts";
 import { parameter, type GraphContext } from "./graph-context.ts";
 
@@ -12,4 +12,25 @@ export function rmsNorm(
 ): Value {
   const weight = parameter(context, `${name}.weight`, [size]);
   return simplifiedLayerNormalization(context.graph, name, { input, weight, epsilon });
+}
+
+export interface ResidualStream {
+  /** [rows, size]: the newest block's output. */
+  readonly hidden: Value;
+  /** [rows, size]: everything before; null for the embeddings alone. */
+  readonly residual: Value | null;
+}
+
+/** The norm of the sum of both summands, and the sum itself. */
+export function residualRmsNorm(
+  context: GraphContext,
+  name: string,
+  { hidden, residual }: ResidualStream,
+  { size, epsilon }: { readonly size: number; readonly epsilon: number },
+): [normalised: Value, residual: Value] {
+  if (residual === null) return [rmsNorm(context, name, hidden, { size, epsilon }), hidden];
+  const weight = parameter(context, `${name}.weight`, [size]);
+  const inputs = { input: hidden, skip: residual, weight, epsilon };
+  const { normalised, sum } = skipSimplifiedLayerNormalization(context.graph, name, inputs);
+  return [normalised, sum];
 }

@@ -82,6 +82,7 @@ describe.for(["float32", "int8"] as const)("in %s", (dtype) => {
 });
 
 test.for([
+  [{ model: "lfm2" }, /recurrent states cannot be taken back/],
   [{ model: "qwen3.5" }, /recurrent states cannot be taken back/],
   [{ model: "llama", dtype: "int4", promptDtype: "int8" }, /set PROMPT_DTYPE=model/],
   [{ model: "onnx-exports/llama" }, /ready-made ONNX export/],

@@ -3,6 +3,7 @@
  * where their keys and values are; only the implementations of `DecoderInputs` know it.
  */
 import type { RotaryTables } from "../../graph/contrib-ops.ts";
+import type { ConvolutionActivation } from "../../graph/recurrent-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { JointProjection } from "../linear.ts";
 
@@ -26,7 +27,7 @@ export interface DecoderInputs {
   tail(this: void): DecoderTail;
   /** [N, numHeads * headDim], before the output projection; the layer's cache becomes inputs and outputs of the graph. */
   attend(this: void, attention: CachedAttention): Value;
-  /** A causal convolution of each channel over a sequence's tokens, and SiLU: [N, channels]. */
+  /** A causal convolution of each channel over a sequence's tokens, and its activation: [N, channels]. */
   convolve(this: void, convolution: CachedConvolution): Value;
   /** The gated delta rule over a sequence's tokens: float32 [N, numValueHeads * valueDim]. */
   recur(this: void, recurrence: CachedRecurrence): Value;
@@ -80,6 +81,9 @@ export interface CachedConvolution {
   readonly input: Value;
   /** [channels, 1, kernelSize]. */
   readonly kernel: Value;
+  /** [channels]; null: none. */
+  readonly bias: Value | null;
+  readonly activation: ConvolutionActivation;
 }
 
 /** Its state is inputs and outputs of the graph; see `DecoderGraph` and `gatedDeltaRule`. */

@@ -29,6 +29,8 @@ export interface HeadSizes {
   readonly numHeads: number;
   readonly numKvHeads: number;
   readonly headDim: number;
+  /** End of the norms' names in the checkpoint, after `q_` and `k_`. Default: `norm`. */
+  readonly headNormName?: string;
 }
 
 /**
@@ -38,7 +40,13 @@ export interface HeadSizes {
  */
 export function normaliseQueryAndKey(
   context: GraphContext,
-  { numHeads, numKvHeads, headDim, rmsNormEpsilon: epsilon }: HeadSizes & { readonly rmsNormEpsilon: number },
+  {
+    numHeads,
+    numKvHeads,
+    headDim,
+    headNormName = "norm",
+    rmsNormEpsilon: epsilon,
+  }: HeadSizes & { readonly rmsNormEpsilon: number },
   name: string,
   projected: JointProjection,
   weightOf: (normName: string) => Value,
@@ -46,7 +54,7 @@ export function normaliseQueryAndKey(
   const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
   const [query, key, value] = separate(context.graph, `${name}.qkv`, projected, widths);
   const normalised = (part: string, rows: Value): Value => {
-    const normName = `${name}.${part}_norm`;
+    const normName = `${name}.${part}_${headNormName}`;
     return normaliseHeads(context, normName, rows, { weight: weightOf(normName), epsilon });
   };
   return { kind: "separate", values: [normalised("q", query), normalised("k", key), value] };

@@ -1,7 +1,7 @@
 /**
  * Recurrent layers of a packed run, the CPU reference: the states of each sequence are gathered from the row that
- * `state_rows` names, computed, and scattered to the row in `new_state_rows`. The delta rule runs over sequences padded to the longest, whose padding changes
- * no state. The indices are computed once for all layers. Like the reference of paged attention, this form is for tests
+ * `state_rows` names, computed, and scattered to the row in `new_state_rows`. The delta rule runs over sequences padded
+ * to the longest, whose padding changes no state. The indices are computed once for all layers. Like the reference of paged attention, this form is for tests
  * and for machines without a GPU.
  */
 import { quickGelu } from "../../graph/contrib-ops.ts";
@@ -106,7 +106,7 @@ function createIndex(context: GraphContext, { tokenIds, bounds, sequences }: Pac
  */
 function convolve(
   context: GraphContext,
-  { name, layer, input, kernel }: CachedConvolution,
+  { name, layer, input, kernel, bias, activation }: CachedConvolution,
   { sequences, bounds: { starts } }: PackedSequences,
   { rows, newRows, lengths, local, numSequences }: RecurrenceIndex,
 ): Value {
@@ -159,7 +159,8 @@ function convolve(
   );
   const updates = gatherRows(graph, `${name}.updates`, joined, places);
   graph.output(scatterRows(graph, `present.${layer}.convolution`, past, newRows, updates));
-  return quickGelu(graph, `${name}.silu`, sum, 1);
+  const biased = bias === null ? sum : add(graph, `${name}.biased`, sum, bias);
+  return activation === "none" ? biased : quickGelu(graph, `${name}.silu`, biased, 1);
 }
 
 function recur(

@@ -36,13 +36,14 @@ export function createSlotRecurrence(
     return reshape(graph, name, value, target, [tokens, width]);
   };
   return {
-    convolve({ name, layer, input, kernel }: CachedConvolution) {
+    convolve({ name, layer, input, kernel, ...parts }: CachedConvolution) {
       const [channels, , kernelSize] = kernel.shape.map(Number) as [number, number, number];
       const past = graph.input(`past.${layer}.convolution`, precision.activations, [batch, kernelSize - 1, channels]);
       const { output, present } = causalConvolution(graph, name, {
         input: batched(`${name}.batched`, input),
         kernel,
         past,
+        ...parts,
       });
       const kept = { condition: condition(), chosen: present, other: past };
       graph.output(where(graph, `present.${layer}.convolution`, kept));

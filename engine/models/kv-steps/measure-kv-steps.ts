@@ -6,6 +6,7 @@ import { Session } from "../../runtime/session.ts";
 import { Tensor } from "../../runtime/tensor.ts";
 import type { DecoderGraph } from "../built-model.ts";
 import { layersOf, presentNames } from "../kv-heads.ts";
+import { stateShapes } from "../state-shapes.ts";
 
 export interface KvMeasurement {
   /** With slots of float32. */
@@ -46,8 +47,9 @@ export function measureKvSteps({ decoder, externalDataFolder, numThreads, tokenI
       return { data: cache.data, headDim, width: numKvHeads * headDim };
     }),
   );
-  for (const [name, shape] of statesOf(decoder)) {
-    const state = owned.use(session.allocateTensor("float32", shape));
+  // Zeros before the first token.
+  for (const [name, shape] of decoder.recurrent === undefined ? [] : stateShapes(decoder.recurrent)) {
+    const state = owned.use(session.allocateTensor("float32", [1, ...shape]));
     binding.bindInput(`past.${name}`, state);
     binding.bindOutput(`present.${name}`, state);
   }
@@ -69,16 +71,6 @@ export function measureKvSteps({ decoder, externalDataFolder, numThreads, tokenI
     start += width;
   }
   return steps;
-}
-
-/** States of recurrent layers, zeros before the first token. */
-function statesOf({ recurrent }: DecoderGraph): [name: string, shape: readonly number[]][] {
-  if (recurrent === undefined) return [];
-  const { numLayers, numChannels, kernelSize, numHeads, keyDim, valueDim } = recurrent;
-  return Array.from({ length: numLayers }, (_, layer) => layer).flatMap((layer) => [
-    [`${layer}.convolution`, [1, kernelSize - 1, numChannels]],
-    [`${layer}.state`, [1, numHeads, keyDim, valueDim]],
-  ]);
 }
 
 function inputsOf(decoder: DecoderGraph, tokenIds: readonly number[]): Record<string, Tensor> {

@@ -1,5 +1,5 @@
 /** The decoder graph of the Llama family. Its inputs and outputs are those of `DecoderGraph`. */
-import { quickGelu, simplifiedLayerNormalization, skipSimplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
+import { quickGelu } from "../../graph/contrib-ops.ts";
 import { add, gatherRows, multiply, reshape, transpose } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
@@ -11,7 +11,7 @@ import { tokens } from "../decoder-graph/sizes.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { chainedLinear, jointLinear, linear, separate, type JointProjection, type LinearLayer } from "../linear.ts";
-import { rmsNorm } from "../rms-norm.ts";
+import { residualRmsNorm, rmsNorm } from "../rms-norm.ts";
 import type { DecoderConfig } from "./config.ts";
 import { queryFactors, scaleQueries } from "./query-scaling.ts";
 
@@ -119,19 +119,8 @@ function normalise(
   hidden: Value,
   residual: Value | null,
 ): [normalised: Value, residual: Value] {
-  const { graph } = context;
-  const epsilon = config.rmsNormEpsilon;
-  const weight = parameter(context, `${name}.weight`, [config.hiddenSize]);
-  if (residual === null) {
-    return [simplifiedLayerNormalization(graph, name, { input: hidden, weight, epsilon }), hidden];
-  }
-  const { normalised, sum } = skipSimplifiedLayerNormalization(graph, name, {
-    input: hidden,
-    skip: residual,
-    weight,
-    epsilon,
-  });
-  return [normalised, sum];
+  const { hiddenSize: size, rmsNormEpsilon: epsilon } = config;
+  return residualRmsNorm(context, name, { hidden, residual }, { size, epsilon });
 }
 
 /** The norm of what a block adds to the residual stream, if it has one. */

@@ -6,13 +6,13 @@ import { elementTypeIn, requireShape, requireValue, type OnnxFile } from "./onnx
 const convolutionName = /^past_conv\.(\d+)$/;
 
 /**
- * For each recurrent layer, as the file numbers them, the inputs of its convolution and its matrices. Exports keep as
- * many inputs of the convolution as its kernel has, or one fewer: those before the current token.
+ * For each recurrent layer, as the file numbers them, the inputs of its convolution and its matrices, if it has them. Exports
+ * keep as many inputs of the convolution as its kernel has, or one fewer: those before the current token.
  *
  * @throws EngineError `unsupported_model` and `invalid_checkpoint` that name the file and what is expected of it.
  */
 export function readStates(decoder: OnnxFile, recurrent: RecurrentShape): ExportedState[] {
-  const { numLayers, numChannels, kernelSize, numHeads, keyDim, valueDim } = recurrent;
+  const { numLayers, numChannels, kernelSize, matrices } = recurrent;
   const layers = [...decoder.inputs.keys()].flatMap((name) => convolutionName.exec(name)?.[1] ?? []).map(Number);
   if (layers.length !== numLayers) {
     throw new EngineError(
@@ -25,10 +25,10 @@ export function readStates(decoder: OnnxFile, recurrent: RecurrentShape): Export
     .flatMap((layer) => {
       const numInputs =
         decoder.inputs.get(`past_conv.${layer}`)?.shape?.[2] === kernelSize - 1 ? kernelSize - 1 : kernelSize;
-      return [
-        readState(decoder, `_conv.${layer}`, [numChannels, numInputs]),
-        readState(decoder, `_recurrent.${layer}`, [numHeads, keyDim, valueDim]),
-      ];
+      const inputs = readState(decoder, `_conv.${layer}`, [numChannels, numInputs]);
+      if (matrices === null) return [inputs];
+      const { numHeads, keyDim, valueDim } = matrices;
+      return [inputs, readState(decoder, `_recurrent.${layer}`, [numHeads, keyDim, valueDim])];
     });
 }
 

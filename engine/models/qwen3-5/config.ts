@@ -18,6 +18,7 @@ import {
   vocabularySize,
   width,
 } from "../config-field.ts";
+import { checkLayerTypes } from "../layer-types.ts";
 import { longestSequence, parseRopeConfig, type RopeConfig } from "../llama/rope.ts";
 import { rotarySectionsField, type RotarySections } from "../qwen2-vl/config.ts";
 import { parseQwen3VlVision, type Qwen3VlVisionConfig } from "../qwen3-vl/config.ts";
@@ -168,9 +169,7 @@ export function recurrentShape({ layerTypes, linear }: Qwen35TextConfig): Recurr
     numLayers: layerTypes.filter((type) => type === "linear_attention").length,
     numChannels: numChannels(linear),
     kernelSize: linear.kernelSize,
-    numHeads: linear.numValueHeads,
-    keyDim: linear.keyDim,
-    valueDim: linear.valueDim,
+    matrices: { numHeads: linear.numValueHeads, keyDim: linear.keyDim, valueDim: linear.valueDim },
   };
 }
 
@@ -181,26 +180,16 @@ export function numChannels({ numKeyHeads, numValueHeads, keyDim, valueDim }: Li
 
 type TextFields = z.output<typeof textFields>;
 
-function layerTypes(fields: TextFields, path: string): LayerType[] {
+function layerTypes(fields: TextFields, path: string): readonly LayerType[] {
   const { num_hidden_layers: numLayers, layer_types: given, full_attention_interval: interval } = fields;
   const types =
     given ??
     Array.from({ length: numLayers }, (_, layer) =>
       (layer + 1) % interval === 0 ? "full_attention" : "linear_attention",
     );
-  if (types.length !== numLayers) {
-    throw unsupportedField(path, "layer_types", given, `there are ${numLayers} layers`);
-  }
-  const isKnown = (type: string): type is LayerType => type === "linear_attention" || type === "full_attention";
-  if (!types.every(isKnown)) {
-    throw unsupportedField(path, "layer_types", given, "supported are linear_attention and full_attention");
-  }
-  for (const type of ["linear_attention", "full_attention"] as const) {
-    if (!types.includes(type)) {
-      throw unsupportedField(path, "layer_types", given ?? `(every ${interval}th full)`, `no layer has ${type}`);
-    }
-  }
-  return types;
+  const supported = ["linear_attention", "full_attention"] as const;
+  const shown = given ?? `(every ${interval}th full)`;
+  return checkLayerTypes(types, { path, numLayers, supported, required: supported, shown });
 }
 
 function rotary(

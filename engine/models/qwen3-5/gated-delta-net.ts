@@ -43,6 +43,8 @@ export function gatedDeltaNet(
     layer,
     input: mixed,
     kernel: parameter(context, `${name}.conv1d.weight`, [channels, 1, kernelSize]),
+    bias: null,
+    activation: "silu",
   });
   const keyWidth = numKeyHeads * keyDim;
   const sizes = [keyWidth, keyWidth, valueWidth] as const;

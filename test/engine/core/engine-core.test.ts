@@ -11,6 +11,7 @@ const checkpoints = [
   "qwen2",
   "qwen3",
   "qwen3.5",
+  "lfm2",
   "mistral",
   "llava-default",
   "llava-full",

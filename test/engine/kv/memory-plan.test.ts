@@ -57,7 +57,12 @@ test("a token of SmolLM2-135M takes 45 KiB of KV in float32, a sequence 90 MiB",
 });
 
 test("recurrent states add the same bytes to a sequence of any length: three with slots, four with blocks", () => {
-  const recurrent = { numLayers: 18, numChannels: 6144, kernelSize: 4, numHeads: 16, keyDim: 128, valueDim: 128 };
+  const recurrent = {
+    numLayers: 18,
+    numChannels: 6144,
+    kernelSize: 4,
+    matrices: { numHeads: 16, keyDim: 128, valueDim: 128 },
+  };
   const hybrid = { ...smolLm2135m, recurrent };
   // 18 layers * (16 * 128 * 128 + 3 * 6144 numbers) * 4 bytes.
   const stateBytes = 20_201_472;

@@ -60,6 +60,7 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   Phi3ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen2ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen3ForCausalLM: { fields: [...llamaText, "sliding_window"] },
+  Lfm2ForCausalLM: { fields: [...llamaText, "block_ff_dim", "block_multiple_of", "conv_L_cache"] },
   Qwen3_5ForCausalLM: { fields: qwen35Text },
   Qwen3_5ForConditionalGeneration: {
     fields: [

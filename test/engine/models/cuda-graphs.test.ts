@@ -62,7 +62,7 @@ describe.for(cudaFamilies)("$name on cuda", (family) => {
 });
 
 /** Refused on cuda: what their recurrent layers compute there is not compared with transformers. */
-const refused = ["Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"];
+const refused = ["Lfm2ForCausalLM", "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"];
 test("forms of prompts for the CPU are refused on cuda, and not chosen by themselves", () => {
   const checkpoint = { onnxFileNames: null, tensors: new Map(), config: {} };
   for (const kvLayout of cudaLayouts) {

@@ -40,6 +40,7 @@ const checkpoints = [
   "qwen2",
   "qwen3",
   "qwen3.5",
+  "lfm2",
   "mistral",
   "llava-default",
   "llava-full",

@@ -62,6 +62,7 @@ export const goldenCheckpoints = [
   "qwen2",
   "qwen3",
   "qwen3.5",
+  "lfm2",
   "mistral",
   "fovea-shapes",
 ] as const;
