@@ -15,10 +15,15 @@ import type { AppEnvironment } from "./http/request-trace.ts";
 import { createRoutes } from "./routes.ts";
 
 export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
-  const { service, metrics, logger, config, telemetry, admin } = dependencies;
+  const { service, bodies, metrics, logger, config, telemetry, admin } = dependencies;
   const app = new Hono<AppEnvironment>();
 
   app.use(traceRequests({ logger, metrics, service, ...(telemetry && { telemetry }) }));
+  app.use(async (c, next) => {
+    await next();
+    const { raw } = c.req;
+    void (c.get("whenComplete") ?? Promise.resolve()).then(() => bodies.forget(raw));
+  });
   if (config.allowedOrigins.length > 0) app.use(allowOrigins(config.allowedOrigins));
   const requireKey = requireApiKey(config.apiKeys);
   const requireAdminKey = requireApiKey(admin?.keys ?? []);

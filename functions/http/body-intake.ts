@@ -3,6 +3,7 @@
  * ones directly and long ones on a separate thread.
  */
 import { extname } from "node:path";
+import { getHeapStatistics } from "node:v8";
 import type { Piscina } from "piscina";
 
 import { parseJsonBytes } from "./bounded-json.ts";
@@ -18,6 +19,11 @@ export const NUM_LONGEST_BODIES = 8;
 export const MIN_ROOM_BYTES = 64 * 1024 ** 2;
 /** A body up to this length is never rejected for lack of memory: a question without pictures. */
 const FREE_BYTES = 64 * 1024;
+/**
+ * Part of the heap for the bodies of requests that are being answered. Pictures stay in it as text until their answer is
+ * complete, and a process whose heap is full ends at once.
+ */
+const SHARE_OF_HEAP = 0.5;
 /** A younger body is never evicted, because its rate is not known yet. */
 const FRESH_MS = 1000;
 /** When bodies are compared, a byte that arrived this long ago counts half. */
@@ -35,6 +41,8 @@ export interface BodyIntakeOptions {
   readonly drainSignal: AbortSignal;
   /** Default `MAX_NUM_BODIES`. */
   readonly maxNumBodies?: number;
+  /** Of all bodies that are kept until their answers are complete. Default: half of the largest heap. */
+  readonly maxKeptBytes?: number;
   /** Clock in milliseconds for the rates of bodies. Default `performance.now`. */
   readonly now?: () => number;
 }
@@ -45,10 +53,14 @@ export class BodyIntake {
   readonly #drainSignal: AbortSignal;
   readonly #maxNumBodies: number;
   readonly #maxHeldBytes: number;
+  readonly #maxKeptBytes: number;
   readonly #now: () => number;
   readonly #bodies = new Set<IncomingBody>();
+  /** Bytes of the bodies of requests that are not answered yet. */
+  readonly #kept = new Map<Request, number>();
   readonly #parser = new JsonParser();
   #numHeldBytes = 0;
+  #numKeptBytes = 0;
 
   constructor(options: BodyIntakeOptions) {
     const { maxBodyBytes, idleTimeoutMs, drainSignal, maxNumBodies = MAX_NUM_BODIES } = options;
@@ -57,6 +69,7 @@ export class BodyIntake {
     this.#drainSignal = drainSignal;
     this.#maxNumBodies = maxNumBodies;
     this.#maxHeldBytes = Math.max(NUM_LONGEST_BODIES * maxBodyBytes, MIN_ROOM_BYTES);
+    this.#maxKeptBytes = options.maxKeptBytes ?? getHeapStatistics().heap_size_limit * SHARE_OF_HEAP;
     drainSignal.addEventListener("abort", () => {
       for (const body of this.#bodies) body.end(drainSignal.reason);
     });
@@ -75,25 +88,53 @@ export class BodyIntake {
   /**
    * Reads, decodes and parses the body. When there are too many bodies, or they hold too much memory, the body that
    * received the fewest bytes lately ends with 408, so that slow senders cannot lock out fast ones. When all bodies are
-   * younger than a second, the new one is rejected with 503. Throws HttpError 408, 413, 415 or 503, HttpError 400 for a
-   * broken encoding, and the reason of `drainSignal`.
+   * younger than a second, the new one is rejected with 503. The body counts as kept until `forget`; when those of others
+   * leave no room for it, it is rejected with 429. Throws HttpError 408, 413, 415, 429 or 503, HttpError 400 for a broken
+   * encoding, and the reason of `drainSignal`.
    */
   async receiveJson(request: Request, maxBodyBytes: number): Promise<ParsedJson> {
     this.#drainSignal.throwIfAborted();
     const announced = Number(request.headers.get("content-length") ?? 0);
     if (announced > maxBodyBytes) throw tooLarge(`${announced} bytes`, maxBodyBytes);
+    this.#requireRoomToKeep(announced);
     const body = this.#admit();
     try {
       const bytes = await this.#receive(request, body, maxBodyBytes);
       body.isComplete = true;
+      this.#keep(request, bytes.byteLength);
       return await this.#parser.parse(bytes);
     } finally {
       this.#release(body);
     }
   }
 
+  /** The answer is complete, or given up: nothing refers to the body any more. */
+  forget(request: Request): void {
+    this.#numKeptBytes -= this.#kept.get(request) ?? 0;
+    this.#kept.delete(request);
+  }
+
   async close(): Promise<void> {
     await this.#parser.close();
+  }
+
+  #keep(request: Request, numBytes: number): void {
+    if (numBytes <= FREE_BYTES) return;
+    this.#requireRoomToKeep(numBytes);
+    this.#kept.set(request, numBytes);
+    this.#numKeptBytes += numBytes;
+  }
+
+  /** A body that is alone may have the maximum length, whatever the heap has. */
+  #requireRoomToKeep(numBytes: number): void {
+    const isAlone = this.#kept.size === 0;
+    if (numBytes <= FREE_BYTES || isAlone || this.#numKeptBytes + numBytes <= this.#maxKeptBytes) return;
+    throw new HttpError(
+      429,
+      "queue_full",
+      `There is no room for a body of ${numBytes} bytes: those of ${this.#kept.size} requests in progress have ${this.#numKeptBytes} bytes, and the limit is ${Math.floor(this.#maxKeptBytes)}. Send it again later.`,
+      { headers: { "Retry-After": "2" } },
+    );
   }
 
   async #receive(request: Request, body: IncomingBody, maxBodyBytes: number): Promise<Buffer<ArrayBuffer>> {

@@ -161,6 +161,55 @@ describe("the deadlines of a body", () => {
   });
 });
 
+describe("bodies of requests that are not answered yet", () => {
+  const MEBIBYTE = 1024 ** 2;
+
+  function createIntake() {
+    const drainSignal = new AbortController().signal;
+    return new BodyIntake({ maxBodyBytes: MEBIBYTE, idleTimeoutMs: 60_000, drainSignal, maxKeptBytes: 500_000 });
+  }
+
+  const requestWith = (numBytes: number): Request =>
+    new Request("http://a/", { method: "POST", body: JSON.stringify("a".repeat(numBytes - 2)) });
+
+  test("leave no room for another large one, until one is answered", async () => {
+    const intake = createIntake();
+    const first = requestWith(300_000);
+    await intake.receiveJson(first, MEBIBYTE);
+    const second = intake.receiveJson(requestWith(300_000), MEBIBYTE);
+    await expect(second).rejects.toMatchObject({ status: 429, code: "queue_full", headers: { "Retry-After": "2" } });
+    // A question without pictures.
+    expect(await intake.receiveJson(requestWith(60_000), MEBIBYTE)).toMatchObject({ kind: "parsed" });
+    intake.forget(first);
+    expect(await intake.receiveJson(requestWith(300_000), MEBIBYTE)).toMatchObject({ kind: "parsed" });
+  });
+
+  test("may be longer than the room if they are alone", async () => {
+    expect(await createIntake().receiveJson(requestWith(900_000), MEBIBYTE)).toMatchObject({ kind: "parsed" });
+  });
+
+  test.for([true, false])("are forgotten with their answer, which is a stream: %s", async (stream) => {
+    const going = Promise.withResolvers<void>();
+    const { post, engine } = createTestApp({ script: ["a", going.promise, "b"], maxKeptBytes: 100_000 });
+    const long = { ...chatBody, stream, user: "a".repeat(70_000) };
+    const first = post("/v1/chat/completions", long).then((response) => response.text());
+    await expect.poll(() => engine.numRunning).toBe(1);
+    expect((await post("/v1/chat/completions", long)).status).toBe(429);
+    going.resolve();
+    await first;
+    expect((await post("/v1/chat/completions", long)).status).toBe(200);
+  });
+
+  test("are rejected before they arrive if their length is announced", async () => {
+    const intake = createIntake();
+    await intake.receiveJson(requestWith(300_000), MEBIBYTE);
+    const never = new ReadableStream();
+    const headers = { "content-length": "300000" };
+    const announced = new Request("http://a/", { method: "POST", body: never, headers, duplex: "half" });
+    await expect(intake.receiveJson(announced, MEBIBYTE)).rejects.toMatchObject({ status: 429 });
+  });
+});
+
 describe("when there is no room for another body", () => {
   interface Sender {
     readonly send: (text: string) => void;

@@ -19,6 +19,7 @@ export interface TestAppOptions {
   readonly config?: Partial<ApiConfig>;
   readonly maxNumRequests?: number;
   readonly maxNumBodies?: number;
+  readonly maxKeptBytes?: number;
   readonly bodyIdleTimeoutMs?: number;
   readonly keepAliveMs?: number;
   /** See `ServiceOptions`. */
@@ -45,6 +46,7 @@ export function createTestApp({
   config = {},
   maxNumRequests = 100,
   maxNumBodies,
+  maxKeptBytes,
   bodyIdleTimeoutMs = 60_000,
   keepAliveMs,
   holdMs = 0,
@@ -62,6 +64,7 @@ export function createTestApp({
     idleTimeoutMs: bodyIdleTimeoutMs,
     drainSignal: service.drainSignal,
     ...(maxNumBodies !== undefined && { maxNumBodies }),
+    ...(maxKeptBytes !== undefined && { maxKeptBytes }),
   });
   const log: Record<string, unknown>[] = [];
   const appConfig: ApiConfig = {
