@@ -72,6 +72,7 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
     decodeTimeoutMs: limit.optional(),
     fetchTimeoutMs: limit.optional(),
     maxFetchedBytes: limit.optional(),
+    maxProcessedBytes: limit.optional(),
   }),
   caches: anyObject,
   addAllImagesToPrompt: flag,

@@ -20,6 +20,7 @@ import { timePhase } from "./contract/start-phase.ts";
 import { warmUpPrompt } from "./input/warm-up-prompt.ts";
 import type { LoadedModel } from "./loading/load-model.ts";
 import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
+import type { RequestTensors } from "./multimodal/held-tensors.ts";
 import type { RequestOutputs } from "./output/request-outputs.ts";
 import { renewRandomness } from "./random-ids.ts";
 import { prepareSequences } from "./request/prepare-sequences.ts";
@@ -53,6 +54,8 @@ interface SequencesToStart {
   readonly model: LoadedModel;
   readonly thread: EngineThread;
   readonly sequenceIds: readonly string[];
+  /** Null for a text-only model. */
+  readonly tensors: RequestTensors | null;
 }
 
 /** Mutable. Owns the engine thread and the threads that process images. */
@@ -131,12 +134,14 @@ export class ThreadedEngine implements Engine {
   ): Promise<RenderedPrompt> {
     const { model } = this.#admit(null, 1);
     const running = new RunningRequest();
+    using tensors = model.inputProcessor.openTensors(request);
+    endIfRefused(running, tensors);
     this.#requests.startRendering(running);
     const stopListening = running.endWith(signal);
     try {
       running.ended.throwIfAborted();
       const inputProcessor = exceedsModelLen ? model.promptCounter : model.inputProcessor;
-      const { promptTokenIds, images } = await inputProcessor.process(request, running.ended);
+      const { promptTokenIds, images } = await inputProcessor.process(request, running.ended, tensors);
       return {
         tokenIds: promptTokenIds,
         images: images.map(({ mmHash, placeholder: { offset, length } }) => ({ mmHash, offset, length })),
@@ -291,12 +296,16 @@ export class ThreadedEngine implements Engine {
     const { numChoices = 1 } = request;
     const { model, thread } = this.#admit(request.requestId, numChoices);
     const sequenceIds = this.#requests.start(request.requestId, running, numChoices);
+    using tensors = model.inputProcessor.openTensors(request);
+    endIfRefused(running, tensors);
     const stopListening = running.endWith(signal);
     try {
       running.ended.throwIfAborted();
-      const outputs = await this.#start(request, running, { model, thread, sequenceIds });
+      const outputs = await this.#start(request, running, { model, thread, sequenceIds, tensors });
       for (let numOpen = numChoices; numOpen > 0;) {
         const output = await outputs.next();
+        // The prompt is computed. No more requests run than memory is planned for.
+        tensors?.[Symbol.dispose]();
         if (output.finishReason !== null) numOpen -= 1;
         yield output;
       }
@@ -354,9 +363,9 @@ export class ThreadedEngine implements Engine {
   async #start(
     request: GenerationRequest,
     running: RunningRequest,
-    { model, thread, sequenceIds }: SequencesToStart,
+    { model, thread, sequenceIds, tensors }: SequencesToStart,
   ): Promise<RequestOutputs> {
-    const { outputs, message } = await prepareSequences(request, model, sequenceIds, running.ended);
+    const { outputs, message } = await prepareSequences(request, model, sequenceIds, running.ended, tensors);
     running.ended.throwIfAborted();
     running.outputs = outputs;
     for (const sequenceId of sequenceIds) running.inThread.add(sequenceId);
@@ -372,6 +381,11 @@ export class ThreadedEngine implements Engine {
     this.#stats = stats;
     this.#requests.take(outputs);
   }
+}
+
+/** Others need the memory of its pictures. */
+function endIfRefused(running: RunningRequest, tensors: RequestTensors | null): void {
+  tensors?.refused.addEventListener("abort", () => running.end(tensors.refused.reason as EngineError), { once: true });
 }
 
 function stalledError({ seconds }: EngineStall): EngineError {

@@ -57,6 +57,11 @@ export interface ImageLimits {
   readonly fetchTimeoutMs: number;
   /** Encoded bytes that all requests together hold of images being fetched or processed. Default: 1 GiB. */
   readonly maxFetchedBytes?: number;
+  /**
+   * Bytes of processed images that all requests hold together until their prompts are computed. Default: a quarter of the
+   * machine's memory, at least 1 GiB.
+   */
+  readonly maxProcessedBytes?: number;
 }
 
 export interface CacheConfig {

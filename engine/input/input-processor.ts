@@ -5,6 +5,7 @@ import type { ImagePart, Prompt, PromptRequest } from "../contract/generation-re
 import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
 import { expandPrompt } from "../multimodal/apply-prompt-updates.ts";
 import type { UpdatedPrompt } from "../multimodal/apply-prompt-updates.ts";
+import type { RequestTensors } from "../multimodal/held-tensors.ts";
 import { noMarkers } from "../multimodal/multimodal-processor.ts";
 import type { ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
@@ -78,9 +79,18 @@ export class InputProcessor {
       imageInputs === null ? 0 : allowedLimit(imageInputs.info, "image", imageLimits.maxImagesPerPrompt);
   }
 
+  /** Begins to count the tensors of a request's images; null for a text-only model. */
+  openTensors({ tenant = "" }: Pick<PromptRequest, "tenant">): RequestTensors | null {
+    return this.#options.imageInputs?.loader.openTensors(tenant) ?? null;
+  }
+
   /** `begin` and `complete`, with their errors. */
-  async process(request: PromptRequest, signal: AbortSignal): Promise<ProcessedPrompt> {
-    return this.complete(request, await this.begin(request, signal), signal);
+  async process(
+    request: PromptRequest,
+    signal: AbortSignal,
+    tensors: RequestTensors | null = null,
+  ): Promise<ProcessedPrompt> {
+    return this.complete(request, await this.begin(request, signal), signal, tensors);
   }
 
   /**
@@ -102,11 +112,14 @@ export class InputProcessor {
    * Images are fetched and processed concurrently. When one fails, the others are cancelled, and no work of the request
    * is left when the promise settles. Throws EngineError `invalid_argument`, `prompt_too_long`, errors of images, or
    * `aborted`.
+   *
+   * @param tensors Counts those of the images. The caller ends the request if it is refused.
    */
   async complete(
     request: PromptRequest,
     { parts, options, whole, limit }: BegunPrompt,
     signal: AbortSignal,
+    tensors: RequestTensors | null = null,
   ): Promise<ProcessedPrompt> {
     if (parts.length === 0) return this.#finish(whole.tokenIds, [], limit);
     const shortened = limit === null ? null : shortenUnloaded(whole.tokenIds, parts, this.#imageInputs(), limit);
@@ -118,7 +131,9 @@ export class InputProcessor {
     // One position is for the output.
     const room = this.#options.maxModelLen - 1 - (tokenized.tokenIds.length - kept.length);
     const itemRequest = { ...request, processorOptions: options, ...(limit === null && { maxNumEmbeddings: room }) };
-    const items = await countingFrom(shortened?.kept[0] ?? 0, () => this.#loadItems(kept, itemRequest, signal));
+    const items = await countingFrom(shortened?.kept[0] ?? 0, () =>
+      this.#loadItems(kept, itemRequest, signal, tensors),
+    );
     const expanded = await this.#expand(tokenized, items, signal);
     const images = this.#features(items, expanded);
     this.#checkEmbeddings(images);
@@ -257,10 +272,11 @@ export class InputProcessor {
     parts: readonly ImagePart[],
     request: ItemRequest,
     signal: AbortSignal,
+    tensors: RequestTensors | null,
   ): Promise<readonly LoadedItem[]> {
     const { processor, loader } = this.#imageInputs();
     try {
-      return await loader.load(parts, request, signal);
+      return await loader.load(parts, request, signal, tensors);
     } catch (error) {
       if (!isAboutOptions(error) || request.processorOptions === processor.options) throw error;
       throw new EngineError(

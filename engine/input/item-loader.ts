@@ -14,6 +14,8 @@ import type { KnownImage } from "../images/source-cache.ts";
 import { allOrNone } from "../multimodal/all-or-none.ts";
 import { computeMmHash, contentHashOf } from "../multimodal/hasher.ts";
 import type { HashedItem } from "../multimodal/hasher.ts";
+import { HeldTensors } from "../multimodal/held-tensors.ts";
+import type { RequestTensors } from "../multimodal/held-tensors.ts";
 import { parseImageEmbeddings } from "../multimodal/image-embeddings.ts";
 import type {
   EncodedImage,
@@ -25,6 +27,7 @@ import { processImages, toEmbeddingItems } from "../multimodal/process-items.ts"
 import type { ProcessedItem } from "../multimodal/processed-item.ts";
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
 import type { PromptText } from "../multimodal/prompt-text.ts";
+import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { tooManyEmbeddings } from "./request-options.ts";
 
 /** Looks items up by `mmHash`. Missing items are processed as one batch, once for all requests that need them. */
@@ -93,32 +96,61 @@ export interface ItemRequest extends Pick<GenerationRequest, "tenant" | "cacheSa
 /** One whose images are being loaded. */
 interface LoadingRequest extends ItemRequest {
   readonly onBytes: (numBytes: number) => void;
+  readonly onProcessed: Required<EncodedImage>["onProcessed"];
 }
+
+/** Part of the memory for tensors of requests that wait. Small machines have room for a few large pictures. */
+const SHARE_FOR_TENSORS = 0.25;
+const MIN_BYTES_FOR_TENSORS = 1024 ** 3;
 
 export class ItemLoader {
   readonly #options: ItemLoaderOptions;
   readonly #fetchedBytes: FetchedBytes;
+  readonly #heldTensors: HeldTensors;
 
   constructor(options: ItemLoaderOptions) {
     this.#options = options;
     this.#fetchedBytes = new FetchedBytes(options.limits.maxFetchedBytes);
+    this.#heldTensors = new HeldTensors(
+      options.limits.maxProcessedBytes ?? Math.max(machineMemoryBytes() * SHARE_FOR_TENSORS, MIN_BYTES_FOR_TENSORS),
+    );
+  }
+
+  /** Begins to count the tensors of a request. */
+  openTensors(tenant: string): RequestTensors {
+    return this.#heldTensors.open(tenant);
   }
 
   /**
    * Returns items in the order of the parts, which are either all images or all embeddings. The first failure cancels
    * the others, which have ended when this rejects: with an error of an image (`parameter` is `prompt.images[index]`),
    * `queue_full` or `aborted`.
+   *
+   * @param tensors Counts the tensors of the items. The caller ends the request if it is refused.
    */
-  async load(parts: readonly ImagePart[], given: ItemRequest, signal: AbortSignal): Promise<readonly LoadedItem[]> {
+  async load(
+    parts: readonly ImagePart[],
+    given: ItemRequest,
+    signal: AbortSignal,
+    tensors: RequestTensors | null = null,
+  ): Promise<readonly LoadedItem[]> {
     const { processor } = this.#options;
     const processorOptions = processor.optionsFor?.(given.processorOptions, parts.length) ?? given.processorOptions;
     using held = this.#fetchedBytes.open(given.tenant ?? "");
-    const request = { ...given, processorOptions, onBytes: (numBytes: number) => held.add(numBytes) };
+    const request: LoadingRequest = {
+      ...given,
+      processorOptions,
+      onBytes: (numBytes) => held.add(numBytes),
+      onProcessed: (processed) => tensors?.add(processed),
+    };
     const either = AbortSignal.any([signal, held.refused]);
     try {
-      return parts[0]?.type === "image_embeds"
-        ? await this.#loadEmbeddings(parts, request, either)
-        : await this.#loadImages(parts, request, either);
+      const loaded =
+        parts[0]?.type === "image_embeds"
+          ? await this.#loadEmbeddings(parts, request, either)
+          : await this.#loadImages(parts, request, either);
+      tensors?.replace(loaded.map(({ item }) => item));
+      return loaded;
     } catch (error) {
       if (held.refused.aborted) throw held.refused.reason;
       if (signal.aborted) throw new EngineError("aborted", "The request was aborted.", { cause: signal.reason });
@@ -278,8 +310,9 @@ export class ItemLoader {
   }
 
   /** Reads only the header, so that a request is rejected for its cost before any of it is spent. */
-  async #inspect(image: EncodedImage, request: ItemRequest, signal: AbortSignal): Promise<InspectedImage> {
-    const owned = { ...image, owner: { tenant: request.tenant ?? "", request, priority: request.priority ?? 0 } };
+  async #inspect(image: EncodedImage, request: LoadingRequest, signal: AbortSignal): Promise<InspectedImage> {
+    const { tenant = "", priority = 0, onProcessed } = request;
+    const owned = { ...image, owner: { tenant, request, priority }, onProcessed };
     return { ...owned, header: await this.#options.pixels.inspect(owned, signal) };
   }
 

@@ -207,6 +207,13 @@ function createPixelProcessor(imageProcessor: ImageProcessor, program: URL | und
     plans.set(options, plan);
     return plan;
   };
+  const processOne: PixelProcessor["process"] = async (image, options, signal) => {
+    if (program !== undefined) return imageProcessor.runProgram(image, { module: program.href, options }, signal);
+    const plan = planOf(options);
+    const { pixelValues, shape, imageSize } = await imageProcessor.process(image, plan, signal);
+    const tensor = { elementType: "float32", shape, data: pixelValues } as const;
+    return { tensors: new Map([["pixel_values", tensor]]), imageSize };
+  };
   return {
     outputSize(options) {
       if (program !== undefined) return null;
@@ -217,13 +224,9 @@ function createPixelProcessor(imageProcessor: ImageProcessor, program: URL | und
     inspect: (image, signal) => naming(image, () => imageProcessor.readHeader(image, signal)),
     process: (image, options, signal) =>
       naming(image, async () => {
-        if (program !== undefined) {
-          return imageProcessor.runProgram(image, { module: program.href, options }, signal);
-        }
-        const plan = planOf(options);
-        const { pixelValues, shape, imageSize } = await imageProcessor.process(image, plan, signal);
-        const tensor = { elementType: "float32", shape, data: pixelValues } as const;
-        return { tensors: new Map([["pixel_values", tensor]]), imageSize };
+        const processed = await processOne(image, options, signal);
+        image.onProcessed?.(processed.tensors);
+        return processed;
       }),
   };
 }

@@ -26,6 +26,8 @@ export interface EncodedImage {
   readonly header?: PictureHeader;
   /** The request for which the picture is processed. If left out, it counts as a separate request. */
   readonly owner?: PictureOwner;
+  /** Receives the tensors of the picture as soon as there are any. */
+  readonly onProcessed?: (tensors: ProcessedPixels["tensors"]) => void;
 }
 
 /** Turns pictures into tensors off the calling thread. */

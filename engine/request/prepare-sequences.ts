@@ -5,6 +5,7 @@ import { isGreedy } from "../contract/sampling-params.ts";
 import type { ProcessedPrompt } from "../input/input-processor.ts";
 import { reasoningStartOf } from "../input/reasoning.ts";
 import type { LoadedModel } from "../loading/load-model.ts";
+import type { RequestTensors } from "../multimodal/held-tensors.ts";
 import { numEmbeddingsOf } from "../multimodal/placeholder.ts";
 import type { PromptTokens } from "../output/decode-logprobs.ts";
 import { RequestOutputs } from "../output/request-outputs.ts";
@@ -24,6 +25,7 @@ export interface PreparedSequences {
  *
  * @param sequenceIds The engine thread's ids, one per choice.
  * @param signal Ends the work on the input.
+ * @param tensors Counts those of the images; null for a text-only model.
  * @throws EngineError for parameters, prompts and pictures that are invalid.
  */
 export async function prepareSequences(
@@ -31,6 +33,7 @@ export async function prepareSequences(
   model: LoadedModel,
   sequenceIds: readonly string[],
   signal: AbortSignal,
+  tensors: RequestTensors | null,
 ): Promise<PreparedSequences> {
   const { inputProcessor, tokenizer } = model;
   const { requestId, samplingParams } = request;
@@ -51,7 +54,7 @@ export async function prepareSequences(
     ...(request.tenant !== undefined && { tenant: request.tenant }),
     reasoningStart,
   });
-  const { numOmittedImages, ...prompt } = await inputProcessor.complete(request, begun, signal);
+  const { numOmittedImages, ...prompt } = await inputProcessor.complete(request, begun, signal, tensors);
   const options = {
     requestId,
     samplingParams,
