@@ -12,6 +12,7 @@ import { exitProcess } from "./exit-process.ts";
 import { createProgressDisplay } from "./progress.ts";
 import type { Progress, ProgressDisplay } from "./progress.ts";
 import { describeLoadFailure } from "./start-failure.ts";
+import type { StopSignal } from "./stop-signals.ts";
 import type { DescribedSetting } from "./usage.ts";
 
 export interface CheckOptions {
@@ -30,13 +31,15 @@ export async function check(
 ): Promise<never> {
   const logger = createLogger({ level: config.logLevel, write: (line) => process.stderr.write(line) });
   const progress = createProgressDisplay(process.stderr, logger);
-  endOnSignals(progress);
+  const downloaded = new AbortController();
+  const stopping = stopOnSignals(progress, downloaded.signal);
   let report: CheckReport;
   let exitCode: number;
   try {
     await loadConfiguredFormats(config);
     const gpu = await inspectGpu(config.engine);
-    const inspection = await inspect(config, gpu, progress.show);
+    const inspection = await inspect(config, gpu, { onProgress: progress.show, signal: stopping });
+    downloaded.abort();
     const fit = fitOf(config, inspection);
     const doesLoad = inspection.logitsProcessors.every((processor) => processor.error === null);
     exitCode = !doesLoad ? EXIT_USAGE : fit === "does not fit" ? EXIT_FAILED : 0;
@@ -45,6 +48,7 @@ export async function check(
     report = { config, inspection, gpu, remoteSettings, measured, isRunWanted: run, fit };
   } catch (error) {
     progress.stop();
+    if (stopping.aborted) return endWith(stopping.reason as StopSignal);
     return fail(config, error, json);
   }
   progress.stop();
@@ -52,24 +56,43 @@ export async function check(
   return exitProcess(exitCode);
 }
 
-/** Leaves the terminal as it was, and lets the signal end the process. */
-function endOnSignals(progress: ProgressDisplay): void {
+/** Time for unfinished files to be removed after a signal. */
+const REMOVAL_MS = 2_000;
+
+/**
+ * Leaves the terminal as it was, and lets the signal end the process: at once after the first or once `downloaded` is
+ * aborted, otherwise when unfinished downloads are removed.
+ *
+ * @returns Aborted by the first signal, whose name is the reason.
+ */
+function stopOnSignals(progress: ProgressDisplay, downloaded: AbortSignal): AbortSignal {
+  const stopping = new AbortController();
   for (const signal of ["SIGINT", "SIGTERM"] as const) {
     process.once(signal, () => {
       progress.stop();
-      process.kill(process.pid, signal);
+      if (stopping.signal.aborted || downloaded.aborted) return void endWith(signal);
+      stopping.abort(signal);
+      setTimeout(() => void endWith(signal), REMOVAL_MS);
     });
   }
+  return stopping.signal;
+}
+
+/** Never resolves. */
+async function endWith(signal: StopSignal): Promise<never> {
+  process.removeAllListeners(signal);
+  process.kill(process.pid, signal);
+  return new Promise<never>(() => {});
 }
 
 async function inspect(
   config: Config,
   gpu: GpuInspection | null,
-  onProgress: (progress: Progress) => void,
+  { onProgress, signal }: { readonly onProgress: (progress: Progress) => void; readonly signal: AbortSignal },
 ): Promise<ModelInspection> {
   const createS3Client = isS3(config.engine.model) ? await loadS3ClientFactory(config) : undefined;
   const dependencies = { onProgress, ...(createS3Client && { createS3Client }) };
-  return inspectModel(config.engine, dependencies, new AbortController().signal, gpu);
+  return inspectModel(config.engine, dependencies, signal, gpu);
 }
 
 async function measure(

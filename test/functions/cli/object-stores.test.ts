@@ -43,3 +43,30 @@ test("settings name a checkpoint on Azure, and a wrong key ends the start with w
   expect(wrong.stderr).not.toContain("d3Jvbmc=");
   expect(wrong.exitCode).not.toBe(0);
 });
+
+test.for(["SIGTERM", "SIGINT"] as const)(
+  "a check that %s ends during a download leaves no file of it",
+  async (signal) => {
+    await using server = await startGcsServer();
+    await upload(server);
+    const isUnderWay = Promise.withResolvers<void>();
+    const isOver = Promise.withResolvers<void>();
+    server.disturb = async (entry) => {
+      if (!entry.includes("model.safetensors")) return;
+      isUnderWay.resolve();
+      await isOver.promise;
+    };
+    await using cacheFolder = await createTemporaryFolder();
+    const environment = { MODEL: "gs://models/v1/tiny", STORAGE_EMULATOR_HOST: server.url };
+    await using cli = startCli(["check"], { CACHE_FOLDER: cacheFolder.path, ...environment });
+    await isUnderWay.promise;
+    const partial = async () =>
+      (await readdir(cacheFolder.path, { recursive: true })).filter((name) => name.endsWith(".partial"));
+    expect(await partial()).not.toEqual([]);
+    cli.child.kill(signal);
+    await cli.exitCode;
+    isOver.resolve();
+    expect([cli.child.signalCode, cli.child.exitCode]).toEqual([signal, null]);
+    expect(await partial()).toEqual([]);
+  },
+);
