@@ -152,6 +152,7 @@ export function parseDeployment(text: string): Deployment {
   const [syntaxError] = document.errors;
   if (syntaxError !== undefined) throw new ConfigError([describeSyntax(syntaxError.message)]);
   const fields: unknown = document.toJS();
+  if (fields === null) throw new ConfigError(["The deployment is empty; docs/deployment.md describes its fields."]);
   const result = description.safeParse(fields, { error: expectation });
   if (!result.success) throw new ConfigError(result.error.issues.flatMap((issue) => describeIssue(issue, fields)));
   const { model, dtype, environment, secrets, hosts, timeouts, ...rest } = result.data;

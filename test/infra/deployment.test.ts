@@ -120,7 +120,11 @@ test("all errors are reported at once", () => {
   expect(problemsOf({ environment: { NONSENSE: 1, MAX_NUM_SEQS: "x" }, dtype: "int5" })).toHaveLength(3);
 });
 
-test.for(["", "a text", "- 1\n"])("a file that is not a mapping of fields is rejected: %j", (text) => {
+test.for(["", "# No fields yet.\n", "null"])("an empty file is rejected as such: %j", (text) => {
+  expect(() => parseDeployment(text)).toThrow(/^The deployment is empty; /);
+});
+
+test.for(["a text", "- 1\n"])("a file that is not a mapping of fields is rejected: %j", (text) => {
   expect(() => parseDeployment(text)).toThrow(/^The deployment: expected fields(, got .+)?\.$/);
 });
 
