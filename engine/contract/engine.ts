@@ -44,6 +44,7 @@ export interface ModelInfo {
    */
   readonly maxNumSequences: number;
   readonly vocabSize: number;
+  /** Whether the model and the limits do. */
   readonly acceptsImages: boolean;
   /** Whether the model accepts conversations. */
   readonly hasChatTemplate: boolean;

@@ -66,7 +66,7 @@ export interface ModelInspection {
    * and if the size of the GPU's memory is unknown.
    */
   readonly gpuPlan: (GpuPlan & { readonly kvBytes: number }) | null;
-  /** Null for a model that does not accept images. */
+  /** Null if the model or the settings accept no images. */
   readonly worstImage: WorstImage | null;
   /** In the order in which they apply. */
   readonly logitsProcessors: readonly TriedLogitsProcessor[];
@@ -109,7 +109,7 @@ export async function inspectCheckpoint(
   const defined = { ...checkpoint, definition: opened.definition };
   const layout = resolveKvLayout(config, defined);
   const kvPrecision = resolveKvPrecision(config, layout, defined);
-  const { definition, model, dtype, widensPrompts, visionParts, contentHash, maxModelLen, kvLayout, decoder, costs } =
+  const { definition, model, dtype, widensPrompts, visionParts, contentHash, maxModelLen, kvLayout, decoder, ...plan } =
     await planCheckpoint(checkpoint, {
       ...config,
       definition: opened.definition,
@@ -140,9 +140,12 @@ export async function inspectCheckpoint(
   );
   const { vocabSize } = model.decoder;
   const worstImage =
-    imageInputs === null
+    imageInputs === null || imageLimits.maxImagesPerPrompt === 0
       ? null
       : await measureWorstImage(imageInputs, { tokenizer, vocabSize, maxModelLen, imageLimits }, signal);
+  // Without images, an engine does not load the vision encoder.
+  const { weights } = plan.costs;
+  const costs = worstImage === null ? { ...plan.costs, weights: { ...weights, visionEncoder: 0 } } : plan.costs;
   const machineBytes = machineMemoryBytes();
   const weightBytes = costs.weights.embedding + costs.weights.decoder;
   const isPaged = kvLayout?.kind === "paged";

@@ -145,8 +145,8 @@ export async function loadModel(
       ? await createLargestImage(servedImages, { expected, tokenizer }, signal)
       : null;
   onPhase("build", (performance.now() - start) / 1000 - reportedSeconds);
-  if (model.decoder.keepsImagesWhole === true && imageInputs !== null) {
-    requireRoomForImage({ ...config, maxNumSequences }, imageInputs.info.maxTokensPerItem);
+  if (model.decoder.keepsImagesWhole === true && servedImages !== null) {
+    requireRoomForImage({ ...config, maxNumSequences }, servedImages.info.maxTokensPerItem);
   }
   const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
   const inputs = {
@@ -164,7 +164,7 @@ export async function loadModel(
       maxModelLen,
       maxNumSequences,
       vocabSize: model.decoder.vocabSize,
-      acceptsImages: imageInputs !== null,
+      acceptsImages: servedImages !== null,
       hasChatTemplate: chatTemplate !== null,
       chatTemplate: chatTemplate?.forTools.source ?? null,
       eosTokenIds,
@@ -184,10 +184,11 @@ export async function loadModel(
     logitsProcessors,
     workerOptions: {
       config: { ...config, maxNumSequences, logitsProcessors: logitsProcessors.map(({ reference }) => reference) },
-      model,
+      // Prompts are the same with and without images; only the memory of the encoder is saved.
+      model: servedImages === null ? { ...model, visionEncoder: null } : model,
       maxModelLen,
       eosTokenIds,
-      maxEmbeddingsPerImage: imageInputs?.info.maxTokensPerItem ?? 0,
+      maxEmbeddingsPerImage: servedImages?.info.maxTokensPerItem ?? 0,
       // On a GPU, encoding a picture again costs less than copying its embeddings to the host every time.
       wantsEmbeddings: config.device === "cpu" ? caches.encoder.tiers.length > 0 : caches.report.store !== null,
       warmUpImage,

@@ -159,7 +159,7 @@ const bounds: Readonly<Record<"model" | "settings", string>> = {
 };
 
 function imageLines({ inspection: { worstImage, maxModelLen } }: CheckReport): Line[] {
-  if (worstImage === null) return ["", "Images", ["none", "the model does not accept images"]];
+  if (worstImage === null) return ["", "Images", ["none", "the model or LIMIT_MM_PER_PROMPT accepts none"]];
   const { size, boundedBy, numTokens, numEmbeddings, maxPerPrompt, numFitting } = worstImage;
   return [
     "",
