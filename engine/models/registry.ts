@@ -21,6 +21,7 @@ import {
 import { llavaNextDefinition, llavaOneVisionDefinition } from "./llava-next/definition.ts";
 import { llavaDefinition } from "./llava/definition.ts";
 import type { ModelDefinition } from "./model-definition.ts";
+import { paddleOcrVlDefinition } from "./paddleocr-vl/definition.ts";
 import { persimmonDefinition } from "./persimmon/definition.ts";
 import {
   earlyLightOnOcrDefinition,
@@ -63,6 +64,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   qwen3VlDefinition,
   glm4vDefinition,
   glmOcrDefinition,
+  paddleOcrVlDefinition,
   qwen35Definition,
 ];
 

@@ -98,6 +98,8 @@ export const optionsWithoutEffect = {
 /** Other fields of the files, whose content does not matter. */
 const otherFields: ReadonlySet<string> = new Set([
   "_valid_processor_keys",
+  // Code of the checkpoint, which is never run.
+  "auto_map",
   // For sizes given as one number. Processors that accept those have an option of this name.
   "default_to_square",
   "feature_extractor_type",

@@ -42,7 +42,7 @@ export interface Glm4vConfig {
   readonly glm: GlmParts;
   readonly vision: Glm4vVisionConfig;
   readonly imageTokenId: number;
-  readonly imageOptions: { readonly resizes_like_glm: true };
+  readonly imageOptions: { readonly resizes_like: "glm" };
 }
 
 /** The differences between the two models. */
@@ -144,7 +144,7 @@ function parseGlm(json: unknown, family: Family): Glm4vConfig {
     ...positions,
     vision: parseTower({ ...family.vision, ...fields.vision_config }, family, text.hiddenSize),
     imageTokenId: fields.image_token_id ?? family.imageTokenId,
-    imageOptions: { resizes_like_glm: true },
+    imageOptions: { resizes_like: "glm" },
   };
 }
 

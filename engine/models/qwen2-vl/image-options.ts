@@ -8,7 +8,6 @@ import {
   always,
   clipScalingFields,
   filter,
-  flag,
   integer,
   parseProcessorOptions,
   scalingOf,
@@ -53,21 +52,47 @@ const imageOptions = z.object({
   min_pixels: numPixels.optional(),
   max_pixels: numPixels.optional(),
   patch_size: smallCount.default(14),
-  temporal_patch_size: smallCount.default(2),
+  temporal_patch_size: smallCount.optional(),
   merge_size: smallCount.default(2),
-  /**
-   * From config.json: whether the picture is resized as by GLM's processor. It counts the pixels of all pictures that a
-   * patch spans, and first enlarges a picture that is smaller than a square.
-   */
-  resizes_like_glm: flag.default(false),
+  /** From config.json: whose processor resizes the picture. */
+  resizes_like: z.enum(["qwen", "glm", "paddleocr"]).default("qwen"),
 });
 
-const defaultSize = { shortest_edge: 56 * 56, longest_edge: 28 * 28 * 1280 };
-const defaultGlmSize = { shortest_edge: 112 * 112, longest_edge: 28 * 28 * 15_000 };
+interface Resizing {
+  /** Default of `size`. */
+  readonly size: { readonly shortest_edge: number; readonly longest_edge: number };
+  /** Default of `temporal_patch_size`. */
+  readonly numTimes: number;
+  /** Whether `size` counts the pixels of all pictures that a patch spans, and older names of it are no options. */
+  readonly countsTimes: boolean;
+  /** Enlarges a picture that is smaller than a square. */
+  grow(this: void, size: ImageSize, squareSize: number): ImageSize;
+}
+
+const resizings: Readonly<Record<z.output<typeof imageOptions>["resizes_like"], Resizing>> = {
+  qwen: {
+    size: { shortest_edge: 56 * 56, longest_edge: 28 * 28 * 1280 },
+    numTimes: 2,
+    countsTimes: false,
+    grow: (size) => size,
+  },
+  glm: {
+    size: { shortest_edge: 112 * 112, longest_edge: 28 * 28 * 15_000 },
+    numTimes: 2,
+    countsTimes: true,
+    grow: grownAsByGlm,
+  },
+  paddleocr: {
+    size: { shortest_edge: 384 * 384, longest_edge: 1536 * 1536 },
+    numTimes: 1,
+    countsTimes: false,
+    grow: grownAsByPaddleOcr,
+  },
+};
 
 export interface Qwen2VlImageOptions extends z.output<typeof imageOptions> {
-  /** Whether a picture that is smaller than a square is enlarged first. */
-  readonly growsToSquare: boolean;
+  readonly grow: Resizing["grow"];
+  readonly temporal_patch_size: number;
   readonly minPixels: number;
   readonly maxPixels: number;
   /** Side of a square of patches that becomes one embedding, in pixels. */
@@ -78,10 +103,12 @@ export interface Qwen2VlImageOptions extends z.output<typeof imageOptions> {
 /** @throws EngineError like `parseProcessorOptions`. */
 export function parseImageOptions(json: ProcessorOptions): Qwen2VlImageOptions {
   const options = parseProcessorOptions(imageOptions, json);
-  const { resizes_like_glm: isGlm, min_pixels, max_pixels } = options;
-  const size = options.size ?? (isGlm ? defaultGlmSize : defaultSize);
+  const { min_pixels, max_pixels } = options;
+  const resizing = resizings[options.resizes_like];
+  const numTimes = options.temporal_patch_size ?? resizing.numTimes;
+  const size = options.size ?? resizing.size;
   const older = (["min_pixels", "max_pixels"] as const).find((name) => options[name] !== undefined || name in size);
-  if (isGlm && older !== undefined) {
+  if (resizing.countsTimes && older !== undefined) {
     throw unsupportedOption(
       older,
       "is not an option of this model's image processor; set size.shortest_edge and size.longest_edge",
@@ -89,12 +116,13 @@ export function parseImageOptions(json: ProcessorOptions): Qwen2VlImageOptions {
   }
   const { shortest_edge, longest_edge } =
     "shortest_edge" in size ? size : { shortest_edge: size.min_pixels, longest_edge: size.max_pixels };
-  const numCounted = isGlm ? options.temporal_patch_size : 1;
+  const numCounted = resizing.countsTimes ? numTimes : 1;
   return {
     ...options,
+    temporal_patch_size: numTimes,
     minPixels: (min_pixels ?? shortest_edge) / numCounted,
     maxPixels: (max_pixels ?? longest_edge) / numCounted,
-    growsToSquare: isGlm,
+    grow: resizing.grow,
     squareSize: options.patch_size * options.merge_size,
     scaling: scalingOf(options),
   };
@@ -112,7 +140,7 @@ export interface SquareGrid {
  */
 export function squareGrid(size: ImageSize, options: Qwen2VlImageOptions): SquareGrid {
   const { minPixels, maxPixels, squareSize } = options;
-  const { width, height } = options.growsToSquare ? grownToSquare(size, squareSize) : size;
+  const { width, height } = options.grow(size, squareSize);
   const elongation = Math.max(width, height) / Math.min(width, height);
   if (elongation > MOST_ELONGATED) {
     throw new EngineError(
@@ -135,10 +163,18 @@ export function squareGrid(size: ImageSize, options: Qwen2VlImageOptions): Squar
   return nearest;
 }
 
-function grownToSquare({ width, height }: ImageSize, squareSize: number): ImageSize {
+function grownAsByGlm({ width, height }: ImageSize, squareSize: number): ImageSize {
   if (Math.min(width, height) >= squareSize) return { width, height };
   const scale = Math.max(squareSize / height, squareSize / width);
   return { width: Math.trunc(width * scale), height: Math.trunc(height * scale) };
+}
+
+/** One side after the other. */
+function grownAsByPaddleOcr({ width, height }: ImageSize, squareSize: number): ImageSize {
+  const wide = height < squareSize ? roundHalfToEven((width * squareSize) / height) : width;
+  const tall = Math.max(height, squareSize);
+  if (wide >= squareSize) return { width: wide, height: tall };
+  return { width: squareSize, height: roundHalfToEven((tall * squareSize) / wide) };
 }
 
 /** Python's `round`. */

@@ -24,13 +24,36 @@ export function embedPatches(
   hasBias = false,
 ): Value {
   const { numChannels, temporalPatchSize, patchSize, embedDim } = config;
-  const projection: LinearLayer = {
-    name: `${prefix}patch_embed.proj`,
-    inFeatures: patchFeatures(config),
-    outFeatures: embedDim,
-    hasBias,
-    storedShape: [embedDim, numChannels, temporalPatchSize, patchSize, patchSize],
-  };
+  const storedShape = [embedDim, numChannels, temporalPatchSize, patchSize, patchSize];
+  return projectPatches(context, pixels, { name: `${prefix}patch_embed.proj`, hasBias, storedShape });
+}
+
+/**
+ * Like `embedPatches`, for a convolution over single pictures: one without a dimension of time, with a bias.
+ *
+ * @param name Name of the convolution in the checkpoint.
+ */
+export function embedStillPatches(
+  context: GraphContext,
+  { numChannels, patchSize, embedDim }: Omit<PatchShape, "temporalPatchSize"> & { readonly embedDim: number },
+  name: string,
+  pixels: Value,
+): Value {
+  return projectPatches(context, pixels, {
+    name,
+    hasBias: true,
+    storedShape: [embedDim, numChannels, patchSize, patchSize],
+  });
+}
+
+function projectPatches(
+  context: GraphContext,
+  pixels: Value,
+  { storedShape, ...layer }: Pick<LinearLayer, "name" | "hasBias"> & { readonly storedShape: readonly number[] },
+): Value {
+  const [outFeatures, ...kernel] = storedShape;
+  const inFeatures = kernel.reduce((product, size) => product * size, 1);
+  const projection: LinearLayer = { ...layer, inFeatures, outFeatures: outFeatures!, storedShape };
   // Everything else is computed from pixels, and this is a small part of the work, so it is never quantised.
   return linear(context, pixels, projection, { kind: "plain", elementType: context.precision.activations });
 }

@@ -13,7 +13,7 @@ import { patches } from "./patch-rotary.ts";
 
 // Names of tensors changed with transformers' versions. These are the names that transformers still reads.
 const decoderPrefixes = ["model.language_model.", "model."];
-const towerPrefixes = ["model.visual.", "visual."];
+const qwenTower: TowerNames = { prefixes: ["model.visual.", "visual."], convolution: "patch_embed.proj" };
 
 const pixelValues = "pixel_values";
 const imageGrid = "image_grid_thw";
@@ -39,6 +39,14 @@ export type TowerBuilder<Vision> = (
   inputs: TowerInputs,
 ) => Value;
 
+/** How a checkpoint names its tower. */
+export interface TowerNames {
+  /** Possible prefixes of its tensors, e.g. "model.visual." */
+  readonly prefixes: readonly string[];
+  /** Its first layer, below the prefix. */
+  readonly convolution: string;
+}
+
 type PatchVision = PatchShape & { readonly mergeSize: number };
 
 export interface QwenVlConfig<Vision> {
@@ -52,6 +60,9 @@ export interface QwenVlConfig<Vision> {
   /** See `DecoderOptions`. */
   readonly glm?: GlmParts;
   readonly imageOptions?: VisionEncoderDefinition["imageOptions"];
+  /** Default: Qwen-VL's. */
+  readonly towerNames?: TowerNames;
+  readonly refusesExports?: VisionEncoderDefinition["refusesExports"];
 }
 
 /** A model whose decoder is of the Llama family. */
@@ -59,7 +70,17 @@ export function configurePatchModel<Vision extends PatchVision>(
   config: QwenVlConfig<Vision>,
   buildTower: TowerBuilder<Vision>,
 ): ConfiguredModel {
-  const { text, vision, rotarySections, interleavesSections = false, numImageLevels = 0, glm, imageOptions } = config;
+  const {
+    text,
+    vision,
+    rotarySections,
+    interleavesSections = false,
+    numImageLevels = 0,
+    glm,
+    imageOptions,
+    towerNames,
+    refusesExports,
+  } = config;
   const dimensions = { ...decoderDimensions(text), imageWidth: (1 + numImageLevels) * text.hiddenSize };
   return patchModel(
     {
@@ -80,25 +101,30 @@ export function configurePatchModel<Vision extends PatchVision>(
           ...(glm && { glm }),
         }),
       ...(imageOptions && { imageOptions }),
+      ...(towerNames && { towerNames }),
+      ...(refusesExports !== undefined && { refusesExports }),
     },
     buildTower,
   );
 }
 
-export interface PatchModel<Vision> extends Pick<VisionEncoderDefinition, "imageOptions"> {
+export interface PatchModel<Vision> extends Pick<VisionEncoderDefinition, "imageOptions" | "refusesExports"> {
   readonly vision: Vision;
   readonly imageTokenId: number;
   readonly dimensions: DecoderDimensions;
   readonly maxPositionEmbeddings: number;
+  /** Default: Qwen-VL's. */
+  readonly towerNames?: TowerNames;
   /** @param prefix Prefix of the decoder's tensors, e.g. "model.language_model." */
   buildDecoder(this: void, context: GraphContext, prefix: string, maxModelLen: number): void;
 }
 
 /** A model with any decoder that takes positions on three axes. */
 export function patchModel<Vision extends PatchVision>(
-  { vision, imageTokenId, dimensions, maxPositionEmbeddings, buildDecoder, imageOptions }: PatchModel<Vision>,
+  model: PatchModel<Vision>,
   buildTower: TowerBuilder<Vision>,
 ): ConfiguredModel {
+  const { vision, imageTokenId, dimensions, maxPositionEmbeddings, buildDecoder, imageOptions, refusesExports } = model;
   return {
     decoder: { ...dimensions, takesPositions: true },
     maxPositionEmbeddings,
@@ -112,7 +138,8 @@ export function patchModel<Vision extends PatchVision>(
       numImageTokens: 1,
       largestSizes: (numEmbeddings) => new Map([[patches, numEmbeddings * vision.mergeSize ** 2]]),
       ...(imageOptions && { imageOptions }),
-      build: (context) => buildVisionEncoder(context, vision, dimensions, buildTower),
+      ...(refusesExports !== undefined && { refusesExports }),
+      build: (context) => buildVisionEncoder(context, model, buildTower),
     },
     buildDecoder(context, maxModelLen) {
       buildDecoder(context, findPrefix(context.weights, decoderPrefixes, "embed_tokens.weight"), maxModelLen);
@@ -123,8 +150,7 @@ export function patchModel<Vision extends PatchVision>(
 /** `pixel_values` and `image_grid_thw` to `image_features` [1, numPatches / mergeSize^2, imageWidth]. */
 function buildVisionEncoder<Vision extends PatchShape>(
   context: GraphContext,
-  vision: Vision,
-  { hiddenSize, imageWidth: width }: DecoderDimensions,
+  { vision, dimensions: { hiddenSize, imageWidth: width }, towerNames = qwenTower }: PatchModel<Vision>,
   buildTower: TowerBuilder<Vision>,
 ): void {
   const { graph, weights, precision } = context;
@@ -133,7 +159,7 @@ function buildVisionEncoder<Vision extends PatchShape>(
   const grid = graph.input(imageGrid, "int64", [1, 3]);
   const flatTarget = graph.constant("patches.flat_shape", "int64", [2], [-1, features]);
   const flat = reshape(graph, "patches.flat", input, flatTarget, [patches, features]);
-  const prefix = findPrefix(weights, towerPrefixes, "patch_embed.proj.weight");
+  const prefix = findPrefix(weights, towerNames.prefixes, `${towerNames.convolution}.weight`);
   const pixels = cast(graph, "pixels", flat, precision.activations);
   const merged = buildTower(context, vision, prefix, { pixels, grid, outFeatures: hiddenSize });
   const itemTarget = graph.constant("item_shape", "int64", [3], [1, -1, width]);

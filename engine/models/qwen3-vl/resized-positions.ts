@@ -1,10 +1,22 @@
 /** Learned positions of a square table, resized to the rows and columns of a picture's patches. */
+import type { GraphBuilder } from "../../graph/graph-builder.ts";
 import { maximum } from "../../graph/selection-ops.ts";
 import { add, cast, divide, gatherRows, multiply, reshape, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { patches, type PatchRotary } from "../qwen2-vl/patch-rotary.ts";
-import type { Qwen3VlVisionConfig } from "./config.ts";
+
+export interface PositionTable {
+  /** Name of its tensor in the checkpoint, [side^2, embedDim]. */
+  readonly name: string;
+  readonly side: number;
+  readonly embedDim: number;
+  /**
+   * Whether the corner patches get the corners of the table (`align_corners`). Otherwise the centres of patches are
+   * compared with those of the table's cells, and its border continues outside of it.
+   */
+  readonly alignsCorners: boolean;
+}
 
 interface Neighbours {
   /** int64 [numPatches]: lines of the table before and behind the patch. */
@@ -13,26 +25,27 @@ interface Neighbours {
   readonly shares: readonly [before: Value, behind: Value];
 }
 
-/**
- * Bilinear interpolation that puts the corners of the table in the corner patches (`align_corners`).
- *
- * @param grid int64 [1, 3]: 1, rows and columns of patches.
- * @returns [numPatches, embedDim].
- */
+/** Where the patches of a picture are. */
+export interface PatchPlaces extends Pick<PatchRotary, "row" | "column"> {
+  /** int64 [1, 3]: 1, rows and columns of patches. */
+  readonly grid: Value;
+}
+
+/** Bilinear interpolation: [numPatches, embedDim]. */
 export function resizedPositions(
   context: GraphContext,
-  { positionsPerSide, embedDim }: Qwen3VlVisionConfig,
-  prefix: string,
-  { grid, rotary }: { readonly grid: Value; readonly rotary: PatchRotary },
+  { name: tableName, side: positionsPerSide, embedDim, alignsCorners }: PositionTable,
+  { grid, row, column }: PatchPlaces,
 ): Value {
   const { graph, precision } = context;
   const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
   const flatGrid = reshape(graph, "positions.grid", grid, graph.constant("grid.shape", "int64", [1], [3]), [3]);
   const side = scalar(positionsPerSide);
   const neighbours = (name: string, position: Value, size: Value): Neighbours => {
-    // In integers, so that every patch finds its lines exactly: position * (side - 1) / (size - 1).
-    const steps = maximum(graph, `${name}.steps`, subtract(graph, `${name}.last`, size, scalar(1)), scalar(1));
-    const scaled = multiply(graph, `${name}.scaled`, position, scalar(positionsPerSide - 1));
+    // In integers, so that every patch finds its lines exactly.
+    const { scaled, steps } = alignsCorners
+      ? cornerPlaces(graph, name, { position, size, side: positionsPerSide })
+      : centrePlaces(graph, name, { position, size, side: positionsPerSide });
     const before = divide(graph, `${name}.before`, scaled, steps);
     const rest = subtract(graph, `${name}.rest`, scaled, multiply(graph, `${name}.whole`, before, steps));
     const share = divide(
@@ -51,13 +64,9 @@ export function resizedPositions(
       shares: [subtract(graph, `${name}.share.before`, one, share), share],
     };
   };
-  const rows = neighbours("positions.row", rotary.row, gatherRows(graph, "positions.rows", flatGrid, scalar(1)));
-  const columns = neighbours(
-    "positions.column",
-    rotary.column,
-    gatherRows(graph, "positions.columns", flatGrid, scalar(2)),
-  );
-  const table = parameter(context, `${prefix}pos_embed.weight`, [positionsPerSide ** 2, embedDim]);
+  const rows = neighbours("positions.row", row, gatherRows(graph, "positions.rows", flatGrid, scalar(1)));
+  const columns = neighbours("positions.column", column, gatherRows(graph, "positions.columns", flatGrid, scalar(2)));
+  const table = parameter(context, tableName, [positionsPerSide ** 2, embedDim]);
   const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
   const parts = [0, 1].flatMap((row) =>
     [0, 1].map((column) => {
@@ -71,4 +80,38 @@ export function resizedPositions(
     }),
   );
   return parts.reduce((sum, part, index) => add(graph, `positions.sum.${index}`, sum, part));
+}
+
+/** Of each patch: its place among the table's lines, `scaled / steps`. */
+interface Places {
+  readonly scaled: Value;
+  readonly steps: Value;
+}
+
+interface PatchAxis {
+  /** int64 [numPatches]: row or column of each patch. */
+  readonly position: Value;
+  /** int64 []: their number in the picture. */
+  readonly size: Value;
+  readonly side: number;
+}
+
+/** position * (side - 1) / (size - 1). */
+function cornerPlaces(graph: GraphBuilder, name: string, { position, size, side }: PatchAxis): Places {
+  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
+  return {
+    scaled: multiply(graph, `${name}.scaled`, position, scalar(side - 1)),
+    steps: maximum(graph, `${name}.steps`, subtract(graph, `${name}.last`, size, scalar(1)), scalar(1)),
+  };
+}
+
+/** (position + 1/2) * side / size - 1/2, but at least 0. */
+function centrePlaces(graph: GraphBuilder, name: string, { position, size, side }: PatchAxis): Places {
+  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
+  const twice = multiply(graph, `${name}.twice`, position, scalar(2));
+  const centre = multiply(graph, `${name}.centre`, add(graph, `${name}.odd`, twice, scalar(1)), scalar(side));
+  return {
+    scaled: maximum(graph, `${name}.scaled`, subtract(graph, `${name}.from_first`, centre, size), scalar(0)),
+    steps: multiply(graph, `${name}.steps`, size, scalar(2)),
+  };
 }

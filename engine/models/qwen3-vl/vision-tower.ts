@@ -24,7 +24,8 @@ export function buildVisionTower(
   const { embedDim, mergeSize } = config;
   const rotary = createPatchRotary(context, config, pixels, grid);
   const embedded = embedPatches(context, config, prefix, pixels, true);
-  let hidden = add(graph, "patches.placed", embedded, resizedPositions(context, config, prefix, { grid, rotary }));
+  const table = { name: `${prefix}pos_embed.weight`, side: config.positionsPerSide, embedDim, alignsCorners: true };
+  let hidden = add(graph, "patches.placed", embedded, resizedPositions(context, table, { grid, ...rotary }));
   const levels: Value[] = [];
   const squareWidth = embedDim * mergeSize * mergeSize;
   const squareShape = graph.constant("merger.shape", "int64", [2], [-1, squareWidth]);

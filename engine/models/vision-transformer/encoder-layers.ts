@@ -1,5 +1,5 @@
 /** The layers of a vision transformer: pre-norm, with attention between all tokens of a picture. */
-import { multiHeadAttention } from "../../graph/contrib-ops.ts";
+import { multiHeadAttention, rotaryEmbedding, type RotaryTables } from "../../graph/contrib-ops.ts";
 import { add, layerNormalization, multiply, reshape } from "../../graph/standard-ops.ts";
 import type { Dimension, Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
@@ -35,12 +35,14 @@ const clipLayers: LayerForm = {
 export interface EncoderInputs {
   /** [tokens of all pictures, hiddenSize]. */
   readonly embedded: Value;
-  /** The shape that `embedded` represents: [numImages, numTokens, hiddenSize]. */
+  /** The shape that `embedded` represents. */
   readonly shape: PictureShape;
   /** The wanted hidden states: 0 is `embedded`, n the output of the n-th layer. Later layers are not computed. */
   readonly layers: readonly number[];
   /** Default: that of CLIP and SigLIP. */
   readonly form?: LayerForm;
+  /** Angles by which queries and keys are rotated, and the row of each token among them: int64 [1, numTokens]. */
+  readonly rotary?: (RotaryTables & { readonly positions: Value }) | undefined;
 }
 
 /**
@@ -51,10 +53,12 @@ export function buildEncoderLayers(
   context: GraphContext,
   config: VisionConfig,
   prefix: string,
-  { embedded, shape, layers, form = clipLayers }: EncoderInputs,
+  { embedded, shape, layers, form = clipLayers, rotary }: EncoderInputs,
 ): Value[] {
   const { graph } = context;
-  const batchShape = graph.constant("vision.batch_shape", "int64", [3], [-1, shape[1], shape[2]]);
+  const [, numTokens, hiddenSize] = shape;
+  const sizes = typeof numTokens === "number" ? [-1, numTokens, hiddenSize] : [1, -1, hiddenSize];
+  const batchShape = graph.constant("vision.batch_shape", "int64", [3], sizes);
   let hidden = embedded;
   const wanted = new Map<number, Value>();
   const keep = (layer: number): void => {
@@ -64,19 +68,23 @@ export function buildEncoderLayers(
   };
   keep(0);
   for (let layer = 0; layer < Math.max(...layers); layer++) {
-    hidden = encoderLayer(context, config, `${prefix}${layer}`, hidden, { batchShape, shape, form });
+    hidden = encoderLayer(context, config, `${prefix}${layer}`, hidden, { batchShape, shape, form, rotary });
     keep(layer + 1);
   }
   return layers.map((layer) => wanted.get(layer)!);
 }
 
-export type PictureShape = readonly [numImages: Dimension, numTokens: number, hiddenSize: number];
+/** Any number of pictures with equally many tokens, or one picture with any number of them. */
+export type PictureShape =
+  | readonly [numImages: Dimension, numTokens: number, hiddenSize: number]
+  | readonly [numImages: 1, numTokens: string, hiddenSize: number];
 
 /** The same rows as [numImages * numTokens, hiddenSize], for linear layers. */
 export function flattenPictures({ graph }: GraphContext, name: string, input: Value): Value {
-  const [images, , hiddenSize] = input.shape as PictureShape;
+  const [images, numTokens, hiddenSize] = input.shape as PictureShape;
   const flatShape = graph.constant("vision.flat_shape", "int64", [2], [-1, hiddenSize]);
-  return reshape(graph, name, input, flatShape, [`${images} * numTokens`, hiddenSize]);
+  const rows = typeof numTokens === "number" ? `${images} * numTokens` : numTokens;
+  return reshape(graph, name, input, flatShape, [rows, hiddenSize]);
 }
 
 export function layerNorm(context: GraphContext, config: VisionConfig, name: string, input: Value): Value {
@@ -90,7 +98,15 @@ function encoderLayer(
   config: VisionConfig,
   name: string,
   hidden: Value,
-  { batchShape, shape, form }: { readonly batchShape: Value; readonly shape: PictureShape; readonly form: LayerForm },
+  {
+    batchShape,
+    shape,
+    form,
+    rotary,
+  }: Pick<EncoderInputs, "shape" | "rotary"> & {
+    readonly batchShape: Value;
+    readonly form: LayerForm;
+  },
 ): Value {
   const { graph, precision } = context;
   const { hiddenSize, intermediateSize, numHeads } = config;
@@ -119,8 +135,10 @@ function encoderLayer(
       normName === undefined ? flat : rmsNorm(context, `${attention}.${normName}`, flat, { size: hiddenSize, epsilon });
     return reshape(graph, `${attention}.${part}`, normalised, batchShape, shape);
   };
-  const query = projected("q", form.queryAndKeyNorms?.query);
-  const key = projected("k", form.queryAndKeyNorms?.key);
+  const rotated = (part: "q" | "k", input: Value): Value =>
+    rotary === undefined ? input : rotaryEmbedding(graph, `${attention}.${part}.rotated`, { input, ...rotary });
+  const query = rotated("q", projected("q", form.queryAndKeyNorms?.query));
+  const key = rotated("k", projected("k", form.queryAndKeyNorms?.key));
   const attended = multiHeadAttention(graph, attention, { query, key, value: projected("v"), numHeads });
   const flat = flattenPictures(context, `${attention}.flat`, attended);
   const output = layer(`${form.attention}.${form.output}`, hiddenSize, hiddenSize);

@@ -79,6 +79,9 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
     config: { text_config: { partial_rotary_factor: 0.5 } },
   },
   GlmOcrForConditionalGeneration: { fields: [...inText(llamaText), ...glmTower] },
+  PaddleOCRVLForConditionalGeneration: {
+    fields: [...llamaText, ...tower, "vision_config.spatial_merge_size"],
+  },
   InternVLForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   Mistral3ForConditionalGeneration: {
     fields: [...inText([...llamaText, "sliding_window"]), ...pixtralTower, "spatial_merge_size"],

@@ -127,6 +127,18 @@ const checkpoints: readonly {
     isTaken: ({ width, height }) => Math.max(width, height) <= 200 * Math.min(width, height),
   },
   {
+    name: "paddleocr-vl",
+    isOfHub: true,
+    // Squares of 28, from 9 to 48 of them; smaller pictures are enlarged first, one side after the other.
+    sizes: [
+      { width: 28, height: 27 },
+      { width: 56, height: 112 },
+      { width: 90, height: 5 },
+      { width: 225, height: 169 },
+    ],
+    isTaken: ({ width, height }) => Math.max(width, height) <= 200 * Math.min(width, height),
+  },
+  {
     name: "gemma4",
     isOfHub: true,
     // Squares of 12, at most 70 of them: pictures with a single row, with exactly all squares, and larger than them.

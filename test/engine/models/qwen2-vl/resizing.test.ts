@@ -1,3 +1,4 @@
+/** Pictures in their own sizes, as the processors of GLM and PaddleOCR-VL resize them. */
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
@@ -27,10 +28,16 @@ interface Recorded {
   readonly pixels: Readonly<Record<string, string>>;
 }
 
-const file = new URL("../../../fixtures/hub/glm-4.1v/pictures.json", import.meta.url);
-const recorded = JSON.parse(readFileSync(file, "utf8")) as Recorded;
+const glm = { resizes_like: "glm" };
+const paddleOcr = { resizes_like: "paddleocr" };
+const glmPictures = recordedOf("glm-4.1v");
+const paddleOcrPictures = recordedOf("paddleocr-vl");
 const never = new AbortController().signal;
-const glm = { resizes_like_glm: true };
+
+function recordedOf(name: string): Recorded {
+  const file = new URL(`../../../fixtures/hub/${name}/pictures.json`, import.meta.url);
+  return JSON.parse(readFileSync(file, "utf8")) as Recorded;
+}
 
 async function process(inputs: GoldenInputs, image: ImagePart): Promise<ProcessedPrompt> {
   const prompt = { kind: "tokens", tokenIds: [inputs.imageInputs!.imageTokenId], images: [image] } as const;
@@ -38,11 +45,14 @@ async function process(inputs: GoldenInputs, image: ImagePart): Promise<Processe
   return inputs.inputProcessor.process(request, never);
 }
 
-test("the grids of 200 sizes equal those of transformers", () => {
-  expect(recorded.grids).toHaveLength(200);
-  for (const { size, grid, ...picture } of recorded.grids) {
+test.for([
+  { kind: glm, grids: glmPictures.grids },
+  { kind: paddleOcr, grids: paddleOcrPictures.grids },
+])("the grids of 200 sizes equal those of transformers: $kind.resizes_like", ({ kind, grids }) => {
+  expect(grids).toHaveLength(200);
+  for (const { size, grid, ...picture } of grids) {
     const [shortest_edge, longest_edge] = size;
-    const options = parseImageOptions({ ...glm, size: { shortest_edge, longest_edge } });
+    const options = parseImageOptions({ ...kind, size: { shortest_edge, longest_edge } });
     expect(gridOrNull(picture, options), JSON.stringify({ picture, size })).toEqual(grid);
   }
 });
@@ -59,13 +69,16 @@ function gridOrNull(picture: ImageSize, options: Qwen2VlImageOptions): [rows: nu
 }
 
 test.for([
-  [12544, 47040000],
-  [12544, 50176],
-  [100_000, 100_000],
-] as const)(
-  "no picture has more squares than the largest, for sizes from %i to %i",
-  ([shortest_edge, longest_edge]) => {
-    const options = parseImageOptions({ ...glm, size: { shortest_edge, longest_edge } });
+  { kind: glm, shortest_edge: 12544, longest_edge: 47040000 },
+  { kind: glm, shortest_edge: 12544, longest_edge: 50176 },
+  { kind: glm, shortest_edge: 100_000, longest_edge: 100_000 },
+  { kind: paddleOcr, shortest_edge: 147_384, longest_edge: 2_822_400 },
+  { kind: paddleOcr, shortest_edge: 12544, longest_edge: 50176 },
+  { kind: paddleOcr, shortest_edge: 100_000, longest_edge: 100_000 },
+])(
+  "no picture has more squares than the largest, for $kind.resizes_like from $shortest_edge to $longest_edge",
+  ({ kind, shortest_edge, longest_edge }) => {
+    const options = parseImageOptions({ ...kind, size: { shortest_edge, longest_edge } });
     const count = (size: ImageSize): number => {
       const { rows, columns } = squareGrid(size, options);
       return rows * columns;
@@ -83,18 +96,24 @@ test.for([
   },
 );
 
-test("missing sizes are those of GLM's processor, and Qwen's older names are refused", () => {
+test("missing sizes are those of the model's processor, and for GLM Qwen's older names are refused", () => {
   expect(parseImageOptions(glm)).toMatchObject({ minPixels: 6272, maxPixels: 5_880_000 });
   expect(() => parseImageOptions({ ...glm, max_pixels: 5000 })).toThrow("max_pixels is not an option of this model");
   const size = { min_pixels: 784, max_pixels: 7840 };
   expect(() => parseImageOptions({ ...glm, size })).toThrow("min_pixels is not an option of this model");
-  expect(parseImageOptions({})).toMatchObject({ minPixels: 3136, maxPixels: 1_003_520, growsToSquare: false });
+  expect(parseImageOptions(paddleOcr)).toMatchObject({ minPixels: 147_456, maxPixels: 2_359_296 });
+  expect(parseImageOptions({ ...paddleOcr, max_pixels: 5000 })).toMatchObject({ maxPixels: 5000 });
+  expect(parseImageOptions({})).toMatchObject({ minPixels: 3136, maxPixels: 1_003_520, resizes_like: "qwen" });
 });
 
-describe.for(["glm-4.1v", "glm-ocr"])("%s", (name) => {
+describe.for([
+  { name: "glm-4.1v", pixels: glmPictures.pixels },
+  { name: "glm-ocr", pixels: glmPictures.pixels },
+  { name: "paddleocr-vl", pixels: paddleOcrPictures.pixels },
+])("$name", ({ name, pixels }) => {
   test("pixel values are bit-identical to those of transformers", async () => {
     await using inputs = await createHubInputs(name);
-    const pictures = Object.entries(recorded.pixels);
+    const pictures = Object.entries(pixels);
     expect(pictures).toHaveLength(5);
     for (const [picture, hash] of pictures) {
       const { images } = await process(inputs, { type: "image", reference: await hubPictureReference(picture) });
