@@ -5,7 +5,7 @@ import { EngineError } from "../contract/errors.ts";
 import { parseConfigObject } from "./config-field.ts";
 import { fuyuDefinition } from "./fuyu/definition.ts";
 import { gemma3Definition, gemma3TextDefinition } from "./gemma3/definition.ts";
-import { gemma4Definition, gemma4TextDefinition } from "./gemma4/definition.ts";
+import { gemma4Definition, gemma4TextDefinition, gemma4UnifiedDefinition } from "./gemma4/definition.ts";
 import { glm4vDefinition, glmOcrDefinition } from "./glm4v/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { internVlDefinition } from "./internvl/definition.ts";
@@ -48,6 +48,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   gemma3Definition,
   gemma4Definition,
   gemma4TextDefinition,
+  gemma4UnifiedDefinition,
   llavaDefinition,
   llavaNextDefinition,
   llavaOneVisionDefinition,

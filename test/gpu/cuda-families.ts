@@ -71,6 +71,7 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/gemma4-text/v4", sizes: gemma4, dtypes: ["bfloat16"] },
   { name: "../hub/gemma4/v4", sizes: gemma4, dtypes: ["bfloat16"] },
   { name: "../hub/gemma4-31b/v4", sizes: gemma4, dtypes: ["bfloat16"], layouts: [slots] },
+  { name: "../hub/gemma4-12b/v4", sizes: gemma4, dtypes: ["bfloat16"], layouts: [slots] },
 ];
 
 /** The content of config.json. */

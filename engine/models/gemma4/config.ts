@@ -38,9 +38,10 @@ export interface Gemma4VisionConfig {
   readonly standardizes: boolean;
 }
 
-export interface Gemma4Config {
+/** @template Vision What makes embeddings of pictures: by default a tower. */
+export interface Gemma4Config<Vision = Gemma4VisionConfig> {
   readonly text: Gemma4TextConfig;
-  readonly vision: Gemma4VisionConfig;
+  readonly vision: Vision;
   readonly imageTokenId: number;
   /** Tokens that stand for pictures, videos and sounds. */
   readonly mediaTokenIds: readonly number[];
@@ -71,7 +72,7 @@ const visionFields = z.looseObject({
 const tokenId = z.int().nonnegative();
 const gemma4Fields = z.looseObject({
   text_config: z.looseObject({}).default({}),
-  vision_config: z.looseObject({}, "an object: the architecture without a vision tower is not served").default({}),
+  vision_config: z.looseObject({}, "an object: the architecture without pictures is not served").default({}),
   image_token_id: tokenId.default(258_880),
   audio_token_id: tokenId.nullable().default(258_881),
   video_token_id: tokenId.nullable().default(258_884),
@@ -80,13 +81,24 @@ const gemma4Fields = z.looseObject({
 
 /** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
 export function parseGemma4Config(json: unknown): Gemma4Config {
+  return parsePicturesConfig(json, { parseText: parseGemma4TextConfig, parseVision: parseVisionConfig });
+}
+
+/** @throws EngineError like the parsers of the parts, each of which gets its object in config.json and its path. */
+export function parsePicturesConfig<Vision>(
+  json: unknown,
+  parsers: {
+    readonly parseText: (json: object, path: string) => Gemma4TextConfig;
+    readonly parseVision: (json: object, path: string) => Vision;
+  },
+): Gemma4Config<Vision> {
   const fields = parseConfigObject(gemma4Fields, json, "");
   refuseOtherThan(json, "", { quantization_config: [] });
-  const text = parseGemma4TextConfig(fields.text_config, "text_config");
+  const text = parsers.parseText(fields.text_config, "text_config");
   const { image_token_id: imageTokenId, audio_token_id, video_token_id } = fields;
   return {
     text: { ...text, tieWordEmbeddings: fields.tie_word_embeddings ?? text.tieWordEmbeddings },
-    vision: parseVisionConfig(fields.vision_config, "vision_config"),
+    vision: parsers.parseVision(fields.vision_config, "vision_config"),
     imageTokenId,
     mediaTokenIds: [imageTokenId, video_token_id, audio_token_id].filter((id) => id !== null),
   };

@@ -30,6 +30,8 @@ const imageOptions = z.object({
     .default(280),
   patch_size: side.default(16),
   pooling_kernel_size: side.default(3),
+  /** The side of a square in pixels, which follows from both. */
+  model_patch_size: side.optional(),
   /** In files of the hub, but the number of embeddings determines the size. */
   size: z.unknown().optional(),
   /** From config.json: rows, and columns, of patches whose positions the tower knows. */
@@ -52,7 +54,15 @@ export function parseGemma4ImageOptions(json: ProcessorOptions): Gemma4ImageOpti
       `is ${most}; a picture can then have ${most * poolingSize} patches in a row, and the model has positions for ${numPositions}`,
     );
   }
-  return { ...options, squareSize: options.patch_size * poolingSize, scaling: scalingOf(options) };
+  const squareSize = options.patch_size * poolingSize;
+  const { model_patch_size: givenSize = squareSize } = options;
+  if (givenSize !== squareSize) {
+    throw invalidOption(
+      "model_patch_size",
+      `is ${givenSize}; squares of ${poolingSize} patches of ${options.patch_size} pixels have ${squareSize}`,
+    );
+  }
+  return { ...options, squareSize, scaling: scalingOf(options) };
 }
 
 /** A picture divided into squares of patches, each of which becomes one embedding. */

@@ -92,7 +92,6 @@ const textFields = z.looseObject({
 type TextFields = z.output<typeof textFields>;
 
 const neutralValues = {
-  model_type: ["gemma4_text"],
   attention_bias: [false],
   enable_moe_block: [false],
   quantization_config: [],
@@ -109,9 +108,9 @@ const defaultGlobalRope = { rope_type: "proportional", partial_rotary_factor: 0.
  * @param path Path of the object in config.json: "" or "text_config".
  * @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field.
  */
-export function parseGemma4TextConfig(json: unknown, path: string): Gemma4TextConfig {
+export function parseGemma4TextConfig(json: unknown, path: string, modelType = "gemma4_text"): Gemma4TextConfig {
   const fields = parseConfigObject(textFields, json, path);
-  refuseOtherThan(json, path, neutralValues);
+  refuseOtherThan(json, path, { ...neutralValues, model_type: [modelType] });
   if (fields.use_bidirectional_attention === "all") {
     throw unsupportedField(path, "use_bidirectional_attention", "all", "a decoder's text tokens see earlier ones only");
   }

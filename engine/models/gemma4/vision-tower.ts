@@ -11,23 +11,16 @@ import { attendPatches } from "../qwen2-vl/patch-attention.ts";
 import { createPatchRotary, type PatchRotary } from "../qwen2-vl/patch-rotary.ts";
 import { rmsNorm } from "../rms-norm.ts";
 import type { Gemma4VisionConfig } from "./config.ts";
-
-const NUM_CHANNELS = 3;
-
-export function patchFeatures({ patchSize }: Pick<Gemma4VisionConfig, "patchSize">): number {
-  return NUM_CHANNELS * patchSize ** 2;
-}
+import { byPixel, patchFeatures, type PatchInputs } from "./square-encoder.ts";
 
 /**
  * Returns float [numPatches, hiddenSize], in the order of the patches: those of a square to be pooled one after the other.
- *
- * @param inputs.pixels float [numPatches, features], channel by channel; `grid` int64 [1, 3].
  */
 export function buildVisionTower(
   context: GraphContext,
   config: Gemma4VisionConfig,
   prefix: string,
-  { pixels, grid }: { readonly pixels: Value; readonly grid: Value },
+  { pixels, grid }: PatchInputs,
 ): Value {
   const { headDim, numHeads, poolingSize: mergeSize, ropeTheta } = config;
   const sizes = { embedDim: numHeads * headDim, numHeads, mergeSize, ropeTheta };
@@ -47,7 +40,7 @@ function embedPatches(
   { row, column }: PatchRotary,
 ): Value {
   const { graph, precision } = context;
-  const { hiddenSize, numPositions } = config;
+  const { hiddenSize, numPositions, patchSize } = config;
   const scalar = (name: string, value: number): Value => graph.constant(name, precision.activations, [1], [value]);
   const centred = subtract(graph, "pixels.centred", pixels, scalar("pixels.centre", 0.5));
   const scaled = multiply(graph, "pixels.scaled", centred, scalar("pixels.factor", 2));
@@ -55,7 +48,7 @@ function embedPatches(
   const layer = { name, inFeatures: patchFeatures(config), outFeatures: hiddenSize, hasBias: false };
   // Everything else is computed from pixels, and this is a small part of the work, so it is never quantised.
   const format = { kind: "plain", elementType: precision.activations } as const;
-  const embedded = linear(context, byPixel(context, config, scaled), layer, format);
+  const embedded = linear(context, byPixel(context, { patchSize, poolingSize: 1 }, scaled), layer, format);
 
   const tableName = `${prefix}patch_embedder.position_embedding_table`;
   const stored = parameter(context, tableName, [2, numPositions, hiddenSize]);
@@ -66,17 +59,6 @@ function embedPatches(
   const ofRow = gatherRows(graph, "positions.of_row", table, add(graph, "positions.row", row, firstRow));
   const positions = add(graph, "positions.sum", ofColumn, ofRow);
   return add(graph, "embedded", embedded, positions);
-}
-
-/** Features of a patch pixel by pixel, as the weights expect them. */
-function byPixel({ graph }: GraphContext, { patchSize }: Gemma4VisionConfig, pixels: Value): Value {
-  const numPixels = patchSize ** 2;
-  const order = Array.from({ length: NUM_CHANNELS * numPixels }, (_, feature) => {
-    const channel = feature % NUM_CHANNELS;
-    return channel * numPixels + Math.floor(feature / NUM_CHANNELS);
-  });
-  const indices = graph.constant("pixels.order", "int32", [order.length], order);
-  return gatherColumns(graph, "pixels.by_pixel", pixels, indices);
 }
 
 function block(

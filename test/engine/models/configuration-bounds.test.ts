@@ -74,6 +74,19 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   LlavaForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   LlavaNextForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   LlavaOnevisionForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
+  Gemma4UnifiedForConditionalGeneration: {
+    fields: [
+      ...inText([...llamaText, "global_head_dim", "num_global_key_value_heads", "sliding_window"]),
+      ...[
+        "patch_size",
+        "pooling_kernel_size",
+        "model_patch_size",
+        "mm_embed_dim",
+        "mm_posemb_size",
+        "output_proj_dims",
+      ].map((field) => `vision_config.${field}`),
+    ],
+  },
   Glm4vForConditionalGeneration: {
     fields: [...inText(llamaText), ...glmTower],
     config: { text_config: { partial_rotary_factor: 0.5 } },

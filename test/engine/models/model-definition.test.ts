@@ -138,8 +138,8 @@ const checkpoints: readonly {
     ],
     isTaken: ({ width, height }) => Math.max(width, height) <= 200 * Math.min(width, height),
   },
-  {
-    name: "gemma4",
+  ...["gemma4", "gemma4-12b"].map((name) => ({
+    name,
     isOfHub: true,
     // Squares of 12, at most 70 of them: pictures with a single row, with exactly all squares, and larger than them.
     sizes: [
@@ -149,7 +149,7 @@ const checkpoints: readonly {
       { width: 121, height: 84 },
       { width: 240, height: 168 },
     ],
-  },
+  })),
 ];
 
 for (const { name, isOfHub = false, sizes, isTaken } of checkpoints) {

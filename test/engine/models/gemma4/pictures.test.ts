@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { gemma4Definition } from "../../../../engine/models/gemma4/definition.ts";
+import { gemma4Definition, gemma4UnifiedDefinition } from "../../../../engine/models/gemma4/definition.ts";
 import {
   gemma4Grid,
   largestImageSize,
@@ -49,6 +49,7 @@ test.for<[options: ProcessorOptions, message: string]>([
     { max_soft_tokens: 140, position_embedding_size: 400 },
     "max_soft_tokens is 140; a picture can then have 420 patches in a row, and the model has positions for 400",
   ],
+  [{ model_patch_size: 32 }, "model_patch_size is 32; squares of 3 patches of 16 pixels have 48"],
   [{ do_resize: false }, "do_resize is false; expected true: this model always resizes pictures"],
   [{ do_pan_and_scan: true }, "do_pan_and_scan is not supported"],
 ])("the options %j are rejected", ([options, message]) => {
@@ -73,6 +74,35 @@ test.for<[changes: Readonly<Record<string, unknown>>, message: string]>([
 ])("%j is rejected by name", ([changes, message]) => {
   const config = { ...pictures, ...changes };
   expect(() => findModelDefinition(config).configure(config)).toThrow(message);
+});
+
+const unified = { architectures: ["Gemma4UnifiedForConditionalGeneration"] };
+
+test.for<[changes: Readonly<Record<string, unknown>>, message: string]>([
+  [{ vision_config: null }, "config.json: vision_config"],
+  [{ vision_config: { model_type: "gemma4_vision" } }, "config.json: vision_config.model_type"],
+  [
+    { vision_config: { model_patch_size: 32 } },
+    "config.json: vision_config.model_patch_size = 32 is not supported: squares have 3 patches of 16 pixels on each side",
+  ],
+  [
+    { vision_config: { output_proj_dims: 2048 } },
+    "config.json: vision_config.output_proj_dims = 2048 is not supported: it must be mm_embed_dim, 3840",
+  ],
+  [{ text_config: { model_type: "gemma4_text" } }, "config.json: text_config.model_type"],
+  [
+    { text_config: { hidden_size_per_layer_input: 256 } },
+    "config.json: text_config.hidden_size_per_layer_input = 256 is not supported",
+  ],
+])("without a tower, %j is rejected by name", ([changes, message]) => {
+  const config = { ...unified, ...changes };
+  expect(() => findModelDefinition(config).configure(config)).toThrow(message);
+});
+
+test("without a tower, images are whole unless the configuration says otherwise", () => {
+  const decoderOf = (text_config: object) => gemma4UnifiedDefinition.configure({ ...unified, text_config }).decoder;
+  expect(decoderOf({})).toMatchObject({ keepsImagesWhole: true });
+  expect(decoderOf({ use_bidirectional_attention: null })).toMatchObject({ keepsImagesWhole: false });
 });
 
 test("a checkpoint with an audio tower is served without it", () => {
