@@ -132,7 +132,7 @@ function storedTensor(
       `Tensor ${name} has shape [${tensor.shape.join(", ")}]; config.json implies [${shape.join(", ")}].`,
     );
   }
-  const isFloat = storedFloats.has(tensor.elementType);
+  const isFloat = storedFloats.has(tensor.elementType) && tensor.columnStride === undefined;
   return isFloat && tensor.byteOffset % bytesPerElement[tensor.elementType] === 0 ? tensor : null;
 }
 

@@ -7,6 +7,7 @@ import { EngineError } from "../contract/errors.ts";
 import { describeError } from "../excerpt.ts";
 import { indexFileName, singleFileName } from "./checkpoint-files.ts";
 import { hashFile } from "./file-hash.ts";
+import { withSeparateExperts } from "./fused-experts.ts";
 import { isOnnxExport, onnxFolder } from "./onnx-variants.ts";
 import { locateQuantised } from "./quantised/quantised-tensors.ts";
 import { readRegularFile } from "./regular-file.ts";
@@ -18,7 +19,7 @@ export interface Checkpoint {
   readonly folder: string;
   /** `config.json`, parsed but not validated. */
   readonly config: unknown;
-  /** Quantised matrices are shown as `{module}.weight`. Empty for a ready-made export. */
+  /** Quantised matrices are shown as `{module}.weight`, and experts one by one. Empty for a ready-made export. */
   readonly tensors: ReadonlyMap<string, StoredTensor>;
   /** Names of the files in `onnx/` for a ready-made export without safetensors, otherwise null. */
   readonly onnxFileNames: readonly string[] | null;
@@ -63,7 +64,7 @@ export async function openCheckpoint(folder: string, { cacheFolder }: OpenCheckp
   const isExport = single === null && indexBytes === null;
   const stored = single ?? (isExport ? new Map<string, StoredTensor>() : await readShards(absoluteFolder, indexBytes));
   // The files of an export contain everything, whatever its configuration says of the weights that they come from.
-  const tensors = isExport ? stored : await locateQuantised(config, stored);
+  const tensors = isExport ? stored : withSeparateExperts(await locateQuantised(config, stored));
 
   return {
     folder: absoluteFolder,

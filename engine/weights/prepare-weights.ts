@@ -122,8 +122,9 @@ function createTasks(made: readonly MadeWeight[], targetFile: string): readonly 
   return made.flatMap(({ request, sources, rowOrder, weight, scales, zeroPoints }) => {
     const { format, shape } = request;
     const isQuantised = sources.some((source) => source.quantised !== undefined);
+    const isInOrder = !isQuantised && sources.every((source) => source.columnStride === undefined);
     // A plain weight of any rank is treated as a column of elements, because its conversion does not depend on rows.
-    const columns = format.kind === "plain" && !isQuantised ? 1 : (shape[1] ?? 1);
+    const columns = format.kind === "plain" && isInOrder ? 1 : (shape[1] ?? 1);
     if (countElements(shape) === 0) return [];
     const totalRows = countElements(shape) / columns;
     const minRows = isQuantised

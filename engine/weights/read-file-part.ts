@@ -25,7 +25,7 @@ export function readFilePart(file: string, position: number, length: number): Ui
  * @param strip Bytes of each row that are read: `offset` from its start, `length` of them.
  */
 export function readStrip(
-  { file, byteOffset, byteLength }: StoredTensor,
+  { file, byteOffset, byteLength }: Pick<StoredTensor, "file" | "byteOffset" | "byteLength">,
   rowBytes: number,
   { offset, length }: { readonly offset: number; readonly length: number },
 ): Uint8Array<ArrayBuffer> {

@@ -39,6 +39,11 @@ export interface StoredTensor {
    * are those of its codes.
    */
   readonly quantised?: QuantisedMatrix;
+  /**
+   * For a matrix that the file has column by column: the elements from one column to the next. Elements of a column are
+   * successive. Default: it is stored row by row.
+   */
+  readonly columnStride?: number;
 }
 
 /** A quantised matrix [out, in]: its codes and everything that turns them into numbers. */

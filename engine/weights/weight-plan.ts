@@ -72,8 +72,9 @@ export function planWeights(
   return { weights, fileBytes };
 }
 
-function liesReady({ elementType, byteOffset, quantised }: StoredTensor, format: WeightFormat): boolean {
-  if (quantised !== undefined) return false;
+function liesReady(tensor: StoredTensor, format: WeightFormat): boolean {
+  const { elementType, byteOffset, quantised, columnStride } = tensor;
+  if (quantised !== undefined || columnStride !== undefined) return false;
   // Old writers did not pad the header, but kernels must not read floats from unaligned addresses.
   const isAligned = byteOffset % bytesPerElement[elementType] === 0;
   return format.kind === "plain" && format.elementType === elementType && isAligned;
