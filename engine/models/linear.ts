@@ -1,28 +1,14 @@
 /** Linear layers for every weight format. Activations are flat: `[tokens, features]`. */
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { GraphBuilder, ValuePerElement } from "../graph/graph-builder.ts";
-import { matMulIntegerToFloat, matMulNBits, quantizeLinearPerRow } from "../graph/quantised-ops.ts";
-import {
-  abs,
-  add,
-  cast,
-  expand,
-  extractColumns,
-  gatherColumns,
-  gemm,
-  multiply,
-  reduceMaxLast,
-  reshape,
-  shapeOf,
-  split,
-} from "../graph/standard-ops.ts";
+import { matMulNBits } from "../graph/quantised-ops.ts";
+import { add, cast, extractColumns, gatherColumns, gemm, split } from "../graph/standard-ops.ts";
 import type { Value } from "../graph/value.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { GraphContext } from "./graph-context.ts";
+import { int8Product, type Int8Weight } from "./int8-product.ts";
 import { isForPrompts, linearForm, sameForm, sameOrder, type LinearForm } from "./kept-format.ts";
-
-// Processors multiply unsigned activations by signed weights fastest.
-const INT8_ZERO_POINT = 128;
+import type { PreparedTensors } from "./weight-source.ts";
 
 /** An `nn.Linear` of the checkpoint: tensors `{name}.weight` [outFeatures, inFeatures] and optionally `{name}.bias`. */
 export interface LinearLayer {
@@ -71,14 +57,25 @@ export function chainedLinear(
   format: WeightFormat,
   between: (projected: JointProjection) => Value,
 ): Value {
+  const { form, rowOrder } = chainedForm(context, { first, second }, format);
+  const projected = jointLinear(context, name, input, first, format, rowOrder);
+  const names = { outputName: second.name, weightName: second.name };
+  return project(context, names, between(projected), [second], form);
+}
+
+/** The form of a chain's second layer, and the `rowOrder` of its first ones if they provide sorted inputs. */
+export function chainedForm(
+  context: GraphContext,
+  { first, second }: LinearChain,
+  format: WeightFormat,
+): { readonly form: LinearForm; readonly rowOrder: string | undefined } {
   const form = linearForm(context, second.name, format);
   // Only integers in blocks are written row by row, and a bias would have to be sorted too.
   const isSorted =
     form.inputOrder?.length === second.inFeatures &&
     first.every((layer) => !layer.hasBias && linearForm(context, layer.name, format).format.kind === "stored-blocks");
-  const projected = jointLinear(context, name, input, first, format, isSorted ? `${second.name}.weight` : undefined);
-  const names = { outputName: second.name, weightName: second.name };
-  return project(context, names, between(projected), [second], isSorted ? { ...form, inputOrder: null } : form);
+  if (!isSorted) return { form, rowOrder: undefined };
+  return { form: { ...form, inputOrder: null }, rowOrder: `${second.name}.weight` };
 }
 
 export type JointProjection =
@@ -124,32 +121,26 @@ export function separate<const Widths extends readonly number[]>(
   return split(graph, `${name}.split`, projected.value, { axis: 1, sizes: widths });
 }
 
-interface ProductNames {
+export interface ProductNames {
   readonly outputName: string;
   readonly weightName: string;
   /** See `WeightRequest`. */
   readonly rowOrder?: string | undefined;
 }
 
-function project(
+/** The product of the input and one matrix, which has the rows of all layers. */
+export function project(
   context: GraphContext,
-  { outputName, weightName, rowOrder }: ProductNames,
+  names: ProductNames,
   unordered: Value,
   layers: readonly LinearLayer[],
   { format, inputOrder }: LinearForm,
 ): Value {
-  const { graph, weights, precision, device } = context;
-  const outFeatures = layers.reduce((sum, layer) => sum + layer.outFeatures, 0);
-  const { inFeatures, hasBias, storedShape } = layers[0]!;
-  // Another form of the same weights, for prompts.
-  const storedName = isForPrompts(precision, format) ? `${weightName}.prompts` : weightName;
-  const { weight, scales, zeroPoints } = weights.prepared({
-    name: `${storedName}.weight`,
-    sources: layers.map((layer) => `${layer.name}.weight`),
-    shape: storedShape ?? [outFeatures, inFeatures],
-    format,
-    ...(rowOrder !== undefined && { rowOrder }),
-  });
+  const { graph, precision, device } = context;
+  const { outputName, weightName } = names;
+  const { inFeatures, hasBias } = layers[0]!;
+  const outFeatures = numOutputs(layers);
+  const { storedName, weight, scales, zeroPoints } = storedMatrix(context, names, layers, format);
   const isFused = (format.kind === "blockwise" || format.kind === "stored-blocks") && device === "cuda";
   // The fused kernels take no bias. ONNX Runtime would make one of an addition of [outFeatures], but not of [1, ...].
   const biasShape = isFused ? [1, outFeatures] : [outFeatures];
@@ -186,16 +177,50 @@ function project(
     }
     case "per-channel-int8":
     case "stored-channels": {
-      invariant(scales !== null, "int8 weights have scales");
       const productName = bias === null ? outputName : `${outputName}.unbiased`;
-      const product = int8Product(context, productName, input, {
-        weight: graph.externalTensor(`${storedName}.weight`, weight),
-        scales: graph.externalTensor(`${storedName}.scales`, scales),
-      });
+      const product = int8Product(context, productName, input, int8Weight(context, names, layers, format));
       return bias === null ? product : add(graph, outputName, product, bias);
     }
   }
   return format satisfies never;
+}
+
+/** The matrix of the layers in a format of `int8Product`. */
+export function int8Weight(
+  context: GraphContext,
+  names: ProductNames,
+  layers: readonly LinearLayer[],
+  format: WeightFormat,
+): Int8Weight {
+  const { storedName, weight, scales } = storedMatrix(context, names, layers, format);
+  invariant(scales !== null, "int8 weights have scales");
+  return {
+    weight: context.graph.externalTensor(`${storedName}.weight`, weight),
+    scales: context.graph.externalTensor(`${storedName}.scales`, scales),
+  };
+}
+
+function storedMatrix(
+  { weights, precision }: GraphContext,
+  { weightName, rowOrder }: ProductNames,
+  layers: readonly LinearLayer[],
+  format: WeightFormat,
+): PreparedTensors & { readonly storedName: string } {
+  // Another form of the same weights, for prompts.
+  const storedName = isForPrompts(precision, format) ? `${weightName}.prompts` : weightName;
+  const { inFeatures, storedShape } = layers[0]!;
+  const prepared = weights.prepared({
+    name: `${storedName}.weight`,
+    sources: layers.map((layer) => `${layer.name}.weight`),
+    shape: storedShape ?? [numOutputs(layers), inFeatures],
+    format,
+    ...(rowOrder !== undefined && { rowOrder }),
+  });
+  return { storedName, ...prepared };
+}
+
+function numOutputs(layers: readonly LinearLayer[]): number {
+  return layers.reduce((sum, layer) => sum + layer.outFeatures, 0);
 }
 
 /** The input's features in the order of a weight whose inputs were sorted by group (act-order). */
@@ -253,58 +278,4 @@ function packedBias(
     format: { kind: "plain", elementType: precision.activations },
   });
   return graph.externalTensor(biasName, weight, shape);
-}
-
-/**
- * W8A8: int8 weights with a scale per output channel, and activations quantised to 8 bits with a scale per token, so
- * that no token depends on its neighbours in the batch.
- */
-function int8Product(
-  context: GraphContext,
-  name: string,
-  input: Value,
-  { weight, scales }: { readonly weight: Value; readonly scales: Value },
-): Value {
-  const { graph } = context;
-  const largest = largestMagnitudes(context, name, input);
-  const step = graph.constant("int8.step", "float32", [], [1 / 127]);
-  // A token of zeros has scale 0, so its quantised values do not matter: the product is multiplied by the scale again.
-  const rowScales = multiply(graph, `${name}.row_scales`, largest, step);
-  const quantised = quantizeLinearPerRow(graph, `${name}.quantised`, {
-    input,
-    scales: rowScales,
-    zeroPoints: zeroPoints(context, rowScales),
-  });
-  const product = matMulIntegerToFloat(graph, `${name}.product`, {
-    input: quantised,
-    weight,
-    // The product accepts one scale for all tokens, so the scale per token is applied afterwards.
-    inputScale: graph.constant("int8.one", "float32", [], [1]),
-    weightScales: scales,
-    inputZeroPoint: graph.constant("int8.zero_point", "uint8", [], [INT8_ZERO_POINT]),
-  });
-  return multiply(graph, name, product, rowScales);
-}
-
-/** float [tokens, 1]: the largest magnitude of each token's features. */
-function largestMagnitudes({ graph, emptySizes }: GraphContext, name: string, input: Value): Value {
-  const tokens = input.shape[0]!;
-  const largest = reduceMaxLast(graph, `${name}.largest`, abs(graph, `${name}.magnitudes`, input));
-  if (!emptySizes.has(tokens)) return largest;
-  // ONNX Runtime 1.30 gives a reduction of zero rows the shape of its input.
-  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
-  return reshape(graph, `${name}.largest.column`, largest, columnShape, [tokens, 1]);
-}
-
-/** uint8 [tokens, 1], created once for each number of tokens. */
-function zeroPoints({ graph, zeroPointsByTokens }: GraphContext, rowScales: Value): Value {
-  const tokens = rowScales.shape[0]!;
-  let value = zeroPointsByTokens.get(tokens);
-  if (value === undefined) {
-    const shape = shapeOf(graph, `int8.${tokens}.shape`, rowScales);
-    const zeroPoint = graph.constant("int8.zero_point", "uint8", [], [INT8_ZERO_POINT]);
-    value = expand(graph, `int8.${tokens}.zero_points`, zeroPoint, shape, [tokens, 1]);
-    zeroPointsByTokens.set(tokens, value);
-  }
-  return value;
 }
