@@ -10,8 +10,8 @@ import type { Dimension, Value } from "./value.ts";
  * upper bound of the memory in use: in-place operators and fusions take less. It excludes the reserve of ONNX Runtime's
  * arena.
  *
- * @param sizes By name, for dimensions known only at run time. Sizes implied by a reshape or a concatenation may be
- * omitted; any other omitted size counts as 1.
+ * @param sizes By name, for dimensions known only at run time. Sizes implied by a reshape, a concatenation or a
+ * split may be omitted; any other omitted size counts as 1.
  */
 export function peakBytes(graph: GraphBuilder, sizes: ReadonlyMap<string, number>): number {
   const known = new Map(sizes);
@@ -29,6 +29,7 @@ export function peakBytes(graph: GraphBuilder, sizes: ReadonlyMap<string, number
     for (const [index, node] of nodes.entries()) {
       if (node.operator === "Reshape") learnSize(node, known);
       if (node.operator === "Concat") learnJoinedSize(node, known, sizeOf);
+      if (node.operator === "Split") learnSplitSizes(node, known, sizeOf);
       for (const output of node.outputs) {
         if (!lastReaders.has(output)) continue;
         held.set(output, bytesOf(output));
@@ -113,6 +114,19 @@ function learnJoinedSize(
       dimension,
       inputs.reduce((sum, input) => sum + sizeOf(input!.shape[axis]!), 0),
     );
+  }
+}
+
+/** Parts whose sizes a run decides are as long as the split axis together: the first counts as all of it. */
+function learnSplitSizes(
+  { inputs: [input], outputs }: NodeDefinition,
+  known: Map<string, number>,
+  sizeOf: (dimension: Dimension) => number,
+): void {
+  const axis = outputs[0]!.shape.findIndex((dimension, index) => dimension !== input!.shape[index]);
+  for (const [part, { shape }] of outputs.entries()) {
+    const dimension = shape[axis];
+    if (typeof dimension === "string") known.set(dimension, part === 0 ? sizeOf(input!.shape[axis]!) : 0);
   }
 }
 

@@ -6,7 +6,7 @@ import type { DeviceName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { DecoderExport, DecoderGraph, DecoderShape } from "../models/built-model.ts";
 import { kvWidths } from "../models/kv-heads.ts";
-import type { ModelCosts, WeightBytes } from "../models/model-costs.ts";
+import type { ExpertBytes, ModelCosts, WeightBytes } from "../models/model-costs.ts";
 import type { KvCapacity } from "./kv-manager.ts";
 import { exportedStateBytes } from "./past-numbers.ts";
 import { stateBytes } from "./state-cache.ts";
@@ -94,6 +94,8 @@ const GARBAGE_BYTES = 96 * 2 ** 20;
 
 export interface MemoryPlan {
   readonly weights: WeightBytes;
+  /** A part of the decoder's weights; null for a decoder without experts. */
+  readonly experts: ExpertBytes | null;
   readonly kvCache: KvCachePlan;
   readonly encoderCache: EncoderCachePlan;
   /** The largest additional memory of one step. */
@@ -131,7 +133,7 @@ export interface MemorySettings {
 
 export function planMemory(
   decoder: KvShape & Pick<DecoderShape, "imageWidth" | "vocabSize">,
-  { weights, decoderRunBytes, visionRunBytes }: ModelCosts,
+  { weights, experts, decoderRunBytes, visionRunBytes }: ModelCosts,
   settings: MemorySettings,
 ): MemoryPlan {
   const { maxNumSequences, maxNumBatchedTokens, maxModelLen, maxEmbeddingsPerImage } = settings;
@@ -162,6 +164,7 @@ export function planMemory(
     requestBytes;
   return {
     weights,
+    experts,
     kvCache,
     encoderCache,
     step,

@@ -25,6 +25,8 @@ export const headCount = countUpTo(1024);
 export const headSize = countUpTo(1024);
 /** Width of hidden and intermediate states: 53,248. */
 export const width = countUpTo(524_288);
+/** Of a layer: 512. */
+export const expertCount = countUpTo(4096);
 /** 262,144. */
 export const vocabularySize = countUpTo(4_194_304);
 /** 10,485,760; the tables of rotary embeddings have a separate bound. */

@@ -19,7 +19,7 @@ import {
 } from "./decoder-graph/sizes.ts";
 import { embeddingTables } from "./decoder-graph/vocabulary.ts";
 import { logitRows, type GraphContext } from "./graph-context.ts";
-import type { VisionEncoderDefinition } from "./model-definition.ts";
+import type { DecoderDimensions, VisionEncoderDefinition } from "./model-definition.ts";
 import type { ModelGraphs } from "./model-graphs.ts";
 import { WeightCollector } from "./weight-source.ts";
 
@@ -31,8 +31,18 @@ export interface WeightBytes {
   readonly visionEncoder: number;
 }
 
+/** Parts of a decoder's weights of which each token reads a few. */
+export interface ExpertBytes {
+  /** All of them; a part of `WeightBytes.decoder`. */
+  readonly all: number;
+  /** Those that one token reads. */
+  readonly perToken: number;
+}
+
 export interface ModelCosts {
   readonly weights: WeightBytes;
+  /** Null for a decoder without experts. */
+  readonly experts: ExpertBytes | null;
   /**
    * Peak memory of values between the nodes in a run. With KV slots, `numTokens` counts the tokens of each of the
    * `numSequences`; with a paged cache, those of all together.
@@ -53,6 +63,7 @@ export function modelCosts({ tensors }: Checkpoint, graphs: ModelGraphs): ModelC
       ...decoderBytes(tensors, decoderWeights),
       visionEncoder: preparedBytes(tensors, visionWeights, new Set()),
     },
+    experts: expertBytes(tensors, decoderWeights, graphs.model.decoder),
     ...runCosts(graphs, decoder, vision),
   };
 }
@@ -117,6 +128,23 @@ function decoderBytes(
   const embedding = preparedBytes(tensors, table, new Set());
   return { embedding, decoder: all - embedding };
 }
+
+function expertBytes(
+  tensors: ReadonlyMap<string, StoredTensor>,
+  { requests }: WeightCollector,
+  { experts }: DecoderDimensions,
+): ExpertBytes | null {
+  if (experts === undefined) return null;
+  const ofExperts = new WeightCollector(tensors);
+  for (const [name, request] of requests) {
+    if (expertWeight.test(name)) ofExperts.requests.set(name, request);
+  }
+  const all = preparedBytes(tensors, ofExperts, new Set());
+  return { all, perToken: (all * experts.numActive) / experts.numExperts };
+}
+
+/** See `routedExperts`. */
+const expertWeight = /\.experts\.\d+\./;
 
 /** Without tensors that are ready in the checkpoint and counted elsewhere. */
 function preparedBytes(

@@ -6,6 +6,7 @@ import type {
   ProcessorOptions,
 } from "../multimodal/multimodal-processor.ts";
 import type { KvHeads, PatchOrder, RecurrentShape, VisionEncoderShape } from "./built-model.ts";
+import type { ExpertsShape } from "./decoder-graph/experts.ts";
 import type { GraphContext } from "./graph-context.ts";
 
 /** Sizes of a decoder that its runner needs; see `DecoderGraph`. */
@@ -21,6 +22,8 @@ export interface DecoderDimensions {
   readonly keepsImagesWhole?: boolean;
   /** Left out if every layer has keys and values. */
   readonly recurrent?: RecurrentShape;
+  /** Left out if no layer has experts. */
+  readonly experts?: ExpertsShape;
   readonly kvHeads?: readonly KvHeads[];
   readonly kvReaders?: readonly number[];
 }

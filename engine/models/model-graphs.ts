@@ -6,7 +6,7 @@ import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import type { KvElementType, KvLayout } from "./built-model.ts";
 import { isWide, MIN_SEQUENCES_BESIDE_8_BITS, MIN_SEQUENCES_IN_8_BITS } from "./decoder-graph/run-kinds.ts";
 import { createGraphContext, type GraphContext, type KvPrecision, type Precision } from "./graph-context.ts";
-import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
+import type { ConfiguredModel, DecoderDimensions, ModelDefinition } from "./model-definition.ts";
 import { keepsIntegers, precisionOf, resolveDtype, type ResolvedDtype, type WidenedLayers } from "./precision.ts";
 import { findModelDefinition } from "./registry.ts";
 import { refuseVisionParts, resolveVisionParts } from "./vision-parts.ts";
@@ -63,7 +63,7 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
   };
   const { definition = findModelDefinition(config) } = options;
   const model = definition.configure(withoutQuantisation(config));
-  if (model.decoder.recurrent !== undefined) checkRecurrentDevice(definition.architecture, device);
+  checkDevice(definition.architecture, model.decoder, device);
   const visionParts = visionPartsOf(model, options, dtype, isKept);
   const length = checkedLength(maxModelLen, model.maxPositionEmbeddings);
   return {
@@ -115,12 +115,16 @@ function ofRuns(context: GraphContext, own: Partial<Pick<GraphContext, "runKind"
   return { ...context, ...own, zeroPointsByTokens: new Map(), orderedInputs: new Map() };
 }
 
-/** The recurrent layers of other devices are not held against transformers yet. */
-function checkRecurrentDevice(architecture: string, device: DeviceName): void {
-  if (device === "cpu") return;
+/**
+ * Recurrent layers of other devices are not held against transformers yet. Experts take as many rows as a run routes to
+ * them, which products of other devices would wait for.
+ */
+function checkDevice(architecture: string, { recurrent, experts }: DecoderDimensions, device: DeviceName): void {
+  if (device === "cpu" || (recurrent === undefined && experts === undefined)) return;
+  const what = recurrent === undefined ? "a mixture of experts" : "layers with a recurrent state";
   throw new EngineError(
     "invalid_configuration",
-    `${architecture} has layers with a recurrent state, which only the device cpu computes; the device is ${device}.`,
+    `${architecture} has ${what}, which only the device cpu computes; the device is ${device}.`,
     { setting: "device" },
   );
 }

@@ -17,6 +17,7 @@ import {
   phi3Definition,
   qwen2Definition,
   qwen3Definition,
+  qwen3MoeDefinition,
 } from "./llama/definition.ts";
 import { llavaNextDefinition, llavaOneVisionDefinition } from "./llava-next/definition.ts";
 import { llavaDefinition } from "./llava/definition.ts";
@@ -32,7 +33,7 @@ import {
 import { qwen25VlDefinition } from "./qwen2-5-vl/definition.ts";
 import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
 import { qwen35Definition, qwen35TextDefinition } from "./qwen3-5/definition.ts";
-import { qwen3VlDefinition } from "./qwen3-vl/definition.ts";
+import { qwen3VlDefinition, qwen3VlMoeDefinition } from "./qwen3-vl/definition.ts";
 
 export const modelDefinitions: readonly ModelDefinition[] = [
   llamaDefinition,
@@ -41,6 +42,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   phi3Definition,
   qwen2Definition,
   qwen3Definition,
+  qwen3MoeDefinition,
   qwen35TextDefinition,
   lfm2TextDefinition,
   persimmonDefinition,
@@ -63,6 +65,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   qwen2VlDefinition,
   qwen25VlDefinition,
   qwen3VlDefinition,
+  qwen3VlMoeDefinition,
   glm4vDefinition,
   glmOcrDefinition,
   paddleOcrVlDefinition,

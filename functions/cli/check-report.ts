@@ -83,7 +83,8 @@ function memoryLines({
   config: { engine },
   inspection: { memory, machineBytes, gpuPlan, maxNumSequences, worstImage },
 }: CheckReport): Line[] {
-  const { weights, kvCache, encoderCache, step, processorCacheBytes, programBytes, requestBytes, totalBytes } = memory;
+  const { weights, experts, kvCache, encoderCache, step, processorCacheBytes, programBytes, requestBytes, totalBytes } =
+    memory;
   const { maxNumBatchedTokens } = engine;
   const isLimited = maxNumSequences < engine.maxNumSequences;
   const ofImages: Line[] = [
@@ -95,6 +96,9 @@ function memoryLines({
     "Memory",
     ["weights, embedding table", bytes(weights.embedding)],
     ["weights, decoder", bytes(weights.decoder)],
+    ...(experts === null
+      ? []
+      : [["  experts", bytes(experts.all), `part of it; a token reads ${bytes(experts.perToken)}`] as const]),
     ...(worstImage === null ? [] : [["weights, vision encoder", bytes(weights.visionEncoder)] as const]),
     ...kvCacheLines(engine, kvCache, { maxNumSequences, gpuPlan }),
     ...(isLimited ? [["", "", `no room for more; MAX_NUM_SEQS=${engine.maxNumSequences}`] as const] : []),

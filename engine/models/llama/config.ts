@@ -1,5 +1,5 @@
 /**
- * Configurations of the Llama family (Llama, Mistral, Ministral 3, Phi-3, Qwen2, Qwen3), reduced to the differences in their
+ * Configurations of the Llama family (Llama, Mistral, Ministral 3, Phi-3, Qwen2, Qwen3, Qwen3-MoE), reduced to the differences in their
  * shared decoder graph.
  */
 import { z } from "zod";
@@ -19,6 +19,7 @@ import {
   vocabularySize,
   width,
 } from "../config-field.ts";
+import { parseQwenExperts, type DecoderExperts } from "./experts.ts";
 import { parseQueryScaling, withDefaultRope, type QueryScaling } from "./query-scaling.ts";
 import { longestSequence, parseRopeConfig, type RopeConfig } from "./rope.ts";
 
@@ -48,9 +49,11 @@ export interface DecoderConfig {
   readonly fusesProjections?: boolean;
   /** Growth of queries with their position; null or left out: they do not grow. */
   readonly queryScaling?: QueryScaling | null;
+  /** Layers with experts; null or left out: none. */
+  readonly experts?: DecoderExperts | null;
 }
 
-export type DecoderFamily = "llama" | "mistral" | "ministral3" | "phi3" | "qwen2" | "qwen3";
+export type DecoderFamily = "llama" | "mistral" | "ministral3" | "phi3" | "qwen2" | "qwen3" | "qwen3_moe";
 
 interface FamilyDefaults {
   readonly vocab_size: number;
@@ -120,7 +123,19 @@ const familyDefaults: Readonly<Record<DecoderFamily, FamilyDefaults>> = {
     max_position_embeddings: 32768,
     sliding_window: 4096,
   },
+  qwen3_moe: {
+    vocab_size: 151936,
+    intermediate_size: 6144,
+    num_key_value_heads: 4,
+    head_dim: null,
+    max_position_embeddings: 32768,
+    sliding_window: null,
+    hidden_size: 2048,
+    num_hidden_layers: 24,
+  },
 };
+
+const qwen3MoeExperts = { numActive: 8, intermediateSize: 768 };
 
 const DEFAULT_ROPE_THETA = 10000;
 
@@ -158,11 +173,12 @@ const neutralValues = {
   residual_multiplier: [1],
   logits_scaling: [1],
   logit_scale: [1],
-  num_local_experts: [],
-  num_experts: [0],
   no_rope_layers: [],
   quantization_config: [],
 } as const;
+
+/** The same for families without experts. */
+const noExperts = { num_local_experts: [], num_experts: [0] } as const;
 
 const families: Readonly<Record<string, DecoderFamily>> = {
   llama: "llama",
@@ -171,6 +187,7 @@ const families: Readonly<Record<string, DecoderFamily>> = {
   phi3: "phi3",
   qwen2: "qwen2",
   qwen3: "qwen3",
+  qwen3_moe: "qwen3_moe",
 };
 
 const textFields = z.looseObject({ model_type: z.string().default("llama") });
@@ -192,6 +209,7 @@ export function parseTextConfig(config: unknown): DecoderConfig {
 export function parseDecoderConfig(config: unknown, path: string, family: DecoderFamily): DecoderConfig {
   const fields = parseConfigObject(decoderFields, config, path);
   refuseOtherThan(config, path, neutralValues);
+  if (family !== "qwen3_moe") refuseOtherThan(config, path, noExperts);
   const defaults = familyDefaults[family];
   const hiddenSize = fields.hidden_size ?? defaults.hidden_size ?? 4096;
   const numLayers = fields.num_hidden_layers ?? defaults.num_hidden_layers ?? 32;
@@ -207,8 +225,9 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
   requireHeadSize(path, headDim);
   // Qwen2 always has biases on query, key and value, whatever its field says. Mistral, Ministral 3 and Phi-3 never have
   // them. Llama and Qwen3 have them if their field says so, also on the output.
-  const hasAttentionBias = (family === "llama" || family === "qwen3") && fields.attention_bias;
-  if (family !== "llama" && family !== "qwen3" && family !== "qwen2") {
+  const isQwen3 = family === "qwen3" || family === "qwen3_moe";
+  const hasAttentionBias = (family === "llama" || isQwen3) && fields.attention_bias;
+  if (family !== "llama" && !isQwen3 && family !== "qwen2") {
     refuseOtherThan(config, path, { attention_bias: [false] });
   }
   if (family !== "llama") refuseOtherThan(config, path, { mlp_bias: [false] });
@@ -231,10 +250,11 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
     hasQkvBias: family === "qwen2" || hasAttentionBias,
     hasOutputBias: hasAttentionBias,
     hasMlpBias: family === "llama" && fields.mlp_bias,
-    normalisesQueryAndKey: family === "qwen3",
+    normalisesQueryAndKey: isQwen3,
     slidingWindows: slidingWindows(fields, path, family, numLayers),
     fusesProjections: family === "phi3",
     queryScaling: family === "ministral3" ? parseQueryScaling(holder, path) : null,
+    experts: family === "qwen3_moe" ? parseQwenExperts(config, path, { ...qwen3MoeExperts, numLayers }) : null,
   };
 }
 
@@ -271,6 +291,9 @@ function slidingWindows(
     case "ministral3":
     case "phi3":
       return Array.from({ length: numLayers }, () => window);
+    case "qwen3_moe":
+      if (fields.use_sliding_window) throw unsupportedField(path, "use_sliding_window", true);
+      return Array.from({ length: numLayers }, () => null);
     case "qwen2":
     case "qwen3": {
       const used = fields.use_sliding_window ? window : null;

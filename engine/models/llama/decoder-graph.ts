@@ -5,6 +5,7 @@ import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
 import { decoderPerceptron } from "../decoder-graph/decoder-perceptron.ts";
+import { route, routedExperts, routerLogits } from "../decoder-graph/experts.ts";
 import { normaliseQueryAndKey } from "../decoder-graph/head-norm.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
 import { tokens } from "../decoder-graph/sizes.ts";
@@ -82,10 +83,7 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     hidden = linear(context, attended, outputProjection(config, `${name}.self_attn`), context.precision.linear);
     hidden = normaliseOutput(context, options, `${name}.post_self_attn_layernorm`, hidden);
     [normalised, residual] = normalise(context, options, `${name}.post_attention_layernorm`, hidden, residual);
-    const isFused = options.glm !== undefined || config.fusesProjections === true;
-    hidden = isFused
-      ? jointlyGatedPerceptron(context, config, `${name}.mlp`, normalised)
-      : decoderPerceptron(context, { ...config, activation: "silu" }, `${name}.mlp`, normalised);
+    hidden = perceptron(context, options, { name: `${name}.mlp`, layer, input: normalised });
     hidden = normaliseOutput(context, options, `${name}.post_mlp_layernorm`, hidden);
     const level = levels[layer];
     if (level !== undefined) hidden = add(graph, `${name}.with_images`, hidden, level);
@@ -137,11 +135,17 @@ interface Mixing {
   readonly factors: Value | null;
 }
 
+interface LayerInput {
+  readonly name: string;
+  readonly layer: number;
+  readonly input: Value;
+}
+
 /** [N, numHeads * headDim], before the output projection. */
 function attention(
   context: GraphContext,
   { config, glm }: DecoderOptions,
-  { name, layer, input }: { readonly name: string; readonly layer: number; readonly input: Value },
+  { name, layer, input }: LayerInput,
   { inputs, rotary, factors }: Mixing,
 ): Value {
   const { numHeads, numKvHeads, headDim } = config;
@@ -213,6 +217,20 @@ function outputProjection(config: DecoderConfig, name: string): LinearLayer {
     outFeatures: config.hiddenSize,
     hasBias: config.hasOutputBias,
   };
+}
+
+/** The second block of a layer: [N, hiddenSize]. */
+function perceptron(context: GraphContext, { config, glm }: DecoderOptions, { name, layer, input }: LayerInput): Value {
+  const { experts } = config;
+  if (experts?.layers[layer] === true) {
+    const logits = routerLogits(context, `${name}.gate`, input, experts.numExperts);
+    const routes = route(context, `${name}.gate`, logits, experts.numActive, experts);
+    return routedExperts(context, experts, name, input, { routes, activation: "silu" });
+  }
+  const isFused = glm !== undefined || config.fusesProjections === true;
+  return isFused
+    ? jointlyGatedPerceptron(context, config, name, input)
+    : decoderPerceptron(context, { ...config, activation: "silu" }, name, input);
 }
 
 /** Like `decoderPerceptron` with SiLU, from a checkpoint in which gate and up projection are one matrix. */

@@ -10,6 +10,7 @@ export const ministral3Definition = createDecoderDefinition("Ministral3ForCausal
 export const phi3Definition = createDecoderDefinition("Phi3ForCausalLM", "phi3");
 export const qwen2Definition = createDecoderDefinition("Qwen2ForCausalLM", "qwen2");
 export const qwen3Definition = createDecoderDefinition("Qwen3ForCausalLM", "qwen3");
+export const qwen3MoeDefinition = createDecoderDefinition("Qwen3MoeForCausalLM", "qwen3_moe");
 
 function createDecoderDefinition(architecture: string, family: DecoderFamily): ModelDefinition {
   return {
@@ -32,6 +33,7 @@ function createDecoderDefinition(architecture: string, family: DecoderFamily): M
 }
 
 export function decoderDimensions(config: DecoderConfig): DecoderDimensions {
-  const { numLayers, numKvHeads, headDim, hiddenSize, vocabSize } = config;
-  return { numLayers, numKvHeads, headDim, hiddenSize, imageWidth: hiddenSize, vocabSize };
+  const { numLayers, numKvHeads, headDim, hiddenSize, vocabSize, experts = null } = config;
+  const dimensions = { numLayers, numKvHeads, headDim, hiddenSize, imageWidth: hiddenSize, vocabSize };
+  return experts === null ? dimensions : { ...dimensions, experts };
 }

@@ -1,4 +1,4 @@
-/** Configuration of Qwen3-VL without mixture of experts. */
+/** Configuration of Qwen3-VL, with and without mixture of experts. */
 import { z } from "zod";
 
 import { parseActivation, type ActivationName } from "../activation.ts";
@@ -29,10 +29,38 @@ export interface Qwen3VlConfig extends QwenVlTextConfig {
   readonly numImageLevels: number;
 }
 
-const textDefaults: QwenVlTextDefaults = {
-  family: "qwen3",
-  fields: { max_position_embeddings: 128_000, rope_theta: 500_000 },
-  sections: [24, 20, 20],
+/** Models that differ in their decoders. */
+interface Variant {
+  readonly text: QwenVlTextDefaults;
+  /** Of the tower. */
+  readonly modelTypes: readonly string[];
+  /** Fields of the decoder, and the values that are computed. */
+  readonly onlyValues: Readonly<Record<string, readonly unknown[]>>;
+}
+
+const positions = { max_position_embeddings: 128_000, rope_theta: 500_000 };
+const sections = [24, 20, 20] as const;
+
+const withoutExperts: Variant = {
+  text: { family: "qwen3", fields: positions, sections },
+  modelTypes: ["qwen3_vl", "qwen3_vl_vision"],
+  onlyValues: {},
+};
+
+const expertDefaults = {
+  hidden_size: 2048,
+  intermediate_size: 5632,
+  num_attention_heads: 16,
+  num_key_value_heads: 16,
+  num_experts_per_tok: 4,
+  moe_intermediate_size: 1408,
+  norm_topk_prob: true,
+} as const;
+
+const withExperts: Variant = {
+  text: { family: "qwen3_moe", fields: { ...positions, ...expertDefaults }, sections },
+  modelTypes: ["qwen3_vl_moe", "qwen3_vl_moe_vision"],
+  onlyValues: { norm_topk_prob: [true] },
 };
 
 const visionFields = z.looseObject({
@@ -50,13 +78,26 @@ const visionFields = z.looseObject({
   deepstack_visual_indexes: z.array(z.int().nonnegative()).max(1024).default([8, 16, 24]),
 });
 
+const tieField = z.looseObject({ tie_word_embeddings: z.boolean().default(false) });
 const ropeHolder = z.looseObject({ rope_scaling: z.unknown().optional(), rope_parameters: z.unknown().optional() });
 
 /** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
 export function parseQwen3VlConfig(json: unknown): Qwen3VlConfig {
-  const { visionJson, ...config } = parseQwenVlText(json, textDefaults);
-  refuseTextFields(json);
-  const vision = parseQwen3VlVision(visionJson, config.text.hiddenSize, ["qwen3_vl", "qwen3_vl_vision"]);
+  return parseVariant(json, withoutExperts);
+}
+
+/** Throws like `parseQwen3VlConfig`. */
+export function parseQwen3VlMoeConfig(json: unknown): Qwen3VlConfig {
+  const config = parseVariant(json, withExperts);
+  // transformers saves `true` in text_config whatever the model has, and does not read it.
+  const { tie_word_embeddings: tieWordEmbeddings } = parseConfigObject(tieField, json, "");
+  return { ...config, text: { ...config.text, tieWordEmbeddings } };
+}
+
+function parseVariant(json: unknown, { text, modelTypes, onlyValues }: Variant): Qwen3VlConfig {
+  const { visionJson, ...config } = parseQwenVlText(json, text);
+  refuseTextFields(json, onlyValues);
+  const vision = parseQwen3VlVision(visionJson, config.text.hiddenSize, modelTypes);
   const numImageLevels = vision.levelLayers.length;
   if (numImageLevels >= config.text.numLayers) {
     const reason = `the decoder has ${config.text.numLayers} layers, and all but the last may get features`;
@@ -66,10 +107,10 @@ export function parseQwen3VlConfig(json: unknown): Qwen3VlConfig {
 }
 
 /** Fields that Qwen3 computes and the decoder of Qwen3-VL does not, and the values with which they change nothing. */
-function refuseTextFields(json: unknown): void {
+function refuseTextFields(json: unknown, onlyValues: Variant["onlyValues"]): void {
   const { text_config: text } = parseConfigObject(z.looseObject({ text_config: z.unknown().optional() }), json, "");
   const [fields, path] = text == null ? [json, ""] : [text, "text_config"];
-  refuseOtherThan(fields, path, { use_sliding_window: [false] });
+  refuseOtherThan(fields, path, { use_sliding_window: [false], ...onlyValues });
   const holder = parseConfigObject(ropeHolder, fields, path);
   for (const name of ["rope_scaling", "rope_parameters"] as const) {
     const rope = holder[name];

@@ -2,11 +2,17 @@
 import type { ModelDefinition } from "../model-definition.ts";
 import { configurePatchModel } from "../qwen2-vl/patch-encoder.ts";
 import { qwen2VlInputs } from "../qwen2-vl/processor.ts";
-import { parseQwen3VlConfig } from "./config.ts";
+import { parseQwen3VlConfig, parseQwen3VlMoeConfig } from "./config.ts";
 import { buildVisionTower } from "./vision-tower.ts";
 
 export const qwen3VlDefinition: ModelDefinition = {
   architecture: "Qwen3VLForConditionalGeneration",
   images: qwen2VlInputs,
   configure: (json) => configurePatchModel(parseQwen3VlConfig(json), buildVisionTower),
+};
+
+export const qwen3VlMoeDefinition: ModelDefinition = {
+  architecture: "Qwen3VLMoeForConditionalGeneration",
+  images: qwen2VlInputs,
+  configure: (json) => configurePatchModel(parseQwen3VlMoeConfig(json), buildVisionTower),
 };

@@ -1,8 +1,9 @@
 import { expect, test } from "vitest";
 
 import { GraphBuilder } from "../../../engine/graph/graph-builder.ts";
+import { splitRows } from "../../../engine/graph/grouping-ops.ts";
 import { peakBytes } from "../../../engine/graph/peak-bytes.ts";
-import { add, multiply, reshape } from "../../../engine/graph/standard-ops.ts";
+import { add, concat, multiply, reshape } from "../../../engine/graph/standard-ops.ts";
 
 const sizes = new Map([["N", 10]]);
 
@@ -32,6 +33,15 @@ test("a reshaped value shares its memory, which is held until the last read of e
   const flat = reshape(graph, "flat", made, target, ["4 * N"]);
   graph.output(add(graph, "output", flat, flat));
   expect(peakBytes(graph, sizes)).toBe(160);
+});
+
+test("parts of unknown sizes take as much memory together as their whole", () => {
+  const graph = new GraphBuilder("parts");
+  const input = graph.input("input", "float32", ["N", 4]);
+  const parts = splitRows(graph, "parts", input, graph.input("counts", "int64", [3]));
+  const joined = concat(graph, "joined", parts, 0, "N");
+  graph.output(add(graph, "output", joined, joined));
+  expect(peakBytes(graph, sizes)).toBe(2 * 160);
 });
 
 test("the unknown size of a reshape follows from its input", () => {

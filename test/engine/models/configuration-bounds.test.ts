@@ -21,6 +21,7 @@ const qwen35Text = [
     (field) => `linear_${field}`,
   ),
 ];
+const experts = ["num_experts", "num_experts_per_tok", "moe_intermediate_size"];
 const tower = [
   "num_hidden_layers",
   "num_attention_heads",
@@ -61,6 +62,7 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   Qwen2ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen3ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Lfm2ForCausalLM: { fields: [...llamaText, "block_ff_dim", "block_multiple_of", "conv_L_cache"] },
+  Qwen3MoeForCausalLM: { fields: [...llamaText, ...experts], config: { num_experts: 4, num_experts_per_tok: 2 } },
   Qwen3_5ForCausalLM: { fields: qwen35Text },
   Qwen3_5ForConditionalGeneration: {
     fields: [
@@ -130,6 +132,10 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
         (field) => `vision_config.${field}`,
       ),
     ],
+  },
+  Qwen3VLMoeForConditionalGeneration: {
+    fields: inText([...llamaText, ...experts]),
+    config: { text_config: { num_experts: 4 } },
   },
   Qwen2VLForConditionalGeneration: {
     fields: [

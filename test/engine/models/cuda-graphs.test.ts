@@ -61,8 +61,14 @@ describe.for(cudaFamilies)("$name on cuda", (family) => {
   );
 });
 
-/** Refused on cuda: what their recurrent layers compute there is not compared with transformers. */
-const refused = ["Lfm2ForCausalLM", "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration"];
+/** Refused on cuda: recurrent layers, which are not compared with transformers there, and experts. */
+const refused = [
+  "Lfm2ForCausalLM",
+  "Qwen3_5ForCausalLM",
+  "Qwen3_5ForConditionalGeneration",
+  "Qwen3MoeForCausalLM",
+  "Qwen3VLMoeForConditionalGeneration",
+];
 test("forms of prompts for the CPU are refused on cuda, and not chosen by themselves", () => {
   const checkpoint = { onnxFileNames: null, tensors: new Map(), config: {} };
   for (const kvLayout of cudaLayouts) {

@@ -2,6 +2,7 @@ import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 
 import { gpuLine } from "../../../functions/cli/check-report.ts";
+import { writeHubCheckpoint } from "../../support/checkpoints/hub-checkpoints.ts";
 import { writeVisionCheckpoint } from "../../support/checkpoints/quantised-checkpoints.ts";
 import { startCli } from "../../support/service/cli-process.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
@@ -60,6 +61,14 @@ test("the report shows the model, its memory by part, and that it fits", async (
   expect(stdout).toMatch(/^ {2}largest +64 x 64 /m);
   expect(stdout).toMatch(/^ {2}images that fit +15 +into 1024 tokens/m);
   expect(stdout).toMatch(/^Fits: /m);
+});
+
+test("the report shows the memory of experts, and the part that a token reads", async () => {
+  await using folder = await createTemporaryFolder();
+  await writeHubCheckpoint("qwen3-moe", "v4", folder.path);
+  const { stdout } = await check([], { MODEL: folder.path, MAX_NUM_SEQS: "1", MAX_MODEL_LEN: "256" });
+  // 2 layers of 6 experts with 3 * 64 * 40 weights of 4 bytes; a third of them.
+  expect(stdout).toMatch(/^ {4}experts +360\.0 KiB +part of it; a token reads 120\.0 KiB$/m);
 });
 
 test("the verdict says that no image of the largest size fits", async () => {

@@ -9,6 +9,7 @@ const llama = { architectures: ["LlamaForCausalLM"], hidden_size: 64, num_attent
 const mistral = { ...llama, architectures: ["MistralForCausalLM"], num_key_value_heads: 4 };
 const qwen2 = { ...llama, architectures: ["Qwen2ForCausalLM"], num_key_value_heads: 4 };
 const qwen3 = { ...qwen2, architectures: ["Qwen3ForCausalLM"] };
+const qwen3Moe = { ...qwen3, architectures: ["Qwen3MoeForCausalLM"] };
 
 testRefusals([
   [{ architectures: ["GemmaForCausalLM"] }, "The architecture GemmaForCausalLM is not supported"],
@@ -24,7 +25,16 @@ testRefusals([
   [{ ...qwen3, head_dim: 20 }, "config.json: head_dim = 20 is not supported"],
   [{ ...qwen3, mlp_bias: true }, "config.json: mlp_bias = true is not supported"],
   [{ ...qwen3, num_experts: 128 }, "config.json: num_experts = 128 is not supported"],
-  [{ ...qwen3, architectures: ["Qwen3MoeForCausalLM"] }, "The architecture Qwen3MoeForCausalLM is not supported"],
+  [qwen3Moe, "config.json: num_experts = null is not supported: it is required"],
+  [{ ...qwen3Moe, num_experts: 4 }, "config.json: num_experts_per_tok = 8 is not supported: there are 4 experts"],
+  [
+    { ...qwen3Moe, num_experts: 8, num_local_experts: 16 },
+    "config.json: num_local_experts = 16 is not supported: num_experts is 8",
+  ],
+  [
+    { ...qwen3Moe, num_experts: 8, use_sliding_window: true },
+    "config.json: use_sliding_window = true is not supported",
+  ],
   [
     { ...qwen3, use_sliding_window: true, layer_types: ["chunked_attention", "full_attention"] },
     'config.json: layer_types = "chunked_attention" is not supported',

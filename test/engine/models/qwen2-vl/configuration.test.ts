@@ -62,6 +62,14 @@ testRefusals([
     { ...qwen3Vl, vision_config: { ...qwen3VlVision, out_hidden_size: 32 } },
     "config.json: vision_config.out_hidden_size = 32 is not supported: the decoder's is 64",
   ],
+  [
+    {
+      ...qwen3Vl,
+      architectures: ["Qwen3VLMoeForConditionalGeneration"],
+      text_config: { ...qwen3VlText, num_experts: 8, norm_topk_prob: false },
+    },
+    "config.json: text_config.norm_topk_prob = false is not supported",
+  ],
   [{ ...qwen35, num_experts: 128 }, "config.json: num_experts = 128 is not supported"],
   [
     { ...qwen35, architectures: ["Qwen3_5MoeForConditionalGeneration"] },

@@ -1,0 +1,155 @@
+/** Mixtures of experts: a router chooses a few of a layer's gated perceptrons for each token and weights their outputs. */
+import { topK } from "../../graph/candidate-ops.ts";
+import { ascendingOrder, softmax, weightedSums } from "../../graph/grouping-ops.ts";
+import { equal, sliceRows, sumFirst, sumLast } from "../../graph/selection-ops.ts";
+import { cast, concat, divide, gatherRows, multiply, reshape } from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import { applyActivation, type ActivationName } from "../activation.ts";
+import type { GraphContext } from "../graph-context.ts";
+import { groupedChain } from "../grouped-linear.ts";
+import { linear, separate } from "../linear.ts";
+
+/** Sizes of the experts of every layer that has them. */
+export interface ExpertsShape {
+  readonly numExperts: number;
+  /** Experts that compute a token. */
+  readonly numActive: number;
+  readonly intermediateSize: number;
+}
+
+export interface RouterOptions {
+  /** Whether the weights of a token's experts are divided by their sum, so that they add up to 1. */
+  readonly normalises: boolean;
+  /** Factor of all weights. Default 1. */
+  readonly factor?: number;
+  /** float [numExperts]: a factor of each expert's weights. Default: none. */
+  readonly factors?: Value;
+}
+
+/** The experts of each token, the one with the largest weight first. */
+export interface Routes {
+  /** int64 [N, numActive]. */
+  readonly experts: Value;
+  /** float [N, numActive]. */
+  readonly weights: Value;
+}
+
+/** float [N, numExperts] of the linear layer `name`, in the activations' type whatever the others are quantised to. */
+export function routerLogits(context: GraphContext, name: string, input: Value, numExperts: number): Value {
+  const gate = { name, inFeatures: Number(input.shape[1]), outFeatures: numExperts, hasBias: false };
+  return linear(context, input, gate, { kind: "plain", elementType: context.precision.activations });
+}
+
+/** Chooses the experts with the largest softmax of `logits` [N, numExperts]. Their shares among all experts are weights. */
+export function route(
+  context: GraphContext,
+  name: string,
+  logits: Value,
+  numActive: number,
+  { normalises, factor = 1, factors }: RouterOptions,
+): Routes {
+  const { graph, precision } = context;
+  const shares = softmax(graph, `${name}.shares`, cast(graph, `${name}.logits.cast`, logits, "float32"));
+  const { values, experts } = largestShares(context, name, shares, numActive);
+  let weights = values;
+  if (normalises) {
+    const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
+    const sums = sumLast(graph, `${name}.sum`, values);
+    const column = reshape(graph, `${name}.sum.column`, sums, columnShape, [values.shape[0]!, 1]);
+    weights = divide(graph, `${name}.normalised`, values, column);
+  }
+  if (factor !== 1) {
+    weights = multiply(graph, `${name}.scaled`, weights, graph.constant(`factor.${factor}`, "float32", [], [factor]));
+  }
+  weights = cast(graph, `${name}.weights`, weights, precision.activations);
+  if (factors !== undefined) {
+    weights = multiply(graph, `${name}.by_expert`, weights, gatherRows(graph, `${name}.factors`, factors, experts));
+  }
+  return { experts, weights };
+}
+
+/** [N, numActive] of `shares` float32 [N, numExperts], the largest first. */
+function largestShares(
+  { graph, emptySizes }: GraphContext,
+  name: string,
+  shares: Value,
+  numActive: number,
+): { readonly values: Value; readonly experts: Value } {
+  const [size, numExperts] = shares.shape as readonly [string, number];
+  if (!emptySizes.has(size)) {
+    const { values, columns } = topK(graph, `${name}.chosen`, shares, numActive);
+    return { values, experts: columns };
+  }
+  // TopK of ONNX Runtime 1.30 ends the process if there is no row.
+  const row = graph.constant(`experts.no_shares.${numExperts}`, "float32", [1, numExperts], Array(numExperts).fill(0));
+  const more = concat(graph, `${name}.and_one_more`, [shares, row], 0, `${size} + 1`);
+  const { values, columns } = topK(graph, `${name}.chosen`, more, numActive);
+  const rows = { start: 0, end: -1, size };
+  return {
+    values: sliceRows(graph, `${name}.chosen.shares`, values, rows),
+    experts: sliceRows(graph, `${name}.chosen.experts`, columns, rows),
+  };
+}
+
+/**
+ * Sums of the outputs of each token's experts, `down(activation(gate(x)) * up(x))`, by their weights: [N, hiddenSize].
+ * Rows are sorted by expert, each expert computes its own, and they return to their tokens. Only the weights of chosen
+ * experts are read.
+ *
+ * @param name Experts have the tensors `{name}.experts.{index}.gate_proj.weight` and so on.
+ */
+export function routedExperts(
+  context: GraphContext,
+  { numExperts, numActive, intermediateSize }: ExpertsShape,
+  name: string,
+  input: Value,
+  { routes: { experts, weights }, activation }: { readonly routes: Routes; readonly activation: ActivationName },
+): Value {
+  const { graph, emptySizes } = context;
+  const [numTokens, hiddenSize] = input.shape as readonly [string, number];
+  const numRows = `${numTokens} * ${numActive}`;
+  const rowContext = emptySizes.has(numTokens)
+    ? { ...context, emptySizes: new Set([...emptySizes, numRows]) }
+    : context;
+  const flatShape = graph.constant("int64.-1", "int64", [1], [-1]);
+  const expertOfRow = reshape(graph, `${name}.expert_of_row`, experts, flatShape, [numRows]);
+  const order = ascendingOrder(graph, `${name}.order`, expertOfRow);
+  const perToken = graph.constant(`int64.scalar.${numActive}`, "int64", [], [numActive]);
+  const tokenOfRow = divide(graph, `${name}.token_of_row`, order, perToken);
+  const sorted = gatherRows(graph, `${name}.sorted`, input, tokenOfRow);
+
+  const chains = Array.from({ length: numExperts }, (_, index) => {
+    const expert = `${name}.experts.${index}`;
+    const first = ["gate_proj", "up_proj"].map((part) => ({
+      name: `${expert}.${part}`,
+      inFeatures: hiddenSize,
+      outFeatures: intermediateSize,
+      hasBias: false,
+    }));
+    const down = { inFeatures: intermediateSize, outFeatures: hiddenSize, hasBias: false };
+    return { first, second: { name: `${expert}.down_proj`, ...down } };
+  });
+  const rows = { input: sorted, counts: rowsOfExperts(context, name, expertOfRow, numExperts) };
+  const part = `${name}.experts`;
+  const { linear: format } = context.precision;
+  const outputs = groupedChain(rowContext, part, rows, chains, format, (joint) => {
+    const [gate, up] = separate(graph, `${part}.gate_up`, joint, [intermediateSize, intermediateSize] as const);
+    return multiply(graph, `${part}.gated`, applyActivation(graph, `${part}.activation`, gate, activation), up);
+  });
+
+  // Places of the rows among the sorted ones.
+  const places = ascendingOrder(graph, `${name}.places`, order);
+  const returned = gatherRows(graph, `${name}.returned`, outputs, places);
+  const tokenShape = graph.constant(`experts.${numActive}x${hiddenSize}`, "int64", [3], [-1, numActive, hiddenSize]);
+  const byToken = reshape(graph, `${name}.by_token`, returned, tokenShape, [numTokens, numActive, hiddenSize]);
+  return weightedSums(graph, `${name}.mixed`, weights, byToken);
+}
+
+/** int64 [numExperts]: number of rows that each expert computes. */
+function rowsOfExperts({ graph }: GraphContext, name: string, expertOfRow: Value, numExperts: number): Value {
+  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
+  const column = reshape(graph, `${name}.expert_column`, expertOfRow, columnShape, [expertOfRow.shape[0]!, 1]);
+  const all = graph.constant(`experts.${numExperts}`, "int64", [1, numExperts], [...Array(numExperts).keys()]);
+  const isOfExpert = equal(graph, `${name}.is_of_expert`, column, all);
+  return sumFirst(graph, `${name}.rows_of_expert`, cast(graph, `${name}.of_expert`, isOfExpert, "int64"));
+}
