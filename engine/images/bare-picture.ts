@@ -1,7 +1,7 @@
 /**
  * Cuts files down to their first picture: no later frames or pages, no text chunks. Libraries count, list or inflate
  * all of these before they decode a pixel, and cannot be interrupted: 200,000 frames in a WebP of 10 MB take minutes,
- * the text chunks of a PNG of 20 MB take seconds.
+ * the text chunks of a PNG and the frames of a GIF of 20 MB take seconds.
  *
  * The first bytes alone tell the format: names, types and suffixes can be wrong.
  */
@@ -22,8 +22,9 @@ export function barePicture(bytes: Uint8Array, format: ImageFormat): Uint8Array 
       return pngWithoutTexts(bytes);
     case "avif":
       return stillAvif(bytes);
-    case "jpeg":
     case "gif":
+      return firstFrameOfGif(bytes);
+    case "jpeg":
       return bytes;
     default:
       return format satisfies never;
@@ -93,6 +94,36 @@ function pngWithoutTexts(bytes: Uint8Array): Uint8Array {
   }
   if (kept.length === 0) return bytes;
   return Buffer.concat([...kept, bytes.subarray(keptFrom)]);
+}
+
+const GIF_HEADER_BYTES = 13;
+const GIF_EXTENSION = 0x21;
+const GIF_IMAGE = 0x2c;
+const GIF_TRAILER = 0x3b;
+
+/** GIF: a header and its colours, then extensions and frames up to the trailer. Their data is in blocks of up to 255 bytes. */
+function firstFrameOfGif(bytes: Uint8Array): Uint8Array {
+  let at = GIF_HEADER_BYTES + gifPaletteBytes(bytes[10]);
+  while (bytes[at] === GIF_EXTENSION) at = endOfGifBlocks(bytes, at + 2);
+  if (bytes[at] !== GIF_IMAGE) return bytes;
+  const end = endOfGifBlocks(bytes, at + 11 + gifPaletteBytes(bytes[at + 9]));
+  if (end >= bytes.byteLength || bytes[end] === GIF_TRAILER) return bytes;
+  return Buffer.concat([bytes.subarray(0, end), Uint8Array.of(GIF_TRAILER)]);
+}
+
+/** Of 2 to 256 colours, as the flags before them say. */
+function gifPaletteBytes(flags = 0): number {
+  return (flags & 0x80) === 0 ? 0 : 3 * 2 ** ((flags & 7) + 1);
+}
+
+/** Behind the empty block that ends them; the length of the file or more if it ends before. */
+function endOfGifBlocks(bytes: Uint8Array, start: number): number {
+  for (let at = start; ; ) {
+    const length = bytes[at];
+    if (length === undefined) return at;
+    at += 1 + length;
+    if (length === 0) return at;
+  }
 }
 
 const stillBrands: Readonly<Record<string, string>> = { avis: "avif", msf1: "mif1" };

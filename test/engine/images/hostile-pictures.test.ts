@@ -187,6 +187,8 @@ describe("animations and files of many pages", () => {
     expect(animation.equals(before)).toBe(true);
     const tiff = barePicture(manyPagesTiff(3), "tiff");
     expect(Buffer.from(tiff).readUInt32LE(8 + 2 + 10 * 12)).toBe(0);
+    const gif = barePicture(manyFramesGif(500, 10_000), "gif");
+    expect(Buffer.from(gif).equals(manyFramesGif(500, 1))).toBe(true);
   });
 
   test("with one picture are not changed", () => {
@@ -195,7 +197,9 @@ describe("animations and files of many pages", () => {
       [animatedWebp(webp, 16, 1), "webp"],
       [manyPagesTiff(1), "tiff"],
       [readPicture("lzw.tif"), "tiff"],
-      [readPicture("animated.gif"), "gif"],
+      [manyFramesGif(500, 1), "gif"],
+      [manyFramesGif(500, 1).subarray(0, -6), "gif"],
+      [readPicture("still.gif"), "gif"],
     ] as const) {
       expect(barePicture(bytes, format)).toBe(bytes);
     }
@@ -205,6 +209,13 @@ describe("animations and files of many pages", () => {
     const { data } = await decodeImage(manyPagesTiff(5), limits);
     expect([...data]).toEqual([200, 200, 200]);
     expect(await decodeImage(animatedWebp(webp, 16, 3), limits)).toEqual(await decodeImage(webp, limits));
+    const pages = { raw: { width: 32, height: 96, channels: 3, pageHeight: 32 } } as const;
+    const frames = Buffer.alloc(32 * 96 * 3, 0).fill(200, 0, 32 * 32 * 3);
+    const animation = await sharp(frames, pages).gif({ delay: [50, 50, 50], loop: 2 }).toBuffer();
+    expect(barePicture(animation, "gif").byteLength).toBeLessThan(animation.byteLength);
+    const first = await decodeImage(animation, limits);
+    expect(first).toMatchObject({ width: 32, height: 32 });
+    expect(Buffer.from(first.data).equals(Buffer.alloc(32 * 32 * 3, 200))).toBe(true);
   });
 });
 
