@@ -118,7 +118,7 @@ function gifPaletteBytes(flags = 0): number {
 
 /** Behind the empty block that ends them; the length of the file or more if it ends before. */
 function endOfGifBlocks(bytes: Uint8Array, start: number): number {
-  for (let at = start; ; ) {
+  for (let at = start; ;) {
     const length = bytes[at];
     if (length === undefined) return at;
     at += 1 + length;

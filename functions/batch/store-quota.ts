@@ -43,6 +43,9 @@ export class StoreQuota {
   #numStored = 0;
   #numReserved = 0;
   #numSettled = 0;
+  #measuring: Promise<number> | null = null;
+  /** Begins when the measurement under way has ended. */
+  #nextMeasuring: Promise<number> | null = null;
 
   constructor(options: StoreQuotaOptions) {
     this.#options = options;
@@ -85,8 +88,30 @@ export class StoreQuota {
     throw new StoreFullError(this.#numStored + this.#numReserved + numBytes, this.#options.maxBytes);
   }
 
-  /** Resolves to the bytes in the store. */
-  async #measure(): Promise<number> {
+  /**
+   * Resolves to the bytes in the store, from a measurement that begins after the call. Uploads share it, because a store
+   * with many files takes a while to measure.
+   */
+  #measure(): Promise<number> {
+    if (this.#measuring === null) return this.#beginMeasuring();
+    this.#nextMeasuring ??= this.#measuring
+      .catch(() => {})
+      .then(() => {
+        this.#nextMeasuring = null;
+        return this.#beginMeasuring();
+      });
+    return this.#nextMeasuring;
+  }
+
+  #beginMeasuring(): Promise<number> {
+    const measuring = this.#measureNow().finally(() => {
+      if (this.#measuring === measuring) this.#measuring = null;
+    });
+    this.#measuring = measuring;
+    return measuring;
+  }
+
+  async #measureNow(): Promise<number> {
     const numSettledBefore = this.#numSettled;
     const numBytes = await this.#options.measure();
     this.#numStored = numBytes + this.#numSettled - numSettledBefore;

@@ -30,6 +30,14 @@ export async function removeLeftovers(folder: string, nowMs: number): Promise<vo
 
 /** Several processes may share the folder. The first write creates it. */
 export function createFolderObjectStore(folder: string): ObjectStore {
+  /** Sizes of measured objects by prefix and key: an object that another process replaces keeps nearly its size. */
+  const measured = new Map<string, Map<string, number>>();
+  /** Of each measurement under way: the keys that were written meanwhile. */
+  const writtenMeanwhile = new Set<Set<string>>();
+  const forgetSize = (key: string): void => {
+    for (const sizes of measured.values()) sizes.delete(key);
+    for (const keys of writtenMeanwhile) keys.add(key);
+  };
   const pathOf = (key: string): string => {
     checkKey(key);
     return join(folder, key);
@@ -42,6 +50,12 @@ export function createFolderObjectStore(folder: string): ObjectStore {
       .filter((entry) => entry.startsWith(start) && !entry.startsWith("."))
       .sort()
       .map((entry) => `${name}/${entry}`);
+  }
+
+  /** Null for an object that has just been deleted. */
+  async function sizeOf(key: string): Promise<number | null> {
+    const stats = await attempt("Measuring", () => stat(join(folder, key)).catch(nullIfMissing));
+    return stats?.size ?? null;
   }
 
   return {
@@ -61,6 +75,7 @@ export function createFolderObjectStore(folder: string): ObjectStore {
           await file?.close();
           await rename(temporary, path);
         });
+        forgetSize(key);
         return numBytes;
       } catch (error) {
         await file?.close().catch(() => {});
@@ -87,12 +102,22 @@ export function createFolderObjectStore(folder: string): ObjectStore {
     list,
 
     async measure(prefix) {
-      let numBytes = 0;
-      for (const key of await list(prefix)) {
-        const stats = await attempt("Measuring", () => stat(join(folder, key)).catch(nullIfMissing));
-        numBytes += stats?.size ?? 0;
+      const written = new Set<string>();
+      writtenMeanwhile.add(written);
+      try {
+        const known = measured.get(prefix);
+        const sizes = new Map<string, number>();
+        for (const key of await list(prefix)) {
+          const size = known?.get(key) ?? (await sizeOf(key));
+          if (size !== null) sizes.set(key, size);
+        }
+        const numBytes = [...sizes.values()].reduce((sum, size) => sum + size, 0);
+        for (const key of written) sizes.delete(key);
+        measured.set(prefix, sizes);
+        return numBytes;
+      } finally {
+        writtenMeanwhile.delete(written);
       }
-      return numBytes;
     },
 
     async close() {},

@@ -106,6 +106,9 @@ export function testObjectStore(name: string, { open }: ObjectStoreContract): vo
       await store.write("measured/b", [Buffer.alloc(100_000)]);
       expect(await store.measure("measured/a-")).toBe(1023);
       expect(await store.measure("measured/")).toBe(101_023);
+      await store.write("measured/b", [Buffer.alloc(7)]);
+      await store.delete("measured/a-1");
+      expect(await store.measure("measured/")).toBe(30);
     });
 
     test.for(["../outside", "files/../../outside", "files/.hidden", "/etc/passwd", "files/", "files", "a/b/c", "f/\0"])(

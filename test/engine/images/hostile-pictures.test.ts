@@ -211,7 +211,9 @@ describe("animations and files of many pages", () => {
     expect(await decodeImage(animatedWebp(webp, 16, 3), limits)).toEqual(await decodeImage(webp, limits));
     const pages = { raw: { width: 32, height: 96, channels: 3, pageHeight: 32 } } as const;
     const frames = Buffer.alloc(32 * 96 * 3, 0).fill(200, 0, 32 * 32 * 3);
-    const animation = await sharp(frames, pages).gif({ delay: [50, 50, 50], loop: 2 }).toBuffer();
+    const animation = await sharp(frames, pages)
+      .gif({ delay: [50, 50, 50], loop: 2 })
+      .toBuffer();
     expect(barePicture(animation, "gif").byteLength).toBeLessThan(animation.byteLength);
     const first = await decodeImage(animation, limits);
     expect(first).toMatchObject({ width: 32, height: 32 });

@@ -56,6 +56,35 @@ test("of two servers whose files would exceed the limit together, the last one i
   await expect(uploads[1]!.settle()).rejects.toThrow(StoreFullError);
 });
 
+test("uploads share the measurements of a store with many files", async () => {
+  let numMeasured = 0;
+  const gate = Promise.withResolvers<void>();
+  const quota = new StoreQuota({
+    maxBytes: 100,
+    async measure() {
+      numMeasured += 1;
+      await gate.promise;
+      return 10;
+    },
+  });
+  const uploads = Array.from({ length: 50 }, async () => {
+    const reservation = await quota.reserve(0);
+    await reservation.grow(1);
+    await reservation.settle();
+  });
+  gate.resolve();
+  await Promise.all(uploads);
+  expect(numMeasured).toBeLessThanOrEqual(4);
+});
+
+test("a measurement that fails is not that of the next upload", async () => {
+  const outcomes = [Promise.reject(new Error("away")), Promise.resolve(0)];
+  const quota = new StoreQuota({ maxBytes: 100, measure: async () => outcomes.shift() ?? 0 });
+  const [first, second] = [quota.reserve(0), quota.reserve(0)];
+  await expect(first).rejects.toThrow("away");
+  await expect(second).resolves.toBeDefined();
+});
+
 test("uploads in progress and files never exceed the limit together, and one that fits is accepted", async () => {
   const sizes = array(integer({ min: 1, max: 40 }), { maxLength: 5 });
   const property = asyncProperty(array(sizes, { maxLength: 12 }), async (uploads) => {
