@@ -94,7 +94,7 @@ export const serviceSettings = {
   toolCallParser: setting(
     "TOOL_CALL_PARSER",
     anyText(),
-    "Format of the model's tool calls: hermes, qwen3_coder, mistral, mistral_v11, llama3_json, pythonic, gemma4, lfm2, or module:Export; default: what the chat template shows.",
+    "Format of the model's tool calls: hermes, qwen3_coder, mistral, mistral_v11, llama3_json, pythonic, gemma4, lfm2, glm45, or module:Export; default: what the chat template shows.",
   ),
   reasoningParser: setting(
     "REASONING_PARSER",

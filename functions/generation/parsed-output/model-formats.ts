@@ -1,6 +1,7 @@
 /** The formats of a model's output: those of the settings, or those that its chat template shows. */
 import type { Engine, ReasoningMarkers } from "../../../engine/index.ts";
 import { gemma4Format } from "./formats/gemma4.ts";
+import { glm45Format } from "./formats/glm45.ts";
 import { hermesFormat } from "./formats/hermes.ts";
 import { lfm2Format } from "./formats/lfm2.ts";
 import { llama3JsonFormat } from "./formats/llama3-json.ts";
@@ -30,6 +31,7 @@ export const toolCallFormats: readonly ToolCallFormat[] = [
   pythonicFormat,
   gemma4Format,
   lfm2Format,
+  glm45Format,
 ];
 
 /** vLLM's other names of the same formats. */
@@ -37,6 +39,7 @@ export const otherFormatNames: ReadonlyMap<string, string> = new Map([
   ["qwen3_xml", "qwen3_coder"],
   ["llama4_json", "llama3_json"],
   ["llama4_pythonic", "pythonic"],
+  ["glm47", "glm45"],
 ]);
 
 /** What a chat template has only if its model writes calls in a format, the most specific format first. */
@@ -45,6 +48,7 @@ const signs: readonly (readonly [RegExp, ToolCallFormat])[] = [
   [/<\|tool_call>/, gemma4Format],
   [/\[TOOL_CALLS\][^]*\[ARGS\]|\[ARGS\][^]*\[TOOL_CALLS\]/, mistralV11Format],
   [/\[TOOL_CALLS\]/, mistralFormat],
+  [/<arg_key>/, glm45Format],
   [/<tool_call>/, hermesFormat],
   [/<\|tool_(?:list|call)_start\|>|List of tools: \[/, lfm2Format],
   [/\[\w+\(\w+=|func_name1?\(/, pythonicFormat],

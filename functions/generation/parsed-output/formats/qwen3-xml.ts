@@ -3,16 +3,18 @@
  * Values are raw text, so the schema of the tool says which of them are numbers, flags or JSON. The model sometimes leaves
  * out the first tag: a call of a tool of the request is then found by `<function=`.
  */
-import type { JsonObject, ToolDefinition } from "../../../../engine/index.ts";
-import { createReadingParser, lengthOfBegunMarker, peek, readWhile, skipSpace, tryRead } from "../text-source.ts";
+import type { ToolDefinition } from "../../../../engine/index.ts";
+import { createReadingParser, peek, readWhile, skipSpace, tryRead } from "../text-source.ts";
 import type { Reading, TextSource } from "../text-source.ts";
 import type { ToolCallFormat } from "../tool-call-format.ts";
 import { hermesFormat, readHermesBody, readTaggedCalls } from "./hermes.ts";
-import { parseLoosely, typeNameOf, typesOf } from "./schema-types.ts";
+import { propertiesOf, readRawValue } from "./raw-values.ts";
+import { typesOf } from "./schema-types.ts";
 
 const MAX_NAME_LENGTH = 256;
 const functionStart = "<function=";
-const parameterEnd = "</parameter>";
+/** One line break at either end of a value belongs to the tags. */
+const parameterEnds = { end: "</parameter>", lineBreak: "\n" };
 
 export const qwen3XmlFormat: ToolCallFormat = {
   name: "qwen3_coder",
@@ -51,7 +53,7 @@ function* readXmlBody(source: TextSource, name: string, tools: readonly ToolDefi
     const key = yield* readTagName(source, "<parameter=");
     if (key === null) break;
     source.emitArguments(`${isFirst ? "" : ", "}${JSON.stringify(key)}: `);
-    if (!(yield* readValue(source, typesOf(properties[key], parameters)))) return true;
+    if (!(yield* readRawValue(source, typesOf(properties[key], parameters), parameterEnds))) return true;
   }
   // Arguments stay incomplete if the output ends within them, as in every other format.
   if ((yield* peek(source)) === "") return true;
@@ -74,51 +76,4 @@ function* readTagName(source: TextSource, start: string): Reading<string | null>
 function* readRestOfName(source: TextSource): Reading<string | null> {
   const name = yield* readWhile(source, /[^<>\n]/, MAX_NAME_LENGTH);
   return name !== "" && (yield* tryRead(source, ">")) !== null ? name.trim() : null;
-}
-
-function propertiesOf({ properties }: JsonObject): JsonObject {
-  return typeof properties === "object" && properties !== null ? (properties as JsonObject) : {};
-}
-
-/**
- * Emits the value as JSON: strings as they arrive, others once they are complete. One line break at either end belongs
- * to the tags. Returns false if the text ends within the value.
- */
-function* readValue(source: TextSource, types: ReadonlySet<string>): Reading<boolean> {
-  const isText = types.size === 0 || (types.size === 1 && types.has("string"));
-  yield* tryRead(source, "\n");
-  let value = "";
-  if (isText) source.emitArguments('"');
-  while (true) {
-    const { text, position } = source;
-    const end = text.indexOf(parameterEnd, position);
-    const pending = text.slice(position, end === -1 ? undefined : end);
-    const isWhole = end !== -1;
-    const settled = isWhole ? pending.replace(/\n$/, "") : withoutBegunEnd(pending);
-    if (isText) source.emitArguments(JSON.stringify(settled).slice(1, -1));
-    else value += settled;
-    source.position += isWhole ? pending.length + parameterEnd.length : settled.length;
-    source.forget();
-    if (isWhole) {
-      source.emitArguments(isText ? '"' : toJson(value, types));
-      return true;
-    }
-    if (source.isComplete) return false;
-    yield;
-  }
-}
-
-/** Holds back what may be the end tag and the line break before it. */
-function withoutBegunEnd(pending: string): string {
-  return pending.slice(0, pending.length - lengthOfBegunMarker(pending, [`\n${parameterEnd}`, parameterEnd]));
-}
-
-/** A value whose type the schema does not allow is a string. */
-function toJson(text: string, types: ReadonlySet<string>): string {
-  const value = parseLoosely(text.trim());
-  if (value !== undefined) {
-    const type = typeNameOf(value);
-    if (types.has(type) || (type === "integer" && types.has("number"))) return JSON.stringify(value);
-  }
-  return JSON.stringify(text);
 }

@@ -24,6 +24,10 @@ const fragments = [
   "</parameter>",
   "<parameter=days>2</parameter>",
   "</function>",
+  "<arg_key>city</arg_key>",
+  "<arg_key>days</arg_key>\n<arg_value>2",
+  "<arg_value>",
+  "</arg_value>",
   "[TOOL_CALLS]",
   "[ARGS]",
   "[CALL_ID]abc",
@@ -110,6 +114,7 @@ const prose = fc.stringMatching(/^[a-zA-Z0-9 .,!?]{0,30}$/);
 const writers: readonly (readonly [string, (name: string, json: string) => string])[] = [
   ["hermes", (name, json) => `<tool_call>\n{"name": "${name}", "arguments": ${json}}\n</tool_call>\n`],
   ["qwen3_coder", (name, json) => `<tool_call>{"name": "${name}", "arguments": ${json}}</tool_call>`],
+  ["glm45", (name, json) => `<tool_call>{"name": "${name}", "arguments": ${json}}</tool_call>`],
   ["mistral", (name, json) => `[TOOL_CALLS][{"name": "${name}", "arguments": ${json}}]`],
   ["mistral_v11", (name, json) => `[TOOL_CALLS]${name}[ARGS]${json}`],
 ];

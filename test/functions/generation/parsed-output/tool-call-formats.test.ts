@@ -266,6 +266,52 @@ test.for<Case>([
   ],
   ["lfm2", "a call cut off as text", "a <|tool_call_start|>[stop-it(b='", "a <|tool_call_start|>[stop-it(b='", []],
   ["lfm2", "a list of words as text", "<|tool_call_start|>[a, b]", "<|tool_call_start|>[a, b]", []],
+  [
+    "glm45",
+    "a call with values of the schema's types",
+    "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n<arg_key>days</arg_key>\n" +
+      '<arg_value>2</arg_value>\n<arg_key>options</arg_key>\n<arg_value>{"a": [1]}</arg_value>\n</tool_call>',
+    "",
+    [call('{"city": "Paris", "days": 2, "options": {"a":[1]}}')],
+  ],
+  [
+    "glm45",
+    "text, calls without line breaks, and a call without arguments",
+    "Let me see.\n<tool_call>get_weather<arg_key>city</arg_key><arg_value>Paris</arg_value></tool_call>\n" +
+      "<tool_call>stop-it</tool_call>",
+    "Let me see.",
+    [call('{"city": "Paris"}'), ["stop-it", "{}"]],
+  ],
+  [
+    "glm45",
+    "a text of several lines with quotes and tags",
+    '<tool_call>get_weather<arg_key>city</arg_key><arg_value>\n"a"\n</b>\n</arg_value></tool_call>',
+    "",
+    [call(JSON.stringify({ city: '\n"a"\n</b>\n' }).replace(":", ": "))],
+  ],
+  [
+    "glm45",
+    "JSON between the tags",
+    `<tool_call>{"name": "get_weather", "arguments": ${paris}}</tool_call>`,
+    "",
+    [call()],
+  ],
+  [
+    "glm45",
+    "a call cut off in a value",
+    "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Par",
+    "",
+    [call('{"city": "Par')],
+  ],
+  [
+    "glm45",
+    "a call without a value as incomplete",
+    "<tool_call>stop-it<arg_key>now</arg_key></tool_call> Done.",
+    "Done.",
+    [["stop-it", "{"]],
+  ],
+  ["glm45", "a call cut off before its arguments as text", "a <tool_call>get_wea\n", "a <tool_call>get_wea\n", []],
+  ["glm45", "a broken call as text", "<tool_call>oh dear > me", "<tool_call>oh dear > me", []],
   ["pythonic", "tags around", "<|python_start|>[stop-it()]<|python_end|>", "", [["stop-it", "{}"]]],
   ["pythonic", "a list of words as text", "[a, b]", "[a, b]", []],
   ["pythonic", "a reference as text", "[get_weather(city)] is called", "[get_weather(city)] is called", []],
@@ -329,6 +375,7 @@ test.for([
   ["{{- '<|tool_call>call:' + name + '{' }}", "gemma4"],
   ["{{- 'List of tools: <|tool_list_start|>[' }}", "lfm2"],
   ['{%- set ns.system_prompt = ns.system_prompt + "List of tools: [" -%}', "lfm2"],
+  ["{{ '<tool_call>' + tc.name }}<arg_key>{{ k }}</arg_key>", "glm45"],
   ["{{ message.content }}", "hermes"],
 ])("the template %s has the format %s", ([template, name]) => {
   expect(chooseToolCallFormat(template!).name).toBe(name);
