@@ -6,7 +6,7 @@ import { parseConfigObject } from "./config-field.ts";
 import { fuyuDefinition } from "./fuyu/definition.ts";
 import { gemma3Definition, gemma3TextDefinition } from "./gemma3/definition.ts";
 import { gemma4Definition, gemma4TextDefinition, gemma4UnifiedDefinition } from "./gemma4/definition.ts";
-import { glm4vDefinition, glmOcrDefinition } from "./glm4v/definition.ts";
+import { glm46vDefinition, glm4vDefinition, glmOcrDefinition } from "./glm4v/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { internVlDefinition } from "./internvl/definition.ts";
 import { lfm2TextDefinition } from "./lfm2/definition.ts";
@@ -67,6 +67,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   qwen3VlDefinition,
   qwen3VlMoeDefinition,
   glm4vDefinition,
+  glm46vDefinition,
   glmOcrDefinition,
   paddleOcrVlDefinition,
   qwen35Definition,

@@ -1,4 +1,4 @@
-/** GLM-4.1V and GLM-OCR: pictures in their own sizes, with three-axis positions for their embeddings. */
+/** GLM-4.1V, GLM-4.6V-Flash and GLM-OCR: pictures in their own sizes, with three-axis positions for their embeddings. */
 import type { ModelDefinition } from "../model-definition.ts";
 import { configurePatchModel } from "../qwen2-vl/patch-encoder.ts";
 import { createPatchInputs } from "../qwen2-vl/processor.ts";
@@ -12,6 +12,12 @@ export const glm4vDefinition: ModelDefinition = {
   architecture: "Glm4vForConditionalGeneration",
   images,
   configure: (json) => configurePatchModel(parseGlm4vConfig(json), buildVisionTower),
+};
+
+/** The dense GLM-4.6V, which transformers gives an architecture of its own, with GLM-4.1V's parts. */
+export const glm46vDefinition: ModelDefinition = {
+  ...glm4vDefinition,
+  architecture: "Glm46VForConditionalGeneration",
 };
 
 export const glmOcrDefinition: ModelDefinition = {
