@@ -1,7 +1,6 @@
 /** Qwen2-VL's preprocessor_config.json, and the grid of patches that it makes from a picture. */
 import { z } from "zod";
 
-import { EngineError } from "../../contract/errors.ts";
 import type { ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
 import {
@@ -13,9 +12,8 @@ import {
   scalingOf,
   unsupportedOption,
 } from "../../multimodal/processor-options.ts";
-
-/** A picture with a larger aspect ratio is rejected, as in transformers. */
-const MOST_ELONGATED = 200;
+import { roundHalfToEven } from "../../round-half-to-even.ts";
+import { MOST_ELONGATED, refuseElongated } from "../elongation.ts";
 
 /** Pixels of a whole picture: decoders do not accept more. */
 const numPixels = integer(1, 2 ** 28);
@@ -141,13 +139,7 @@ export interface SquareGrid {
 export function squareGrid(size: ImageSize, options: Qwen2VlImageOptions): SquareGrid {
   const { minPixels, maxPixels, squareSize } = options;
   const { width, height } = options.grow(size, squareSize);
-  const elongation = Math.max(width, height) / Math.min(width, height);
-  if (elongation > MOST_ELONGATED) {
-    throw new EngineError(
-      "invalid_image",
-      `The image has ${width}x${height} pixels, an aspect ratio of ${elongation}; the limit is ${MOST_ELONGATED}.`,
-    );
-  }
+  refuseElongated({ width, height });
   const nearest = { rows: roundHalfToEven(height / squareSize), columns: roundHalfToEven(width / squareSize) };
   const numPixels = nearest.rows * nearest.columns * squareSize ** 2;
   if (numPixels > maxPixels) {
@@ -175,14 +167,6 @@ function grownAsByPaddleOcr({ width, height }: ImageSize, squareSize: number): I
   const tall = Math.max(height, squareSize);
   if (wide >= squareSize) return { width: wide, height: tall };
   return { width: squareSize, height: roundHalfToEven((tall * squareSize) / wide) };
-}
-
-/** Python's `round`. */
-function roundHalfToEven(value: number): number {
-  const below = Math.floor(value);
-  const fraction = value - below;
-  if (fraction !== 0.5) return Math.round(value);
-  return below % 2 === 0 ? below : below + 1;
 }
 
 /** A picture that becomes as many squares as any other. */

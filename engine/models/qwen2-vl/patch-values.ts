@@ -23,8 +23,7 @@ export function patchTensors(picture: RgbImage, { patchSize, mergeSize, numTimes
   const rows = picture.height / squareSize;
   const columns = picture.width / squareSize;
   const numPatches = rows * columns * mergeSize * mergeSize;
-  const planeLength = patchSize * patchSize;
-  const numFeatures = values.length * numTimes * planeLength;
+  const numFeatures = values.length * numTimes * patchSize * patchSize;
   const pixelValues = new Float32Array(numPatches * numFeatures);
   let to = 0;
   for (let patch = 0; patch < numPatches; patch++) {
@@ -32,26 +31,45 @@ export function patchTensors(picture: RgbImage, { patchSize, mergeSize, numTimes
     const inner = patch % (mergeSize * mergeSize);
     const top = Math.floor(square / columns) * squareSize + Math.floor(inner / mergeSize) * patchSize;
     const left = (square % columns) * squareSize + (inner % mergeSize) * patchSize;
-    for (const [channel, valueOf] of values.entries()) {
-      const plane = to;
-      for (let row = top; row < top + patchSize; row++) {
-        let from = (row * picture.width + left) * 3 + channel;
-        for (let column = 0; column < patchSize; column++) {
-          pixelValues[to++] = valueOf[picture.data[from]!]!;
-          from += 3;
-        }
-      }
-      for (let time = 1; time < numTimes; time++) {
-        pixelValues.copyWithin(to, plane, plane + planeLength);
-        to += planeLength;
-      }
-    }
+    to = writePatch(picture, { left, top }, { patchSize, numTimes, values }, pixelValues, to);
   }
   const grid = BigInt64Array.of(1n, BigInt(rows * mergeSize), BigInt(columns * mergeSize));
   return new Map([
     ["pixel_values", { elementType: "float32", shape: [numPatches, numFeatures], data: pixelValues }],
     ["image_grid_thw", { elementType: "int64", shape: [3], data: grid }],
   ] as const);
+}
+
+/**
+ * Writes the patch whose corner is at `place`: its planes of colour one after the other, each repeated for every picture
+ * in time.
+ *
+ * @returns Where the next patch begins.
+ */
+export function writePatch(
+  picture: RgbImage,
+  { left, top }: { readonly left: number; readonly top: number },
+  { patchSize, numTimes, values }: Pick<PatchLayout, "patchSize" | "numTimes" | "values">,
+  target: Float32Array,
+  start: number,
+): number {
+  const planeLength = patchSize * patchSize;
+  let to = start;
+  for (const [channel, valueOf] of values.entries()) {
+    const plane = to;
+    for (let row = top; row < top + patchSize; row++) {
+      let from = (row * picture.width + left) * 3 + channel;
+      for (let column = 0; column < patchSize; column++) {
+        target[to++] = valueOf[picture.data[from]!]!;
+        from += 3;
+      }
+    }
+    for (let time = 1; time < numTimes; time++) {
+      target.copyWithin(to, plane, plane + planeLength);
+      to += planeLength;
+    }
+  }
+  return to;
 }
 
 /**

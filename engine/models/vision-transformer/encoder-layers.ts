@@ -59,6 +59,16 @@ export function buildEncoderLayers(
   const [, numTokens, hiddenSize] = shape;
   const sizes = typeof numTokens === "number" ? [-1, numTokens, hiddenSize] : [1, -1, hiddenSize];
   const batchShape = graph.constant("vision.batch_shape", "int64", [3], sizes);
+  const attend: Attend = (name, { query, key, value }) => {
+    const ofPictures = (part: string, rows: Value): Value => reshape(graph, `${name}.${part}`, rows, batchShape, shape);
+    const rotated = (part: "q" | "k", rows: Value): Value => {
+      const input = ofPictures(part, rows);
+      return rotary === undefined ? input : rotaryEmbedding(graph, `${name}.${part}.rotated`, { input, ...rotary });
+    };
+    const parts = { query: rotated("q", query), key: rotated("k", key), value: ofPictures("v", value) };
+    const attended = multiHeadAttention(graph, name, { ...parts, numHeads: config.numHeads });
+    return flattenPictures(context, `${name}.flat`, attended);
+  };
   let hidden = embedded;
   const wanted = new Map<number, Value>();
   const keep = (layer: number): void => {
@@ -68,7 +78,7 @@ export function buildEncoderLayers(
   };
   keep(0);
   for (let layer = 0; layer < Math.max(...layers); layer++) {
-    hidden = encoderLayer(context, config, `${prefix}${layer}`, hidden, { batchShape, shape, form, rotary });
+    hidden = encoderLayer(context, config, `${prefix}${layer}`, hidden, { attend, form });
     keep(layer + 1);
   }
   return layers.map((layer) => wanted.get(layer)!);
@@ -93,61 +103,88 @@ export function layerNorm(context: GraphContext, config: VisionConfig, name: str
   return layerNormalization(context.graph, name, input, { weight, bias, epsilon: config.layerNormEpsilon });
 }
 
-function encoderLayer(
+/**
+ * Attention between rows, [rows, hiddenSize] like its result.
+ *
+ * @param name Prefix of the values' names.
+ */
+export type Attend = (
+  name: string,
+  projected: { readonly query: Value; readonly key: Value; readonly value: Value },
+) => Value;
+
+export interface LayerOptions {
+  readonly attend: Attend;
+  /** Default: that of CLIP and SigLIP. */
+  readonly form?: LayerForm;
+}
+
+/** One layer: [rows, hiddenSize] to the same. */
+export function encoderLayer(
   context: GraphContext,
   config: VisionConfig,
   name: string,
   hidden: Value,
-  {
-    batchShape,
-    shape,
-    form,
-    rotary,
-  }: Pick<EncoderInputs, "shape" | "rotary"> & {
-    readonly batchShape: Value;
-    readonly form: LayerForm;
-  },
+  { attend, form = clipLayers }: LayerOptions,
 ): Value {
   const { graph, precision } = context;
-  const { hiddenSize, intermediateSize, numHeads } = config;
-  const layer = (part: string, inFeatures: number, outFeatures: number, hasBias = true): LinearLayer => ({
-    name: `${name}.${part}`,
-    inFeatures,
-    outFeatures,
-    hasBias,
-  });
-  const norm = (part: string, input: Value): Value =>
-    form.norms === "rms"
-      ? rmsNorm(context, `${name}.${part}`, input, { size: hiddenSize, epsilon: config.layerNormEpsilon })
-      : layerNorm(context, config, `${name}.${part}`, input);
-  const scaled = (part: string | undefined, value: Value): Value =>
-    part === undefined
-      ? value
-      : multiply(graph, `${name}.${part}.scaled`, value, parameter(context, `${name}.${part}`, [hiddenSize]));
+  const { hiddenSize, intermediateSize } = config;
+  const middle = attentionBlock(context, config, name, hidden, { attend, form });
+  const perceptronInput = layerInput(context, config, `${name}.${form.secondNorm}`, middle, form);
+  const up = layerOf(`${name}.mlp.fc1`, hiddenSize, intermediateSize);
+  const down = layerOf(`${name}.mlp.fc2`, intermediateSize, hiddenSize);
+  const raised = linear(context, perceptronInput, up, precision.vision);
+  const activated = applyActivation(graph, `${name}.mlp.activation`, raised, config.activation);
+  const added = scaled(context, name, form.scales?.perceptron, linear(context, activated, down, precision.vision));
+  return add(graph, `${name}.after_mlp`, middle, added);
+}
 
+/** The first half of a layer: attention, with its norm before and the projection behind it, added to its input. */
+export function attentionBlock(
+  context: GraphContext,
+  config: VisionConfig,
+  name: string,
+  hidden: Value,
+  { attend, form = clipLayers }: LayerOptions,
+): Value {
+  const { graph, precision } = context;
+  const { hiddenSize } = config;
   const attention = `${name}.${form.attention}`;
-  const attentionInput = norm(form.firstNorm, hidden);
+  const input = layerInput(context, config, `${name}.${form.firstNorm}`, hidden, form);
   const projected = (part: "q" | "k" | "v", normName?: string): Value => {
-    const projection = layer(`${form.attention}.${part}_proj`, hiddenSize, hiddenSize, form.hasQkvBias);
-    const flat = linear(context, attentionInput, projection, precision.vision);
+    const layer = layerOf(`${attention}.${part}_proj`, hiddenSize, hiddenSize, form.hasQkvBias);
+    const rows = linear(context, input, layer, precision.vision);
     const epsilon = form.queryAndKeyNorms?.epsilon ?? 0;
-    const normalised =
-      normName === undefined ? flat : rmsNorm(context, `${attention}.${normName}`, flat, { size: hiddenSize, epsilon });
-    return reshape(graph, `${attention}.${part}`, normalised, batchShape, shape);
+    return normName === undefined
+      ? rows
+      : rmsNorm(context, `${attention}.${normName}`, rows, { size: hiddenSize, epsilon });
   };
-  const rotated = (part: "q" | "k", input: Value): Value =>
-    rotary === undefined ? input : rotaryEmbedding(graph, `${attention}.${part}.rotated`, { input, ...rotary });
-  const query = rotated("q", projected("q", form.queryAndKeyNorms?.query));
-  const key = rotated("k", projected("k", form.queryAndKeyNorms?.key));
-  const attended = multiHeadAttention(graph, attention, { query, key, value: projected("v"), numHeads });
-  const flat = flattenPictures(context, `${attention}.flat`, attended);
-  const output = layer(`${form.attention}.${form.output}`, hiddenSize, hiddenSize);
-  const added = scaled(form.scales?.attention, linear(context, flat, output, precision.vision));
-  const middle = add(graph, `${name}.after_attention`, hidden, added);
+  const query = projected("q", form.queryAndKeyNorms?.query);
+  const key = projected("k", form.queryAndKeyNorms?.key);
+  const attended = attend(attention, { query, key, value: projected("v") });
+  const output = layerOf(`${attention}.${form.output}`, hiddenSize, hiddenSize);
+  const added = scaled(context, name, form.scales?.attention, linear(context, attended, output, precision.vision));
+  return add(graph, `${name}.after_attention`, hidden, added);
+}
 
-  const perceptronInput = norm(form.secondNorm, middle);
-  const up = linear(context, perceptronInput, layer("mlp.fc1", hiddenSize, intermediateSize), precision.vision);
-  const activated = applyActivation(graph, `${name}.mlp.activation`, up, config.activation);
-  const down = linear(context, activated, layer("mlp.fc2", intermediateSize, hiddenSize), precision.vision);
-  return add(graph, `${name}.after_mlp`, middle, scaled(form.scales?.perceptron, down));
+function layerOf(name: string, inFeatures: number, outFeatures: number, hasBias = true): LinearLayer {
+  return { name, inFeatures, outFeatures, hasBias };
+}
+
+function layerInput(
+  context: GraphContext,
+  config: VisionConfig,
+  name: string,
+  hidden: Value,
+  { norms }: LayerForm,
+): Value {
+  if (norms !== "rms") return layerNorm(context, config, name, hidden);
+  return rmsNorm(context, name, hidden, { size: config.hiddenSize, epsilon: config.layerNormEpsilon });
+}
+
+/** @param factors Name of the factors below `name`; left out if there are none. */
+function scaled(context: GraphContext, name: string, factors: string | undefined, value: Value): Value {
+  if (factors === undefined) return value;
+  const weight = parameter(context, `${name}.${factors}`, [Number(value.shape[1])]);
+  return multiply(context.graph, `${name}.${factors}.scaled`, value, weight);
 }

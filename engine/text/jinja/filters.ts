@@ -1,4 +1,5 @@
 /** Jinja's filters, without those that write HTML or use chance. */
+import { roundHalfToEven } from "../../round-half-to-even.ts";
 import { attribute, tryAttribute } from "./members.ts";
 import { formatPercent } from "./operators.ts";
 import { Given } from "./parameters.ts";
@@ -183,13 +184,6 @@ const round = withParameters("round", ["precision", "method"], (value, given) =>
   if (method === "floor") return new Float(Math.floor(number * factor) / factor);
   return value instanceof Float ? new Float(roundHalfToEven(number * factor) / factor) : number;
 });
-
-function roundHalfToEven(number: number): number {
-  const lower = Math.floor(number);
-  const rest = number - lower;
-  if (rest !== 0.5) return Math.round(number);
-  return lower % 2 === 0 ? lower : lower + 1;
-}
 
 const toJsonParameters = ["ensure_ascii", "indent", "separators", "sort_keys"];
 const toJsonFilter = withParameters("tojson", toJsonParameters, (value, given) => {

@@ -1,0 +1,16 @@
+/** A bound on the shape of pictures, for models in which an elongated picture has more embeddings than a square. */
+import { EngineError } from "../contract/errors.ts";
+import type { ImageSize } from "../multimodal/processing-info.ts";
+
+/** As in transformers' processor of Qwen2-VL. */
+export const MOST_ELONGATED = 200;
+
+/** @throws EngineError `invalid_image` for a more elongated picture. */
+export function refuseElongated({ width, height }: ImageSize): void {
+  const elongation = Math.max(width, height) / Math.min(width, height);
+  if (elongation <= MOST_ELONGATED) return;
+  throw new EngineError(
+    "invalid_image",
+    `The image has ${width}x${height} pixels, an aspect ratio of ${elongation}; the limit is ${MOST_ELONGATED}.`,
+  );
+}

@@ -1,0 +1,6 @@
+/** Python's `round` to an integer: a half becomes the even neighbour. */
+export function roundHalfToEven(value: number): number {
+  const below = Math.floor(value);
+  if (value - below !== 0.5) return Math.round(value);
+  return below % 2 === 0 ? below : below + 1;
+}
