@@ -4,6 +4,7 @@ import type { ImageFeature } from "../core/engine-request.ts";
 import { outlineOf } from "../core/image-outline.ts";
 import type { ImageOutline } from "../core/image-outline.ts";
 import { dummyPicture } from "../multimodal/dummy-inputs.ts";
+import { numberedUpdates } from "../multimodal/numbered-updates.ts";
 import { processImages } from "../multimodal/process-items.ts";
 import type { ImageSize, LargestSize } from "../multimodal/processing-info.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
@@ -65,6 +66,7 @@ async function processDummy(
   const picture = { bytes: dummyPicture(size), parameter: "warm-up" };
   const settings = { options: processor.options, promptText: createPromptText(tokenizer), signal };
   const [item] = await processImages(processor, [picture], settings);
-  const { full, isEmbed } = item!.promptUpdates[0]!.content;
+  const [update] = numberedUpdates(item!.promptUpdates, processor.numberTokens?.(0, processor.options) ?? []);
+  const { full, isEmbed } = update!.content;
   return { tensors: item!.tensors, mmHash: "warm-up", placeholder: { offset: 0, length: full.length, isEmbed } };
 }

@@ -8,6 +8,7 @@ import type { UpdatedPrompt } from "../multimodal/apply-prompt-updates.ts";
 import type { RequestTensors } from "../multimodal/held-tensors.ts";
 import { noMarkers } from "../multimodal/multimodal-processor.ts";
 import type { ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import { numberedUpdates } from "../multimodal/numbered-updates.ts";
 import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
 import { allowedLimit } from "../multimodal/processing-info.ts";
 import { countOccurrences } from "../multimodal/sequence-search.ts";
@@ -134,7 +135,7 @@ export class InputProcessor {
     const items = await countingFrom(shortened?.kept[0] ?? 0, () =>
       this.#loadItems(kept, itemRequest, signal, tensors),
     );
-    const expanded = await this.#expand(tokenized, items, signal);
+    const expanded = await this.#expand(tokenized, items, options, signal);
     const images = this.#features(items, expanded);
     this.#checkEmbeddings(images);
     return this.#finish(expanded.tokenIds, images, limit, numOmitted);
@@ -290,13 +291,16 @@ export class InputProcessor {
   async #expand(
     { tokenIds, isExact }: TokenizedPrompt,
     items: readonly LoadedItem[],
+    options: ProcessorOptions,
     signal: AbortSignal,
   ): Promise<UpdatedPrompt> {
     const { processor } = this.#imageInputs();
     const numPlaceholders = countOccurrences(tokenIds, processor.imagePlaceholderTokenIds);
     const expanded = await expandPrompt(
       tokenIds,
-      items.map(({ item }) => item.promptUpdates),
+      items.map(({ item }, index) =>
+        numberedUpdates(item.promptUpdates, processor.numberTokens?.(index, options) ?? []),
+      ),
       {
         promptText: createPromptText(this.#options.tokenizer, signal),
         mayBeExpanded: !isExact && mayHoldFeatures(tokenIds, this.#imageInputs(), items.length, items.length),

@@ -126,6 +126,11 @@ export interface MultiModalProcessor {
    */
   promptUpdates(items: readonly UpdateItem[], options: ProcessorOptions): readonly PromptUpdate[];
   /**
+   * Tokens before the content of image `index` of a prompt (from 0), for models that number their images; empty for
+   * none. They are no part of prompt updates, because prompts share those of an image.
+   */
+  numberTokens?(this: void, index: number, options: ProcessorOptions): readonly number[];
+  /**
    * The token as which the tokenizer spells two neighbours, for contents that begin or end with text that joins with the
    * prompt's, such as line breaks; null if it keeps them apart.
    */

@@ -14,6 +14,7 @@ import { dummyPicture } from "../../engine/multimodal/dummy-inputs.ts";
 import { splitFields } from "../../engine/multimodal/field-config.ts";
 import { findPlaceholders } from "../../engine/multimodal/find-placeholders.ts";
 import type { EncodedImage } from "../../engine/multimodal/multimodal-processor.ts";
+import { numberedUpdates } from "../../engine/multimodal/numbered-updates.ts";
 import { numEmbeddingsIn } from "../../engine/multimodal/placeholder.ts";
 import type { ItemTensor } from "../../engine/multimodal/processed-item.ts";
 import type { ImageSize } from "../../engine/multimodal/processing-info.ts";
@@ -161,7 +162,9 @@ export function testModelDefinition(
       expect(tokenIds).toEqual(before);
 
       const items = await loader.load(parts, { processorOptions: processor.options }, never);
-      const updates = items.map(({ item }) => item.promptUpdates);
+      const updates = items.map(({ item }, index) =>
+        numberedUpdates(item.promptUpdates, processor.numberTokens?.(index, processor.options) ?? []),
+      );
       const [found] = findPlaceholders(fromText.promptTokenIds, [updates]);
       expect(found).toEqual(fromText.images.map((image) => image.placeholder));
       // Tokens that are already present are not inserted again.
