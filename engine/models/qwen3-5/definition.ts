@@ -43,7 +43,7 @@ export const qwen35Definition: ModelDefinition = {
   },
 };
 
-function decoderDimensions(config: Qwen35TextConfig): DecoderDimensions {
+export function decoderDimensions(config: Qwen35TextConfig): DecoderDimensions {
   const { layerTypes, numKvHeads, headDim, hiddenSize, vocabSize } = config;
   return {
     numLayers: layerTypes.filter((type) => type === "full_attention").length,

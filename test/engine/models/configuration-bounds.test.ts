@@ -73,6 +73,10 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
     ],
     config: { text_config: {} },
   },
+  MiniCPMV4_6ForConditionalGeneration: {
+    fields: [...inText(qwen35Text), ...tower],
+    config: { image_token_id: 1 },
+  },
   LlavaForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   LlavaNextForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   LlavaOnevisionForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },

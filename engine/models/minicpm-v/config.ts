@@ -1,0 +1,68 @@
+/** Configuration of MiniCPM-V 4.6: SigLIP over a picture and its slices, mergers of squares, and Qwen3.5's decoder. */
+import { z } from "zod";
+
+import { parseConfigObject, refuseOtherThan, unsupportedField } from "../config-field.ts";
+import { parseQwen35Text, type Qwen35TextConfig } from "../qwen3-5/config.ts";
+import { siglipTower } from "../siglip/vision-tower.ts";
+import { patchesPerSide, type VisionConfig } from "../vision-transformer/config.ts";
+
+export interface MiniCpmVVisionConfig extends VisionConfig {
+  /** Rows, and columns, of the table of positions. */
+  readonly positionsPerSide: number;
+  /** After how many layers windows of 2 x 2 patches become one row each; null: never. */
+  readonly windowMergerLayer: number | null;
+  /** Side of the squares of patches that become one embedding: 2, or 4 with windows that are merged. */
+  readonly mergeSize: number;
+}
+
+export interface MiniCpmVConfig {
+  readonly text: Qwen35TextConfig;
+  readonly vision: MiniCpmVVisionConfig;
+  readonly imageTokenId: number;
+}
+
+const miniCpmVFields = z.looseObject({
+  text_config: z.looseObject({}).default({}),
+  vision_config: z.looseObject({}).default({}),
+  image_token_id: z.int().nonnegative(),
+  /** The one in `vision_config` does not count, as in transformers. */
+  insert_layer_id: z.int().nonnegative().default(6),
+  downsample_mode: z.enum(["16x", "4x"]).default("16x"),
+  tie_word_embeddings: z.boolean().default(false),
+});
+
+/** Sides of squares and windows as lists, of which transformers' code takes only this one. */
+const kernelField = z.looseObject({
+  merge_kernel_size: z.array(z.unknown()).nullish(),
+  window_kernel_size: z.array(z.unknown()).nullish(),
+});
+
+/** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
+export function parseMiniCpmVConfig(json: unknown): MiniCpmVConfig {
+  const fields = parseConfigObject(miniCpmVFields, json, "");
+  refuseOtherThan(json, "", { drop_vision_last_layer: [false], merger_times: [1], quantization_config: [] });
+  refuseOtherThan(fields.vision_config, "vision_config", { model_type: ["minicpmv4_6", "minicpmv4_6_vision"] });
+  refuseOtherKernel(json, "", "merge_kernel_size");
+  refuseOtherKernel(fields.vision_config, "vision_config", "window_kernel_size");
+  const text = parseQwen35Text(fields.text_config, "text_config");
+  const vision = siglipTower.parseConfig(fields.vision_config, "vision_config");
+  const { insert_layer_id: layer, downsample_mode: mode } = fields;
+  if (mode === "16x" && layer >= vision.numLayers) {
+    throw unsupportedField("", "insert_layer_id", layer, `the vision tower has ${vision.numLayers} layers`);
+  }
+  return {
+    text: { ...text, tieWordEmbeddings: text.tieWordEmbeddings || fields.tie_word_embeddings },
+    vision: {
+      ...vision,
+      positionsPerSide: patchesPerSide(vision),
+      windowMergerLayer: mode === "16x" ? layer + 1 : null,
+      mergeSize: mode === "16x" ? 4 : 2,
+    },
+    imageTokenId: fields.image_token_id,
+  };
+}
+
+function refuseOtherKernel(json: unknown, path: string, field: "merge_kernel_size" | "window_kernel_size"): void {
+  const { [field]: sides } = parseConfigObject(kernelField, json, path);
+  if (sides != null && JSON.stringify(sides) !== "[2,2]") throw unsupportedField(path, field, sides);
+}

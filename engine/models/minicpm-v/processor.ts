@@ -1,0 +1,105 @@
+/** Pictures in prompts of MiniCPM-V: its number, the whole picture, and its slices row by row, each between markers. */
+import { EngineError } from "../../contract/errors.ts";
+import { moduleUrl } from "../../module-url.ts";
+import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
+import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
+import { pictureFields } from "../../multimodal/picture-fields.ts";
+import type { ImageSize } from "../../multimodal/processing-info.ts";
+import { scalingOptions } from "../../multimodal/processor-options.ts";
+import { selectTokenIds } from "../../multimodal/prompt-update.ts";
+import type { ProcessorContext } from "../model-definition.ts";
+import { requiredToken } from "../required-token.ts";
+import { parseMiniCpmVImageOptions, type SliceOptions } from "./image-options.ts";
+import { largestImageSize, largestWholeSize, numCropEmbeddings, sliceLayout, type SliceLayout } from "./slices.ts";
+
+const markers = {
+  number: ["<image_id>", "</image_id>"],
+  whole: ["<image>", "</image>"],
+  slice: ["<slice>", "</slice>"],
+} as const;
+
+/** Equals Hugging Face's MiniCPMV4_6Processor for images; videos are not supported. */
+export const miniCpmVInputs: MultiModalInputs<ProcessorContext> = {
+  pixelProgram: moduleUrl("./pixel-program", import.meta.url),
+  createProcessingInfo({ preprocessorConfig }) {
+    const options = parseMiniCpmVImageOptions(preprocessorConfig);
+    const imageSizeWithMostFeatures = largestImageSize(options);
+    return {
+      supportedLimits: { image: null },
+      // An embedding and both markers.
+      minTokensPerItem: 3,
+      maxTokensPerItem: numEmbeddings(imageSizeWithMostFeatures, options),
+      imageSizeWithMostFeatures,
+      numImageTokens: (size) => numEmbeddings(size, options),
+    };
+  },
+  createDummyInputs(info, { imageToken }) {
+    return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
+  },
+  createProcessor(_, { imageToken, imageTokenId, preprocessorConfig, pixels, tokenId }) {
+    for (const marker of Object.values(markers).flat()) requiredToken(tokenId, marker);
+    return {
+      imagePlaceholder: imageToken,
+      imagePlaceholderTokenIds: [imageTokenId],
+      options: preprocessorConfig,
+      requestOptions: new Set([
+        "max_slice_nums",
+        "scale_resolution",
+        "slice_mode",
+        "use_image_id",
+        "resample",
+        ...scalingOptions,
+      ]),
+      checkOptions: parseMiniCpmVImageOptions,
+      numImageTokens: (size, options) => numEmbeddings(size, parseMiniCpmVImageOptions(options)),
+      ...pictureFields(pixels, ["pixel_values", "position_ids", "slice_grid"]),
+      promptUpdates(items, changed) {
+        const options = parseMiniCpmVImageOptions(changed);
+        return [
+          {
+            mode: "replacement",
+            target: [imageTokenId],
+            content: (itemIndex) => ({
+              full: spell(items[itemIndex]!, options, imageToken),
+              isEmbed: selectTokenIds(imageTokenId),
+            }),
+          },
+        ];
+      },
+      numberTokens(index, changed) {
+        if (!parseMiniCpmVImageOptions(changed).numbersPictures) return [];
+        // The tokenizer spells numbers digit by digit.
+        const [start, end] = markers.number;
+        return [start, ...Array.from(String(index)), end].map((token) => requiredToken(tokenId, token));
+      },
+    };
+  },
+};
+
+function numEmbeddings(size: ImageSize, options: SliceOptions): number {
+  return numCropEmbeddings(sliceLayout(size, options), options).total;
+}
+
+/** Throws EngineError `invalid_argument` for embeddings of more than the whole picture, whose places are unknown. */
+function spell(item: UpdateItem, options: SliceOptions, imageToken: string): string {
+  if (item.kind === "image") return spellCrops(sliceLayout(item.imageSize, options), options, imageToken);
+  const most = numCropEmbeddings({ whole: largestWholeSize(options), slices: null }, options).total;
+  if (item.numEmbeddings <= most) return between(markers.whole, imageToken.repeat(item.numEmbeddings));
+  throw new EngineError(
+    "invalid_argument",
+    `This model accepts embeddings only for pictures without slices, which have at most ${most} rows; got ${item.numEmbeddings}.`,
+  );
+}
+
+function spellCrops(layout: SliceLayout, options: SliceOptions, imageToken: string): string {
+  const { ofWhole, ofSlice } = numCropEmbeddings(layout, options);
+  const whole = between(markers.whole, imageToken.repeat(ofWhole));
+  if (layout.slices === null) return whole;
+  const { rows, columns } = layout.slices;
+  const row = between(markers.slice, imageToken.repeat(ofSlice)).repeat(columns);
+  return whole + Array.from({ length: rows }, () => row).join("\n");
+}
+
+function between([start, end]: readonly [string, string], content: string): string {
+  return start + content + end;
+}

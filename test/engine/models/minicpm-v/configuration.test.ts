@@ -1,0 +1,49 @@
+import { expect, test } from "vitest";
+
+import { parseMiniCpmVConfig } from "../../../../engine/models/minicpm-v/config.ts";
+import { testRefusals, type RefusedConfiguration } from "../refused-configurations.ts";
+
+const architectures = ["MiniCPMV4_6ForConditionalGeneration"];
+const minimal = { architectures, image_token_id: 5 };
+
+test("missing fields have transformers' defaults", () => {
+  expect(parseMiniCpmVConfig(minimal)).toMatchObject({
+    text: { hiddenSize: 4096, headDim: 256, tieWordEmbeddings: false },
+    vision: { hiddenSize: 768, numLayers: 12, positionsPerSide: 14, windowMergerLayer: 7, mergeSize: 4 },
+    imageTokenId: 5,
+  });
+});
+
+test("windows are merged after the layer that the whole model's configuration names, or never", () => {
+  const layers = { ...minimal, insert_layer_id: 2, vision_config: { insert_layer_id: 4 } };
+  expect(parseMiniCpmVConfig(layers).vision).toMatchObject({ windowMergerLayer: 3, mergeSize: 4 });
+  const unmerged = { ...layers, downsample_mode: "4x", insert_layer_id: 40 };
+  expect(parseMiniCpmVConfig(unmerged).vision).toMatchObject({ windowMergerLayer: null, mergeSize: 2 });
+});
+
+const refusals: readonly (readonly [config: object, field: string])[] = [
+  [{ drop_vision_last_layer: true }, "drop_vision_last_layer = true"],
+  [{ merger_times: 2 }, "merger_times = 2"],
+  [{ merge_kernel_size: [2, 3] }, "merge_kernel_size = [2,3]"],
+  [{ insert_layer_id: 12 }, "insert_layer_id = 12 is not supported: the vision tower has 12 layers"],
+  [{ quantization_config: {} }, "quantization_config = {}"],
+  [{ vision_config: { window_kernel_size: [4, 4] } }, "vision_config.window_kernel_size = [4,4]"],
+  [{ vision_config: { model_type: "siglip" } }, 'vision_config.model_type = "siglip"'],
+  [{ vision_config: { num_channels: 1 } }, "vision_config.num_channels = 1"],
+  [{ text_config: { model_type: "qwen3" } }, 'text_config.model_type = "qwen3"'],
+  [{ text_config: { num_experts: 8 } }, "text_config.num_experts = 8"],
+];
+
+testRefusals(
+  refusals.map(([fields, field]): RefusedConfiguration => [{ ...minimal, ...fields }, `config.json: ${field}`]),
+);
+
+test.for([
+  [{ image_token_id: null }, "config.json: image_token_id is null"],
+  [{ downsample_mode: "8x" }, 'config.json: downsample_mode is "8x"'],
+  [{ insert_layer_id: -1 }, "config.json: insert_layer_id is -1"],
+] as const)("invalid: %o", ([fields, message]) => {
+  expect(() => parseMiniCpmVConfig({ ...minimal, ...fields })).toThrow(
+    expect.objectContaining({ code: "invalid_checkpoint", message: expect.stringContaining(message) }),
+  );
+});
