@@ -9,6 +9,7 @@ import { gemma4Definition, gemma4TextDefinition, gemma4UnifiedDefinition } from 
 import { glm46vDefinition, glm4vDefinition, glmOcrDefinition } from "./glm4v/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { internVlDefinition } from "./internvl/definition.ts";
+import { lfm2VlDefinition } from "./lfm2-vl/definition.ts";
 import { lfm2TextDefinition } from "./lfm2/definition.ts";
 import {
   llamaDefinition,
@@ -46,6 +47,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   qwen3MoeDefinition,
   qwen35TextDefinition,
   lfm2TextDefinition,
+  lfm2VlDefinition,
   persimmonDefinition,
   gemma3TextDefinition,
   gemma3Definition,

@@ -14,6 +14,7 @@ import {
   parseProcessorOptions,
   scalingOf,
 } from "../../multimodal/processor-options.ts";
+import { closestGrid } from "../tiles/closest-grid.ts";
 import type { TileGridSize } from "../tiles/tile-values.ts";
 
 /** Tiles of a picture; ten times the default of 12. */
@@ -53,29 +54,10 @@ export function parseInternTileOptions(json: ProcessorOptions): InternTileOption
 }
 
 /** The tiles of a picture. A picture of more than one is also shown as a whole, in one more. */
-export function internGrid({ width, height }: ImageSize, options: InternTileOptions): TileGridSize {
-  const { crop_to_patches, max_patches, tile } = options;
-  let best: TileGridSize = { rows: 1, columns: 1 };
-  if (!crop_to_patches || max_patches === 1) return best;
-  let leastDifference = Number.POSITIVE_INFINITY;
-  for (const grid of grids(options)) {
-    const difference = Math.abs(width / height - grid.columns / grid.rows);
-    const isLargeEnough = width * height > 0.5 * tile * tile * grid.columns * grid.rows;
-    if (difference < leastDifference || (difference === leastDifference && isLargeEnough)) best = grid;
-    leastDifference = Math.min(difference, leastDifference);
-  }
-  return best;
-}
-
-/** By the number of tiles; among equal ones, by columns. */
-function grids({ min_patches, max_patches }: InternTileOptions): TileGridSize[] {
-  const found: TileGridSize[] = [];
-  for (let columns = 1; columns <= max_patches; columns++) {
-    for (let rows = 1; rows * columns <= max_patches; rows++) {
-      if (rows * columns >= min_patches) found.push({ rows, columns });
-    }
-  }
-  return found.sort((one, other) => one.rows * one.columns - other.rows * other.columns);
+export function internGrid(size: ImageSize, options: InternTileOptions): TileGridSize {
+  const { crop_to_patches, min_patches, max_patches, tile } = options;
+  if (!crop_to_patches || max_patches === 1) return { rows: 1, columns: 1 };
+  return closestGrid(size, { fewest: min_patches, most: max_patches, tile });
 }
 
 export function numInternTiles({ rows, columns }: TileGridSize): number {

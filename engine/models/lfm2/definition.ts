@@ -10,7 +10,7 @@ export const lfm2TextDefinition: ModelDefinition = {
   configure(json): ConfiguredModel {
     const config = parseLfm2Config(json, "");
     return {
-      decoder: decoderDimensions(config),
+      decoder: lfm2Dimensions(config),
       maxPositionEmbeddings: config.maxPositionEmbeddings,
       imageTokenId: null,
       visionEncoder: null,
@@ -22,7 +22,7 @@ export const lfm2TextDefinition: ModelDefinition = {
   },
 };
 
-function decoderDimensions(config: Lfm2Config): DecoderDimensions {
+export function lfm2Dimensions(config: Lfm2Config): DecoderDimensions {
   const { layerTypes, numKvHeads, headDim, hiddenSize, vocabSize } = config;
   const recurrent = convolutionStates(config);
   return {

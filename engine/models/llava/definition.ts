@@ -110,6 +110,8 @@ export interface ProjectorShape {
   readonly activation: ActivationName;
   readonly hasBias: boolean;
   readonly inFeatures: number;
+  /** Between both layers. Default: `outFeatures`. */
+  readonly hiddenFeatures?: number;
   /** Width of the decoder. */
   readonly outFeatures: number;
 }
@@ -117,11 +119,11 @@ export interface ProjectorShape {
 /** [tokens, inFeatures] to [tokens, outFeatures], with the precision of `projectorContext`. */
 export function buildProjector(context: GraphContext, shape: ProjectorShape, input: Value): Value {
   const { graph, weights, precision } = context;
-  const { activation, hasBias, inFeatures, outFeatures } = shape;
+  const { activation, hasBias, inFeatures, outFeatures, hiddenFeatures = outFeatures } = shape;
   const prefix = findPrefix(weights, projectorPrefixes, "linear_1.weight");
-  const up = { name: `${prefix}linear_1`, inFeatures, outFeatures, hasBias };
+  const up = { name: `${prefix}linear_1`, inFeatures, outFeatures: hiddenFeatures, hasBias };
   const raised = linear(context, input, up, precision.vision);
   const activated = applyActivation(graph, `${prefix}activation`, raised, activation);
-  const down = { name: `${prefix}linear_2`, inFeatures: outFeatures, outFeatures, hasBias };
+  const down = { name: `${prefix}linear_2`, inFeatures: hiddenFeatures, outFeatures, hasBias };
   return linear(context, activated, down, precision.vision);
 }

@@ -14,7 +14,7 @@ import { mergePatches } from "../qwen2-vl/patch-merger.ts";
 import { patches } from "../qwen2-vl/patch-rotary.ts";
 import { attentionBlock, encoderLayer, layerNorm, type Attend } from "../vision-transformer/encoder-layers.ts";
 import type { MiniCpmVConfig, MiniCpmVVisionConfig } from "./config.ts";
-import { attendWithinCrops, cropNames, PATCHES_PER_WINDOW } from "./crop-attention.ts";
+import { attendWithinSlices, cropNames, PATCHES_PER_WINDOW } from "./crop-rows.ts";
 
 const pixelValues = "pixel_values";
 const positionIds = "position_ids";
@@ -69,12 +69,12 @@ function buildVisionEncoder(context: GraphContext, { vision, text }: MiniCpmVCon
   const positions = graph.input(positionIds, "int64", [1, patches]);
   const grid = graph.input(sliceGrid, "int64", [1, 6]);
   let hidden = embedPatches(context, vision, pixels, positions);
-  let attend = attendWithinCrops(context, vision, grid, { rows: patches, patchesPerRow: 1 });
+  let attend = attendWithinSlices(context, vision, grid, { rows: patches, patchesPerRow: 1 });
   for (let layer = 0; layer < vision.numLayers; layer++) {
     hidden = encoderLayer(context, vision, `${towerPrefix}encoder.layers.${layer}`, hidden, { attend });
     if (layer + 1 !== vision.windowMergerLayer) continue;
     hidden = mergeWindows(context, vision, hidden);
-    attend = attendWithinCrops(context, vision, grid, { rows: windows, patchesPerRow: PATCHES_PER_WINDOW });
+    attend = attendWithinSlices(context, vision, grid, { rows: windows, patchesPerRow: PATCHES_PER_WINDOW });
   }
   const states = layerNorm(context, vision, `${towerPrefix}post_layernorm`, hidden);
   const merged = mergeSquares(context, vision, states, text.hiddenSize);

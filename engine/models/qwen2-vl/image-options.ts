@@ -14,6 +14,7 @@ import {
 } from "../../multimodal/processor-options.ts";
 import { roundHalfToEven } from "../../round-half-to-even.ts";
 import { MOST_ELONGATED, refuseElongated } from "../elongation.ts";
+import { fitSquares, type SquareGrid } from "../vision-transformer/square-grid.ts";
 
 /** Pixels of a whole picture: decoders do not accept more. */
 const numPixels = integer(1, 2 ** 28);
@@ -126,33 +127,16 @@ export function parseImageOptions(json: ProcessorOptions): Qwen2VlImageOptions {
   };
 }
 
-/** A picture divided into squares, each of which becomes one embedding. */
-export interface SquareGrid {
-  readonly rows: number;
-  readonly columns: number;
-}
-
 /**
  * The grid closest to the picture's own size and shape, within the minimum and maximum number of pixels of the options:
  * transformers' `smart_resize`. Throws EngineError `invalid_image` for a picture that is too elongated.
  */
 export function squareGrid(size: ImageSize, options: Qwen2VlImageOptions): SquareGrid {
-  const { minPixels, maxPixels, squareSize } = options;
+  const { squareSize } = options;
   const { width, height } = options.grow(size, squareSize);
   refuseElongated({ width, height });
   const nearest = { rows: roundHalfToEven(height / squareSize), columns: roundHalfToEven(width / squareSize) };
-  const numPixels = nearest.rows * nearest.columns * squareSize ** 2;
-  if (numPixels > maxPixels) {
-    const shrink = Math.sqrt((height * width) / maxPixels);
-    const squares = (edge: number): number => Math.max(Math.floor(edge / shrink / squareSize), 1);
-    return { rows: squares(height), columns: squares(width) };
-  }
-  if (numPixels < minPixels) {
-    const grow = Math.sqrt(minPixels / (height * width));
-    const squares = (edge: number): number => Math.ceil((edge * grow) / squareSize);
-    return { rows: squares(height), columns: squares(width) };
-  }
-  return nearest;
+  return fitSquares({ width, height }, nearest, options);
 }
 
 function grownAsByGlm({ width, height }: ImageSize, squareSize: number): ImageSize {

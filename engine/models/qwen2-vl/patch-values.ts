@@ -18,10 +18,34 @@ export interface PatchLayout {
  * a patch's planes of colour one after the other, each repeated for every picture in time; and `image_grid_thw` int64
  * [3]: 1, rows and columns of patches.
  */
-export function patchTensors(picture: RgbImage, { patchSize, mergeSize, numTimes, values }: PatchLayout) {
+export function patchTensors(picture: RgbImage, layout: PatchLayout) {
+  const { width, height } = picture;
+  const data = patchValues(picture, { left: 0, top: 0, width, height }, layout);
+  const [rows, columns] = [height / layout.patchSize, width / layout.patchSize];
+  const grid = BigInt64Array.of(1n, BigInt(rows), BigInt(columns));
+  return new Map([
+    ["pixel_values", { elementType: "float32", shape: [rows * columns, data.length / (rows * columns)], data }],
+    ["image_grid_thw", { elementType: "int64", shape: [3], data: grid }],
+  ] as const);
+}
+
+/** A part of a picture, in pixels. */
+export interface PictureRegion {
+  readonly left: number;
+  readonly top: number;
+  readonly width: number;
+  readonly height: number;
+}
+
+/** The patches of a region that divides into squares, in the order of `pixel_values` of `patchTensors`. */
+export function patchValues(
+  picture: RgbImage,
+  region: PictureRegion,
+  { patchSize, mergeSize, numTimes, values }: PatchLayout,
+): Float32Array<ArrayBuffer> {
   const squareSize = patchSize * mergeSize;
-  const rows = picture.height / squareSize;
-  const columns = picture.width / squareSize;
+  const rows = region.height / squareSize;
+  const columns = region.width / squareSize;
   const numPatches = rows * columns * mergeSize * mergeSize;
   const numFeatures = values.length * numTimes * patchSize * patchSize;
   const pixelValues = new Float32Array(numPatches * numFeatures);
@@ -29,15 +53,11 @@ export function patchTensors(picture: RgbImage, { patchSize, mergeSize, numTimes
   for (let patch = 0; patch < numPatches; patch++) {
     const square = Math.floor(patch / (mergeSize * mergeSize));
     const inner = patch % (mergeSize * mergeSize);
-    const top = Math.floor(square / columns) * squareSize + Math.floor(inner / mergeSize) * patchSize;
-    const left = (square % columns) * squareSize + (inner % mergeSize) * patchSize;
+    const top = region.top + Math.floor(square / columns) * squareSize + Math.floor(inner / mergeSize) * patchSize;
+    const left = region.left + (square % columns) * squareSize + (inner % mergeSize) * patchSize;
     to = writePatch(picture, { left, top }, { patchSize, numTimes, values }, pixelValues, to);
   }
-  const grid = BigInt64Array.of(1n, BigInt(rows * mergeSize), BigInt(columns * mergeSize));
-  return new Map([
-    ["pixel_values", { elementType: "float32", shape: [numPatches, numFeatures], data: pixelValues }],
-    ["image_grid_thw", { elementType: "int64", shape: [3], data: grid }],
-  ] as const);
+  return pixelValues;
 }
 
 /**

@@ -22,6 +22,7 @@ const qwen35Text = [
   ),
 ];
 const experts = ["num_experts", "num_experts_per_tok", "moe_intermediate_size"];
+const lfm2Text = [...llamaText, "block_ff_dim", "block_multiple_of", "conv_L_cache"];
 const tower = [
   "num_hidden_layers",
   "num_attention_heads",
@@ -61,7 +62,16 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   Phi3ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen2ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen3ForCausalLM: { fields: [...llamaText, "sliding_window"] },
-  Lfm2ForCausalLM: { fields: [...llamaText, "block_ff_dim", "block_multiple_of", "conv_L_cache"] },
+  Lfm2ForCausalLM: { fields: lfm2Text },
+  Lfm2VlForConditionalGeneration: {
+    fields: [
+      ...inText(lfm2Text),
+      ...tower.filter((field) => !field.endsWith("image_size")),
+      "vision_config.num_patches",
+      "downsample_factor",
+      "projector_hidden_size",
+    ],
+  },
   Qwen3MoeForCausalLM: { fields: [...llamaText, ...experts], config: { num_experts: 4, num_experts_per_tok: 2 } },
   Qwen3_5ForCausalLM: { fields: qwen35Text },
   Qwen3_5ForConditionalGeneration: {

@@ -64,6 +64,7 @@ describe.for(cudaFamilies)("$name on cuda", (family) => {
 /** Refused on cuda: recurrent layers, which are not compared with transformers there, and experts. */
 const refused = [
   "Lfm2ForCausalLM",
+  "Lfm2VlForConditionalGeneration",
   "MiniCPMV4_6ForConditionalGeneration",
   "Qwen3_5ForCausalLM",
   "Qwen3_5ForConditionalGeneration",

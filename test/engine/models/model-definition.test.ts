@@ -127,6 +127,20 @@ const checkpoints: readonly {
     isTaken: ({ width, height }) => Math.max(width, height) <= 200 * Math.min(width, height),
   },
   {
+    name: "lfm2-vl",
+    isOfHub: true,
+    // Squares of 8, from 4 to 16 of them, and tiles of 24 for pictures of more than 64: enlarged, exactly as large, scaled
+    // down, cut, and as elongated as a picture may be.
+    sizes: [
+      { width: 9, height: 7 },
+      { width: 32, height: 32 },
+      { width: 64, height: 64 },
+      { width: 65, height: 68 },
+      { width: 160, height: 10 },
+    ],
+    isTaken: ({ width, height }) => Math.max(width, height) <= 16 * Math.min(width, height),
+  },
+  {
     name: "paddleocr-vl",
     isOfHub: true,
     // Squares of 28, from 9 to 48 of them; smaller pictures are enlarged first, one side after the other.

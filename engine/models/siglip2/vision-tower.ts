@@ -1,0 +1,136 @@
+/** SigLIP 2's tower over the patches of tiles of one size and of one picture in its own shape (NaFlex). */
+import { less, where } from "../../graph/selection-ops.ts";
+import {
+  add,
+  concat,
+  gatherRows,
+  modulo,
+  multiply,
+  range,
+  reshape,
+  shapeOf,
+  subtract,
+} from "../../graph/standard-ops.ts";
+import type { Dimension, Value } from "../../graph/value.ts";
+import { byPixel } from "../gemma4/square-encoder.ts";
+import { parameter, type GraphContext } from "../graph-context.ts";
+import { linear } from "../linear.ts";
+import { patches } from "../qwen2-vl/patch-rotary.ts";
+import { attendWithinCrops } from "../vision-transformer/crop-attention.ts";
+import { encoderLayer, layerNorm, type Attend } from "../vision-transformer/encoder-layers.ts";
+import type { Siglip2Config } from "./config.ts";
+import { interpolatedPositions, type PatchGrid } from "./positions.ts";
+
+/** Names of sizes: patches of one tile, of all tiles, and of the picture after them. */
+export const patchesPerTile = "patchesPerTile";
+export const patchesOfTiles = "patchesOfTiles";
+export const patchesOfPicture = "patchesOfPicture";
+
+export interface Siglip2Inputs {
+  /** float [numPatches, 3 * patchSize^2], channel by channel: of the tiles, which may be none, and then of the picture. */
+  readonly pixels: Value;
+  /** int64 [2, 2]: rows and columns of patches of a tile, and of the picture. */
+  readonly shapes: Value;
+  /** Side of the squares of patches by which patches are ordered in each tile and in the picture. */
+  readonly mergeSize: number;
+}
+
+interface Places {
+  readonly tile: PatchGrid;
+  readonly picture: PatchGrid;
+  /** int64 []: patches of all tiles. */
+  readonly numInTiles: Value;
+  readonly numPatches: Value;
+}
+
+/** Returns float [numPatches, hiddenSize], after the last norm. */
+export function buildSiglip2Tower(
+  context: GraphContext,
+  config: Siglip2Config,
+  prefix: string,
+  inputs: Siglip2Inputs,
+): Value {
+  const places = placesOf(context, inputs);
+  const attend = attendTilesAndPicture(context, config, places);
+  let hidden = embedPatches(context, config, `${prefix}embeddings.`, inputs.pixels, places);
+  for (let layer = 0; layer < config.numLayers; layer++) {
+    hidden = encoderLayer(context, config, `${prefix}encoder.layers.${layer}`, hidden, { attend });
+  }
+  return layerNorm(context, config, `${prefix}post_layernorm`, hidden);
+}
+
+function scalar({ graph }: GraphContext, value: number): Value {
+  return graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
+}
+
+function placesOf(context: GraphContext, { pixels, shapes, mergeSize }: Siglip2Inputs): Places {
+  const { graph } = context;
+  const grid = (name: string, index: number, size: Dimension): PatchGrid => {
+    const sides = gatherRows(graph, `${name}.sides`, shapes, scalar(context, index));
+    const rows = gatherRows(graph, `${name}.rows`, sides, scalar(context, 0));
+    const columns = gatherRows(graph, `${name}.columns`, sides, scalar(context, 1));
+    return { rows, columns, numPatches: multiply(graph, `${name}.size`, rows, columns), size, mergeSize };
+  };
+  const picture = grid("picture", 1, patchesOfPicture);
+  const numPatches = gatherRows(graph, "patches.count", shapeOf(graph, "patches.shape", pixels, 1), scalar(context, 0));
+  return {
+    tile: grid("tile", 0, patchesPerTile),
+    picture,
+    numInTiles: subtract(graph, "tiles.size", numPatches, picture.numPatches),
+    numPatches,
+  };
+}
+
+function embedPatches(
+  context: GraphContext,
+  { hiddenSize, patchSize, positionsPerSide }: Siglip2Config,
+  prefix: string,
+  pixels: Value,
+  { tile, picture, numInTiles, numPatches }: Places,
+): Value {
+  const { graph, precision } = context;
+  const inFeatures = 3 * patchSize ** 2;
+  const layer = { name: `${prefix}patch_embedding`, inFeatures, outFeatures: hiddenSize, hasBias: true };
+  // Everything else is computed from pixels, and this is a small part of the work, so it is never quantised.
+  const format = { kind: "plain", elementType: precision.activations } as const;
+  const embedded = linear(context, byPixel(context, { patchSize, poolingSize: 1 }, pixels), layer, format);
+
+  const table = parameter(context, `${prefix}position_embedding.weight`, [positionsPerSide ** 2, hiddenSize]);
+  const both = [
+    interpolatedPositions(context, "positions.tile", table, tile),
+    interpolatedPositions(context, "positions.picture", table, picture),
+  ];
+  const positions = concat(graph, "positions.both", both, 0, `${patchesPerTile} + ${patchesOfPicture}`);
+  const index = range(graph, "patch.index", numPatches, patches);
+  const row = where(graph, "positions.row", {
+    condition: less(graph, "patch.is_in_tile", index, numInTiles),
+    chosen: modulo(graph, "patch.in_tile", index, tile.numPatches),
+    other: add(graph, "patch.behind_tile", subtract(graph, "patch.in_picture", index, numInTiles), tile.numPatches),
+  });
+  return add(graph, "embedded", embedded, gatherRows(graph, "positions.of_patches", positions, row));
+}
+
+/** Patches of a tile see each other, and so do those of the picture. */
+function attendTilesAndPicture(context: GraphContext, config: Siglip2Config, { tile, numInTiles }: Places): Attend {
+  const { graph } = context;
+  const { hiddenSize } = config;
+  const vector = graph.constant("vector_shape", "int64", [1], [1]);
+  const constant = (value: number): Value => graph.constant(`int64.${value}`, "int64", [1], [value]);
+  const perTile = reshape(graph, "tile.patches", tile.numPatches, vector, [1]);
+  const tiles = {
+    name: "tiles",
+    rows: patchesOfTiles,
+    count: "numTiles",
+    rowsOfEach: patchesPerTile,
+    shape: concat(graph, "tiles.shape", [constant(-1), perTile, constant(hiddenSize)], 0),
+  };
+  const picture = {
+    name: "picture",
+    rows: patchesOfPicture,
+    count: 1,
+    rowsOfEach: patchesOfPicture,
+    shape: graph.constant("picture.shape", "int64", [3], [1, -1, hiddenSize]),
+  };
+  const numBefore = reshape(graph, "picture.first", numInTiles, vector, [1]);
+  return attendWithinCrops(context, config, { rows: patches, numBefore, crops: [tiles, picture] });
+}

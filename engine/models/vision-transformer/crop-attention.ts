@@ -1,0 +1,62 @@
+/** Attention within the whole picture and within each of its slices or tiles, but not between them. */
+import { multiHeadAttention } from "../../graph/contrib-ops.ts";
+import { sliceBetween } from "../../graph/selection-ops.ts";
+import { concat, reshape } from "../../graph/standard-ops.ts";
+import type { Value } from "../../graph/value.ts";
+import type { GraphContext } from "../graph-context.ts";
+import type { VisionConfig } from "./config.ts";
+import type { Attend } from "./encoder-layers.ts";
+
+/** Crops of one size whose rows follow each other. */
+export interface EqualCrops {
+  /** Part of values' names. */
+  readonly name: string;
+  /** Names of the number of rows of all of them, of their number, and of the number of rows of each. */
+  readonly rows: string;
+  readonly count: string | number;
+  readonly rowsOfEach: string;
+  /** int64 [3]: their number, the rows of each, and `hiddenSize`; one of the first two may be -1. */
+  readonly shape: Value;
+}
+
+/**
+ * @param of `rows`: the name of the number of rows of all crops; `numBefore`, int64 [1]: those of the first crops. The
+ * second ones have the rest.
+ */
+export function attendWithinCrops(
+  { graph }: GraphContext,
+  { hiddenSize, numHeads }: Pick<VisionConfig, "hiddenSize" | "numHeads">,
+  {
+    rows,
+    numBefore,
+    crops: [first, second],
+  }: {
+    readonly rows: string;
+    readonly numBefore: Value;
+    readonly crops: readonly [first: EqualCrops, second: EqualCrops];
+  },
+): Attend {
+  const width = graph.constant(`int64.${hiddenSize}`, "int64", [1], [hiddenSize]);
+  const zero = graph.constant("int64.0", "int64", [1], [0]);
+  const beyondAny = graph.constant(`int64.${2 ** 31}`, "int64", [1], [2 ** 31]);
+  const flatTarget = graph.constant("vision.flat_shape", "int64", [2], [-1, hiddenSize]);
+  const start = graph.constant("int64.zeros", "int64", [2], [0, 0]);
+  const endOfFirst = concat(graph, `${rows}.first.end`, [numBefore, width], 0);
+  const startOfSecond = concat(graph, `${rows}.second.start`, [numBefore, zero], 0);
+  const end = concat(graph, `${rows}.second.end`, [beyondAny, width], 0);
+
+  return (name, { query, key, value }) => {
+    const attended = (of: EqualCrops, starts: Value, ends: Value): Value => {
+      const crops = (which: string, all: Value): Value => {
+        const part = `${name}.${which}.${of.name}`;
+        const cut = sliceBetween(graph, part, all, { starts, ends, shape: [of.rows, hiddenSize] });
+        return reshape(graph, `${part}.crops`, cut, of.shape, [of.count, of.rowsOfEach, hiddenSize]);
+      };
+      const parts = { query: crops("q", query), key: crops("k", key), value: crops("v", value) };
+      const joint = multiHeadAttention(graph, `${name}.${of.name}`, { ...parts, numHeads });
+      return reshape(graph, `${name}.${of.name}.flat`, joint, flatTarget, [of.rows, hiddenSize]);
+    };
+    const both = [attended(first, start, endOfFirst), attended(second, startOfSecond, end)];
+    return concat(graph, `${name}.crops`, both, 0, rows);
+  };
+}
