@@ -34,7 +34,12 @@ import {
 } from "./pixtral/definition.ts";
 import { qwen25VlDefinition } from "./qwen2-5-vl/definition.ts";
 import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
-import { qwen35Definition, qwen35TextDefinition } from "./qwen3-5/definition.ts";
+import {
+  qwen35Definition,
+  qwen35MoeDefinition,
+  qwen35MoeTextDefinition,
+  qwen35TextDefinition,
+} from "./qwen3-5/definition.ts";
 import { qwen3VlDefinition, qwen3VlMoeDefinition } from "./qwen3-vl/definition.ts";
 
 export const modelDefinitions: readonly ModelDefinition[] = [
@@ -46,6 +51,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   qwen3Definition,
   qwen3MoeDefinition,
   qwen35TextDefinition,
+  qwen35MoeTextDefinition,
   lfm2TextDefinition,
   lfm2VlDefinition,
   persimmonDefinition,
@@ -74,6 +80,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   glmOcrDefinition,
   paddleOcrVlDefinition,
   qwen35Definition,
+  qwen35MoeDefinition,
   miniCpmV46Definition,
 ];
 

@@ -20,7 +20,7 @@ const sizeFields = z.looseObject({
 export type ExpertDefaults = Pick<ExpertsShape, "numActive" | "intermediateSize">;
 
 /** Throws like `parseDecoderConfig`. */
-function parseExpertsShape(config: unknown, path: string, defaults: ExpertDefaults): ExpertsShape {
+export function parseExpertsShape(config: unknown, path: string, defaults: ExpertDefaults): ExpertsShape {
   const fields = parseConfigObject(sizeFields, config, path);
   const { num_experts: named, num_local_experts: other } = fields;
   if (named != null && other != null && named !== other) {

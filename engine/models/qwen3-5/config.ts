@@ -1,4 +1,4 @@
-/** Configuration of Qwen3.5 without mixture of experts: its decoder alone, or with Qwen3-VL's tower. */
+/** Configuration of Qwen3.5, with and without mixture of experts: its decoder alone, or with Qwen3-VL's tower. */
 import { z } from "zod";
 
 import type { RecurrentShape } from "../built-model.ts";
@@ -18,7 +18,9 @@ import {
   vocabularySize,
   width,
 } from "../config-field.ts";
+import type { ExpertsShape } from "../decoder-graph/experts.ts";
 import { checkLayerTypes } from "../layer-types.ts";
+import { parseExpertsShape } from "../llama/experts.ts";
 import { longestSequence, parseRopeConfig, type RopeConfig } from "../llama/rope.ts";
 import { rotarySectionsField, type RotarySections } from "../qwen2-vl/config.ts";
 import { parseQwen3VlVision, type Qwen3VlVisionConfig } from "../qwen3-vl/config.ts";
@@ -43,6 +45,13 @@ export interface Qwen35TextConfig {
   readonly tieWordEmbeddings: boolean;
   readonly hasAttentionBias: boolean;
   readonly linear: LinearAttentionConfig;
+  /** Experts of all layers; null: a layer has one perceptron of `intermediateSize`. */
+  readonly experts: Qwen35Experts | null;
+}
+
+export interface Qwen35Experts extends ExpertsShape {
+  /** Of the expert that computes every token. */
+  readonly sharedIntermediateSize: number;
 }
 
 export interface LinearAttentionConfig {
@@ -69,6 +78,33 @@ const ropeFields = z.looseObject({
   mrope_section: rotarySectionsField.nullish(),
 });
 
+/** Models that differ in the perceptrons of their layers. */
+export interface Qwen35Variant {
+  /** Of the decoder. */
+  readonly textType: string;
+  /** Of the tower. */
+  readonly towerTypes: readonly string[];
+  readonly hasExperts: boolean;
+  /** transformers' defaults that differ from those of `textFields`. */
+  readonly defaults: object;
+}
+
+export const denseVariant: Qwen35Variant = {
+  textType: "qwen3_5_text",
+  towerTypes: ["qwen3_5", "qwen3_5_vision"],
+  hasExperts: false,
+  defaults: {},
+};
+
+export const expertVariant: Qwen35Variant = {
+  textType: "qwen3_5_moe_text",
+  towerTypes: ["qwen3_5_moe", "qwen3_5_moe_vision"],
+  hasExperts: true,
+  defaults: { hidden_size: 2048, num_hidden_layers: 40, num_key_value_heads: 2 },
+};
+
+const expertDefaults = { numActive: 8, intermediateSize: 512 };
+
 /** transformers' defaults. */
 const textFields = z.looseObject({
   vocab_size: vocabularySize.default(248_320),
@@ -93,6 +129,7 @@ const textFields = z.looseObject({
   linear_num_value_heads: headCount.default(32),
   linear_key_head_dim: headSize.default(128),
   linear_value_head_dim: headSize.default(128),
+  shared_expert_intermediate_size: width.default(512),
 });
 
 const qwen35Fields = z.looseObject({
@@ -104,14 +141,14 @@ const qwen35Fields = z.looseObject({
 
 /** Fields that would change the computation, and the values with which they do not. */
 const neutralValues = {
-  model_type: ["qwen3_5_text"],
   hidden_act: ["silu", "swish"],
   attn_output_gate: [true],
   mlp_bias: [false],
-  num_experts: [0],
-  num_local_experts: [],
   quantization_config: [],
 } as const;
+
+/** The same for models without experts. */
+const noExperts = { num_experts: [0], num_local_experts: [] } as const;
 
 /**
  * Heads that predict further tokens (`mtp_num_hidden_layers` and tensors `mtp.*`) are ignored.
@@ -119,9 +156,11 @@ const neutralValues = {
  * @param path Path of the object in config.json: "" or "text_config".
  * @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field.
  */
-export function parseQwen35Text(config: unknown, path: string): Qwen35TextConfig {
+export function parseQwen35Text(given: unknown, path: string, variant = denseVariant): Qwen35TextConfig {
+  const config = { ...variant.defaults, ...parseConfigObject(z.looseObject({}), given, path) };
   const fields = parseConfigObject(textFields, config, path);
-  refuseOtherThan(config, path, neutralValues);
+  refuseOtherThan(config, path, { model_type: [variant.textType], ...neutralValues });
+  refuseOtherThan(config, path, variant.hasExperts ? { norm_topk_prob: [true] } : noExperts);
   const { num_attention_heads: numHeads, num_key_value_heads: numKvHeads, head_dim: headDim } = fields;
   requireWholeGroups(path, numHeads, numKvHeads);
   requireHeadSize(path, headDim);
@@ -142,14 +181,20 @@ export function parseQwen35Text(config: unknown, path: string): Qwen35TextConfig
     tieWordEmbeddings: fields.tie_word_embeddings,
     hasAttentionBias: fields.attention_bias,
     linear: linearAttention(fields, path),
+    experts: variant.hasExperts ? experts(config, path, fields) : null,
   };
 }
 
+function experts(config: unknown, path: string, fields: TextFields): Qwen35Experts {
+  const shape = parseExpertsShape(config, path, expertDefaults);
+  return { ...shape, sharedIntermediateSize: fields.shared_expert_intermediate_size };
+}
+
 /** The model with its vision tower. Throws like `parseQwen35Text`. */
-export function parseQwen35Config(json: unknown): Qwen35Config {
+export function parseQwen35Config(json: unknown, variant: Qwen35Variant): Qwen35Config {
   const fields = parseConfigObject(qwen35Fields, json, "");
   refuseOtherThan(json, "", { quantization_config: [] });
-  const text = parseQwen35Text(fields.text_config, "text_config");
+  const text = parseQwen35Text(fields.text_config, "text_config", variant);
   const { deepstack_visual_indexes: levels } = fields.vision_config;
   if ((levels ?? []).length > 0) {
     const reason = "only the features of the last layer are used";
@@ -158,7 +203,7 @@ export function parseQwen35Config(json: unknown): Qwen35Config {
   const visionJson = { ...fields.vision_config, deepstack_visual_indexes: [] };
   return {
     text: { ...text, tieWordEmbeddings: text.tieWordEmbeddings || fields.tie_word_embeddings },
-    vision: parseQwen3VlVision(visionJson, text.hiddenSize, ["qwen3_5", "qwen3_5_vision"]),
+    vision: parseQwen3VlVision(visionJson, text.hiddenSize, variant.towerTypes),
     imageTokenId: fields.image_token_id,
   };
 }

@@ -3,11 +3,12 @@
  * inputs and outputs are those of `DecoderGraph`.
  */
 import { sigmoid } from "../../graph/recurrent-ops.ts";
-import { gatherRows, multiply, split } from "../../graph/standard-ops.ts";
+import { add, gatherRows, multiply, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
 import { decoderPerceptron } from "../decoder-graph/decoder-perceptron.ts";
+import { route, routedExperts, routerLogits } from "../decoder-graph/experts.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -69,11 +70,26 @@ export function buildQwen35Decoder(context: GraphContext, options: Qwen35Decoder
     };
     hidden = linear(context, mixed, output, precision.linear);
     [normalised, residual] = residualNorm(context, `${name}.post_attention_layernorm`, { hidden, residual, epsilon });
-    hidden = decoderPerceptron(context, { ...config, activation: "silu" }, `${name}.mlp`, normalised);
+    hidden = perceptron(context, config, `${name}.mlp`, normalised);
   }
   [normalised] = residualNorm(context, `${prefix}norm`, { hidden, residual, epsilon });
   const names = { isTied: config.tieWordEmbeddings, tableName: `${prefix}embed_tokens`, headName: "lm_head" };
   outputLogits(context, normalised, headTensor(context.weights, names), config);
+}
+
+/** The second block of a layer: [N, hiddenSize]. */
+function perceptron(context: GraphContext, config: Qwen35TextConfig, name: string, input: Value): Value {
+  const { graph } = context;
+  const { hiddenSize, intermediateSize, experts } = config;
+  const activation = "silu";
+  if (experts === null) return decoderPerceptron(context, { hiddenSize, intermediateSize, activation }, name, input);
+  const logits = routerLogits(context, `${name}.gate`, input, experts.numExperts);
+  const routes = route(context, `${name}.gate`, logits, experts.numActive, { normalises: true });
+  const chosen = routedExperts(context, experts, name, input, { routes, activation });
+  const sharedShape = { hiddenSize, intermediateSize: experts.sharedIntermediateSize, activation } as const;
+  const shared = decoderPerceptron(context, sharedShape, `${name}.shared_expert`, input);
+  const gate = sigmoid(graph, `${name}.shared_gate`, routerLogits(context, `${name}.shared_expert_gate`, input, 1));
+  return add(graph, `${name}.sum`, chosen, multiply(graph, `${name}.shared`, shared, gate));
 }
 
 function rotaryOf(

@@ -74,6 +74,10 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   },
   Qwen3MoeForCausalLM: { fields: [...llamaText, ...experts], config: { num_experts: 4, num_experts_per_tok: 2 } },
   Qwen3_5ForCausalLM: { fields: qwen35Text },
+  Qwen3_5MoeForCausalLM: {
+    fields: [...qwen35Text, ...experts, "shared_expert_intermediate_size"],
+    config: { num_experts: 8 },
+  },
   Qwen3_5ForConditionalGeneration: {
     fields: [
       ...inText(qwen35Text),

@@ -68,6 +68,8 @@ const refused = [
   "MiniCPMV4_6ForConditionalGeneration",
   "Qwen3_5ForCausalLM",
   "Qwen3_5ForConditionalGeneration",
+  "Qwen3_5MoeForCausalLM",
+  "Qwen3_5MoeForConditionalGeneration",
   "Qwen3MoeForCausalLM",
   "Qwen3VLMoeForConditionalGeneration",
 ];

@@ -72,8 +72,12 @@ testRefusals([
   ],
   [{ ...qwen35, num_experts: 128 }, "config.json: num_experts = 128 is not supported"],
   [
-    { ...qwen35, architectures: ["Qwen3_5MoeForConditionalGeneration"] },
-    "The architecture Qwen3_5MoeForConditionalGeneration is not supported",
+    { ...qwen35, architectures: ["Qwen3_5MoeForCausalLM"], num_experts: 8 },
+    'config.json: model_type = "qwen3_5_text" is not supported',
+  ],
+  [
+    { architectures: ["Qwen3_5MoeForConditionalGeneration"] },
+    "config.json: text_config.num_experts = null is not supported: it is required",
   ],
   [
     {
