@@ -22,7 +22,7 @@ import {
 } from "./llama/definition.ts";
 import { llavaNextDefinition, llavaOneVisionDefinition } from "./llava-next/definition.ts";
 import { llavaDefinition } from "./llava/definition.ts";
-import { miniCpmV46Definition } from "./minicpm-v/definition.ts";
+import { miniCpmOcrDefinition, miniCpmV46Definition } from "./minicpm-v/definition.ts";
 import type { ModelDefinition } from "./model-definition.ts";
 import { paddleOcrVlDefinition } from "./paddleocr-vl/definition.ts";
 import { persimmonDefinition } from "./persimmon/definition.ts";
@@ -82,6 +82,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   qwen35Definition,
   qwen35MoeDefinition,
   miniCpmV46Definition,
+  miniCpmOcrDefinition,
 ];
 
 const namesExpected = 'a list with the name of the model\'s class, such as ["LlamaForCausalLM"]';

@@ -1,4 +1,4 @@
-/** Configuration of MiniCPM-V 4.6: SigLIP over a picture and its slices, mergers of squares, and Qwen3.5's decoder. */
+/** Configuration of MiniCPM-V 4.6 and MiniCPM-OCR: SigLIP over a picture and its slices, mergers of squares, and Qwen3.5's decoder. */
 import { z } from "zod";
 
 import { parseConfigObject, refuseOtherThan, unsupportedField } from "../config-field.ts";
@@ -21,14 +21,32 @@ export interface MiniCpmVConfig {
   readonly imageTokenId: number;
 }
 
+/** What differs between the models. */
+export interface MiniCpmVKind {
+  /** Of `vision_config.model_type`. */
+  readonly modelTypes: readonly string[];
+  /** Of missing fields. */
+  readonly defaults: { readonly downsample_mode: "16x" | "4x"; readonly tie_word_embeddings: boolean };
+}
+
+export const miniCpmV46: MiniCpmVKind = {
+  modelTypes: ["minicpmv4_6", "minicpmv4_6_vision"],
+  defaults: { downsample_mode: "16x", tie_word_embeddings: false },
+};
+
+export const miniCpmOcr: MiniCpmVKind = {
+  modelTypes: ["minicpm_ocr", "minicpm_ocr_vision"],
+  defaults: { downsample_mode: "4x", tie_word_embeddings: true },
+};
+
 const miniCpmVFields = z.looseObject({
   text_config: z.looseObject({}).default({}),
   vision_config: z.looseObject({}).default({}),
   image_token_id: z.int().nonnegative(),
   /** The one in `vision_config` does not count, as in transformers. */
   insert_layer_id: z.int().nonnegative().default(6),
-  downsample_mode: z.enum(["16x", "4x"]).default("16x"),
-  tie_word_embeddings: z.boolean().default(false),
+  downsample_mode: z.enum(["16x", "4x"]).optional(),
+  tie_word_embeddings: z.boolean().optional(),
 });
 
 /** Sides of squares and windows as lists, of which transformers' code takes only this one. */
@@ -38,20 +56,21 @@ const kernelField = z.looseObject({
 });
 
 /** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
-export function parseMiniCpmVConfig(json: unknown): MiniCpmVConfig {
+export function parseMiniCpmVConfig(json: unknown, { modelTypes, defaults }: MiniCpmVKind): MiniCpmVConfig {
   const fields = parseConfigObject(miniCpmVFields, json, "");
   refuseOtherThan(json, "", { drop_vision_last_layer: [false], merger_times: [1], quantization_config: [] });
-  refuseOtherThan(fields.vision_config, "vision_config", { model_type: ["minicpmv4_6", "minicpmv4_6_vision"] });
+  refuseOtherThan(fields.vision_config, "vision_config", { model_type: modelTypes });
   refuseOtherKernel(json, "", "merge_kernel_size");
   refuseOtherKernel(fields.vision_config, "vision_config", "window_kernel_size");
   const text = parseQwen35Text(fields.text_config, "text_config");
   const vision = siglipTower.parseConfig(fields.vision_config, "vision_config");
-  const { insert_layer_id: layer, downsample_mode: mode } = fields;
+  const { insert_layer_id: layer, downsample_mode: mode = defaults.downsample_mode } = fields;
+  const isTied = fields.tie_word_embeddings ?? defaults.tie_word_embeddings;
   if (mode === "16x" && layer >= vision.numLayers) {
     throw unsupportedField("", "insert_layer_id", layer, `the vision tower has ${vision.numLayers} layers`);
   }
   return {
-    text: { ...text, tieWordEmbeddings: text.tieWordEmbeddings || fields.tie_word_embeddings },
+    text: { ...text, tieWordEmbeddings: text.tieWordEmbeddings || isTied },
     vision: {
       ...vision,
       positionsPerSide: patchesPerSide(vision),

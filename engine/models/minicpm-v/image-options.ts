@@ -12,6 +12,7 @@ import {
   parseProcessorOptions,
   scalingFields,
   scalingOf,
+  unsupportedOption,
 } from "../../multimodal/processor-options.ts";
 
 /** Slices of one picture; files of the hub have 9. */
@@ -31,6 +32,8 @@ const imageOptions = z.object({
   slice_mode: flag.default(true),
   use_image_id: flag.default(true),
   downsample_mode: downsampleMode.optional(),
+  /** An option of MiniCPM-OCR. */
+  small_image_upsize: z.literal(["always", "never", "adaptive"], '"always" or "never"').default("always"),
   /** From config.json, see `miniCpmVVisionEncoder`. */
   model_patch_size: integer(1, 1024),
   model_downsample_mode: downsampleMode,
@@ -42,6 +45,8 @@ export interface SliceOptions {
   readonly mostSlices: number;
   /** A picture that is not cut, and each slice, has about as many pixels as a square of this side. */
   readonly resolution: number;
+  /** Whether a picture with fewer pixels than that is enlarged. Slices always are. */
+  readonly enlargesPictures: boolean;
   /** Side of a patch, in pixels. */
   readonly patchSize: number;
   /** Side of the squares of patches that become one embedding. */
@@ -74,6 +79,10 @@ export function parseMiniCpmVImageOptions(json: ProcessorOptions): MiniCpmVImage
   if ((options.downsample_mode ?? mode) !== mode) {
     throw invalidOption("downsample_mode", `is ${options.downsample_mode}; that of config.json is ${mode}`);
   }
+  if (options.small_image_upsize === "adaptive") {
+    const problem = 'is "adaptive": sizes that depend on the letters in a picture are not supported';
+    throw unsupportedOption("small_image_upsize", `${problem}; supported are "always" and "never"`);
+  }
   if (mostSlices * resolution ** 2 > MOST_PIXELS) {
     throw invalidOption(
       "scale_resolution",
@@ -83,6 +92,7 @@ export function parseMiniCpmVImageOptions(json: ProcessorOptions): MiniCpmVImage
   return {
     mostSlices,
     resolution,
+    enlargesPictures: options.small_image_upsize === "always",
     patchSize,
     mergeSize: mode === "16x" ? 4 : 2,
     numbersPictures: options.use_image_id,

@@ -46,6 +46,7 @@ export const miniCpmVInputs: MultiModalInputs<ProcessorContext> = {
         "max_slice_nums",
         "scale_resolution",
         "slice_mode",
+        "small_image_upsize",
         "use_image_id",
         "resample",
         ...scalingOptions,

@@ -23,7 +23,9 @@ export interface SliceLayout {
 export function sliceLayout(picture: ImageSize, options: SliceOptions): SliceLayout {
   refuseElongated(picture);
   const grid = sliceGrid(picture, options);
-  const whole = cropSize(picture, options);
+  const { resolution, enlargesPictures } = options;
+  const isScaled = enlargesPictures || picture.width * picture.height > resolution * resolution;
+  const whole = isScaled ? cropSize(picture, options) : wholeSquares(picture, options);
   if (grid === null) return { whole, slices: null };
   const ofOne = (length: number, parts: number): number => multipleOf(length, parts) / parts;
   const size = cropSize(
@@ -65,15 +67,17 @@ function sliceGrid({ width, height }: ImageSize, { mostSlices, resolution }: Sli
   return best;
 }
 
-/** The shape of a picture or slice with about as many pixels as the resolution's square, in whole squares of patches. */
-function cropSize({ width, height }: ImageSize, { resolution, patchSize, mergeSize }: SliceOptions): ImageSize {
-  const shape = width / height;
-  const scaledHeight = Math.trunc(resolution / Math.sqrt(shape));
+/** The shape of a picture or slice with about as many pixels as the resolution's square. */
+function cropSize(crop: ImageSize, options: SliceOptions): ImageSize {
+  const shape = crop.width / crop.height;
+  const height = Math.trunc(options.resolution / Math.sqrt(shape));
+  return wholeSquares({ width: Math.trunc(height * shape), height }, options);
+}
+
+/** The closest size in whole squares of patches. */
+function wholeSquares({ width, height }: ImageSize, { patchSize, mergeSize }: SliceOptions): ImageSize {
   const squareSize = patchSize * mergeSize;
-  return {
-    width: multipleOf(Math.trunc(scaledHeight * shape), squareSize),
-    height: multipleOf(scaledHeight, squareSize),
-  };
+  return { width: multipleOf(width, squareSize), height: multipleOf(height, squareSize) };
 }
 
 /** The closest multiple, and at least the divisor. */

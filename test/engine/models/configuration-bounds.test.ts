@@ -91,6 +91,10 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
     fields: [...inText(qwen35Text), ...tower],
     config: { image_token_id: 1 },
   },
+  MiniCPMOcrForConditionalGeneration: {
+    fields: [...inText(qwen35Text), ...tower],
+    config: { image_token_id: 1 },
+  },
   LlavaForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   LlavaNextForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   LlavaOnevisionForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },

@@ -65,6 +65,7 @@ describe.for(cudaFamilies)("$name on cuda", (family) => {
 const refused = [
   "Lfm2ForCausalLM",
   "Lfm2VlForConditionalGeneration",
+  "MiniCPMOcrForConditionalGeneration",
   "MiniCPMV4_6ForConditionalGeneration",
   "Qwen3_5ForCausalLM",
   "Qwen3_5ForConditionalGeneration",

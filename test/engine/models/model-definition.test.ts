@@ -164,10 +164,10 @@ const checkpoints: readonly {
       { width: 240, height: 168 },
     ],
   })),
-  {
-    name: "minicpm-v-4.6",
+  ...["minicpm-v-4.6", "minicpm-ocr"].map((name) => ({
+    name,
     isOfHub: true,
-    // Squares of 16, and slices of about 32 x 32: a picture that is just not cut, one that is, and the most slices.
+    // Squares of 16 or 8, and slices of about 32 x 32: a picture that is just not cut, one that is, and the most slices.
     sizes: [
       { width: 32, height: 32 },
       { width: 33, height: 32 },
@@ -175,8 +175,8 @@ const checkpoints: readonly {
       { width: 200, height: 1 },
       { width: 10, height: 900 },
     ],
-    isTaken: ({ width, height }) => Math.max(width, height) <= 200 * Math.min(width, height),
-  },
+    isTaken: ({ width, height }: ImageSize) => Math.max(width, height) <= 200 * Math.min(width, height),
+  })),
 ];
 
 for (const { name, isOfHub = false, sizes, isTaken } of checkpoints) {

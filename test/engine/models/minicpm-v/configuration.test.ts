@@ -1,24 +1,36 @@
 import { expect, test } from "vitest";
 
-import { parseMiniCpmVConfig } from "../../../../engine/models/minicpm-v/config.ts";
+import { miniCpmOcr, miniCpmV46, parseMiniCpmVConfig } from "../../../../engine/models/minicpm-v/config.ts";
 import { testRefusals, type RefusedConfiguration } from "../refused-configurations.ts";
 
 const architectures = ["MiniCPMV4_6ForConditionalGeneration"];
 const minimal = { architectures, image_token_id: 5 };
 
 test("missing fields have transformers' defaults", () => {
-  expect(parseMiniCpmVConfig(minimal)).toMatchObject({
+  expect(parseMiniCpmVConfig(minimal, miniCpmV46)).toMatchObject({
     text: { hiddenSize: 4096, headDim: 256, tieWordEmbeddings: false },
     vision: { hiddenSize: 768, numLayers: 12, positionsPerSide: 14, windowMergerLayer: 7, mergeSize: 4 },
     imageTokenId: 5,
   });
 });
 
+test("MiniCPM-OCR merges no windows and ties its embeddings by default", () => {
+  expect(parseMiniCpmVConfig(minimal, miniCpmOcr)).toMatchObject({
+    text: { tieWordEmbeddings: true },
+    vision: { windowMergerLayer: null, mergeSize: 2 },
+  });
+  const merged = { ...minimal, downsample_mode: "16x", tie_word_embeddings: false };
+  expect(parseMiniCpmVConfig(merged, miniCpmOcr)).toMatchObject({
+    text: { tieWordEmbeddings: false },
+    vision: { windowMergerLayer: 7, mergeSize: 4 },
+  });
+});
+
 test("windows are merged after the layer that the whole model's configuration names, or never", () => {
   const layers = { ...minimal, insert_layer_id: 2, vision_config: { insert_layer_id: 4 } };
-  expect(parseMiniCpmVConfig(layers).vision).toMatchObject({ windowMergerLayer: 3, mergeSize: 4 });
+  expect(parseMiniCpmVConfig(layers, miniCpmV46).vision).toMatchObject({ windowMergerLayer: 3, mergeSize: 4 });
   const unmerged = { ...layers, downsample_mode: "4x", insert_layer_id: 40 };
-  expect(parseMiniCpmVConfig(unmerged).vision).toMatchObject({ windowMergerLayer: null, mergeSize: 2 });
+  expect(parseMiniCpmVConfig(unmerged, miniCpmV46).vision).toMatchObject({ windowMergerLayer: null, mergeSize: 2 });
 });
 
 const refusals: readonly (readonly [config: object, field: string])[] = [
@@ -43,7 +55,7 @@ test.for([
   [{ downsample_mode: "8x" }, 'config.json: downsample_mode is "8x"'],
   [{ insert_layer_id: -1 }, "config.json: insert_layer_id is -1"],
 ] as const)("invalid: %o", ([fields, message]) => {
-  expect(() => parseMiniCpmVConfig({ ...minimal, ...fields })).toThrow(
+  expect(() => parseMiniCpmVConfig({ ...minimal, ...fields }, miniCpmV46)).toThrow(
     expect.objectContaining({ code: "invalid_checkpoint", message: expect.stringContaining(message) }),
   );
 });

@@ -27,6 +27,7 @@ interface Recorded {
     readonly most: number;
     readonly resolution: number;
     readonly mode: "16x" | "4x";
+    readonly enlarges: boolean;
     readonly whole: Size;
     readonly grid: readonly [rows: number, columns: number] | null;
     readonly slice: Size | null;
@@ -41,7 +42,7 @@ const file = new URL("../../../fixtures/hub/minicpm-v-4.6/pictures.json", import
 const recorded = JSON.parse(readFileSync(file, "utf8")) as Recorded;
 const never = new AbortController().signal;
 const mergeSizes = { "16x": 4, "4x": 2 } as const;
-const shipped = { mostSlices: 9, resolution: 448, patchSize: 14, mergeSize: 4 } as const;
+const shipped = { mostSlices: 9, resolution: 448, patchSize: 14, mergeSize: 4, enlargesPictures: true } as const;
 
 async function process(inputs: GoldenInputs, image: ImagePart, mmProcessorOptions = {}): Promise<ProcessedPrompt> {
   const tokenIds = [inputs.imageInputs!.imageTokenId];
@@ -57,8 +58,14 @@ function numbersOf(prompt: ProcessedPrompt, name: string): number[] {
 test("the slices of 300 sizes equal those of transformers", () => {
   expect(recorded.layouts).toHaveLength(300);
   const sizeOf = ([height, width]: Size) => ({ width, height });
-  for (const { most, resolution, mode, whole, grid, slice, ...picture } of recorded.layouts) {
-    const options = { mostSlices: most, resolution, patchSize: 14, mergeSize: mergeSizes[mode] };
+  for (const { most, resolution, mode, enlarges, whole, grid, slice, ...picture } of recorded.layouts) {
+    const options = {
+      mostSlices: most,
+      resolution,
+      patchSize: 14,
+      mergeSize: mergeSizes[mode],
+      enlargesPictures: enlarges,
+    };
     const slices = grid === null ? null : { rows: grid[0], columns: grid[1], size: sizeOf(slice!) };
     expect(sliceLayout(picture, options), JSON.stringify({ picture, options })).toEqual({
       whole: sizeOf(whole),
@@ -78,8 +85,9 @@ test.for([
   shipped,
   { ...shipped, mergeSize: 2 },
   { ...shipped, mostSlices: 1 },
+  { ...shipped, mergeSize: 2, mostSlices: 1, enlargesPictures: false },
   { ...shipped, mostSlices: 4, resolution: 300 },
-  { mostSlices: 9, resolution: 32, patchSize: 4, mergeSize: 4 },
+  { ...shipped, resolution: 32, patchSize: 4 },
 ])("no picture has more embeddings than the largest: %o", (options) => {
   const count = (size: { width: number; height: number }) => numCropEmbeddings(sliceLayout(size, options), options);
   const most = count(largestImageSize(options)).total;
@@ -146,6 +154,7 @@ test.for([
   [{ downsample_mode: "4x" }, "downsample_mode is 4x; that of config.json is 16x"],
   [{ scale_resolution: 4096, max_slice_nums: 144 }, "scale_resolution is 4096; with max_slice_nums 144 a picture has"],
   [{ do_resize: false }, "do_resize is false; expected true"],
+  [{ small_image_upsize: "adaptive" }, 'small_image_upsize is "adaptive": sizes that depend on the letters'],
 ] as const)("options that the tower does not follow are rejected: %o", async ([options, message]) => {
   await using inputs = await createHubInputs("minicpm-v-4.6");
   const { processor } = inputs.imageInputs!;
