@@ -49,7 +49,7 @@ export function createRedisStore(url: string, logger: Logger): ByteStore {
   }
 
   return {
-    getMany: (keys) => logged("reads", redis.mgetBuffer([...keys])),
+    getMany: (keys) => logged("reads", read(keys)),
     setMany: (entries) => logged("writes", write(entries)),
     onGivenUp: (timeoutMs) => log.givenUp(timeoutMs),
     disconnect() {
@@ -67,6 +67,19 @@ export function createRedisStore(url: string, logger: Logger): ByteStore {
       redis.disconnect();
     },
   };
+
+  /** Proxies and other servers that speak the protocol may answer with anything. */
+  async function read(keys: readonly string[]): Promise<readonly (Uint8Array | null)[]> {
+    const values: unknown = await redis.mgetBuffer([...keys]);
+    const isAnswer =
+      Array.isArray(values) &&
+      values.length === keys.length &&
+      values.every((value) => value === null || Buffer.isBuffer(value));
+    if (isAnswer) return values as readonly (Uint8Array | null)[];
+    const reason = `It does not answer MGET of ${keys.length} keys with as many texts.`;
+    log.refused("reads", reason);
+    throw new Error(reason);
+  }
 
   async function write(entries: readonly ByteStoreEntry[]): Promise<void> {
     const pipeline = redis.pipeline();

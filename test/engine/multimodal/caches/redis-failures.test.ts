@@ -2,6 +2,9 @@
  * The effect on requests of a Redis that is slow, full, read-only, restarted, missing or foreign: more work, nothing
  * else.
  */
+import { once } from "node:events";
+import { createServer } from "node:net";
+import type { AddressInfo } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { afterEach, describe, expect, test } from "vitest";
 
@@ -233,6 +236,32 @@ describe("a Redis in trouble", () => {
     }
     const warnings = cache.log.filter((line) => line.includes('"warn"'));
     expect(warnings).toEqual([expect.stringMatching(/node of a cluster.*REDIS_URL must name a single server/)]);
+  });
+
+  test.for([
+    ["a number", ":7\r\n"],
+    ["nothing", "*-1\r\n"],
+    ["a text", "$5\r\nhello\r\n"],
+    ["numbers", "*1\r\n:9\r\n"],
+    ["too many texts", "*2\r\n$1\r\na\r\n$1\r\nb\r\n"],
+  ])("that answers reads with %s: requests do the work, and one warning says so", async ([, reply]) => {
+    const server = createServer((socket) => {
+      socket.on("error", () => {});
+      socket.on("data", (command) => {
+        for (const _ of command.toString().match(/\bMGET\b/gi) ?? []) socket.write(reply!);
+        for (const _ of command.toString().match(/\b(?:HELLO|SET|CLIENT|SELECT)\b/gi) ?? []) socket.write("+OK\r\n");
+      });
+    });
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    opened.push(async () => void server.close());
+    const cache = createUnconnectedRedisCache(`redis://127.0.0.1:${(server.address() as AddressInfo).port}`);
+    opened.push(async () => cache[Symbol.asyncDispose]());
+    await expect
+      .poll(async () => (await isProcessed(cache, "a")) && cache.log.some((line) => line.includes("answer MGET")))
+      .toBe(true);
+    expect(await isProcessed(cache, "a")).toBe(true);
+    expect(cache.log.filter((line) => line.includes("answer MGET"))).toHaveLength(1);
   });
 
   test("missing: requests do the work, and the process can end", async () => {
