@@ -2,6 +2,7 @@
 import { samplingLimits } from "../../engine/contract/sampling-params.ts";
 import { extraArguments } from "./json-values.ts";
 import { setting } from "./setting.ts";
+import type { Parser } from "./setting.ts";
 import {
   anyText,
   boolean,
@@ -23,6 +24,12 @@ const MAX_HOLD_SECONDS = 240;
 /** vLLM's names. */
 const schedulingPolicies = ["fcfs", "priority"] as const;
 
+/** Clients send a key in a header, where it ends at a space, and where other letters arrive in any encoding. */
+function apiKeys(): Parser<readonly string[]> {
+  const isSendable = (key: string): boolean => /^[\x21-\x7e]+$/.test(key);
+  return commaSeparated("one or more keys separated by commas, of ASCII characters without spaces", isSendable);
+}
+
 export const serviceSettings = {
   port: setting("PORT", integer(0, 65_535), "TCP port to listen on; 0 takes a free one.", { default: 8000 }),
   host: setting("HOST", anyText(), "Address to listen on; :: listens on IPv6 and IPv4.", { default: "0.0.0.0" }),
@@ -37,14 +44,14 @@ export const serviceSettings = {
   /** An empty list serves everyone. An empty text is an error: it must not open the service. */
   apiKeys: setting(
     "API_KEY",
-    commaSeparated("one or more keys separated by commas"),
+    apiKeys(),
     "Keys, separated by commas. Requests must send one as a bearer token. Without keys, everyone is served.",
     { secret: true, rejectEmpty: true, unset: [] },
   ),
   /** An empty list leaves out the routes that it protects. An empty text is an error. */
   adminKeys: setting(
     "ADMIN_KEY",
-    commaSeparated("one or more keys separated by commas"),
+    apiKeys(),
     "Keys, separated by commas, for POST /admin/quiesce and /admin/resume; without any, there are no such routes.",
     { secret: true, rejectEmpty: true, unset: [] },
   ),

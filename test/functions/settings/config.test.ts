@@ -215,6 +215,8 @@ test.for<[string, string, RegExp]>([
   ["API_KEY", "", /^API_KEY is empty: expected one or more keys .* Leave the variable out to have none\.$/],
   ["ADMIN_KEY", " ", /^ADMIN_KEY is empty: expected one or more keys/],
   ["API_KEY", "secret,,other", /^API_KEY has a value that does not parse: expected one or more keys/],
+  ["API_KEY", "one,two words", /^API_KEY has a value that does not parse: .* ASCII characters without spaces\.$/],
+  ["ADMIN_KEY", "schlüssel", /^ADMIN_KEY has a value that does not parse: .* ASCII characters without spaces\.$/],
 ])("rejects %s=%j and says what is expected", ([name, value, expected]) => {
   expect(() => loadConfig({ [name]: value })).toThrow(expected);
 });
