@@ -7,6 +7,8 @@ export interface JobResult {
   readonly isSuccess: boolean;
   /** Whether there is an error in place of an answer. Default: false. */
   readonly isRefusal?: boolean;
+  /** Whether another try may give another result, as after a refusal and an answer with status 5xx. Default: false. */
+  readonly isPassing?: boolean;
   /** JSON: `{"id", "custom_id", "response": {"status_code", "request_id", "body"}, "error": {"code", "message"}}`. */
   readonly text: string;
 }
@@ -20,6 +22,7 @@ export function answerResult(
   return {
     jobId,
     isSuccess: statusCode === 200,
+    isPassing: statusCode >= 500,
     text: JSON.stringify({ id: jobId, custom_id: customId, response, error: null }),
   };
 }
@@ -42,6 +45,7 @@ export function refusalResult(
     jobId,
     isSuccess: false,
     isRefusal: true,
+    isPassing: true,
     text: JSON.stringify({ id: jobId, custom_id: customId, response: null, error }),
   };
 }
@@ -54,7 +58,13 @@ export function storedResult(jobId: string, text: string): JobResult {
 function kindOf(text: string): Partial<JobResult> {
   try {
     const { response } = JSON.parse(text) as { readonly response?: { readonly status_code?: unknown } | null };
-    return { isSuccess: response?.status_code === 200, isRefusal: response === null };
+    const status = response?.status_code;
+    const isRefusal = response === null;
+    return {
+      isSuccess: status === 200,
+      isRefusal,
+      isPassing: isRefusal || (typeof status === "number" && status >= 500),
+    };
   } catch {
     return {};
   }

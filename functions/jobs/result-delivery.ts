@@ -28,8 +28,8 @@ export class ResultDelivery {
   }
 
   /**
-   * The answer that an earlier delivery of the job stored; null if there is none. A refusal is no answer: somebody may have
-   * handed out the job again because its reason is gone.
+   * The answer that an earlier delivery of the job stored; null if there is none. A refusal and an answer with status 5xx
+   * are none: somebody may have handed out the job again because their reason is gone.
    */
   async find(places: readonly ResultSink[], key: JobKey, signal: AbortSignal): Promise<JobResult | null> {
     for (const sink of places) {
@@ -39,7 +39,7 @@ export class ResultDelivery {
         signal,
         async () => (await sink.find?.(key, signal)) ?? null,
       );
-      if (stored !== null && stored.isRefusal !== true) return stored;
+      if (stored !== null && stored.isPassing !== true) return stored;
     }
     return null;
   }

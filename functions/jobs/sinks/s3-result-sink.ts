@@ -44,7 +44,8 @@ interface StoredResult {
 }
 
 /**
- * The first answer to a job stays: another delivery does not replace it. Any other result replaces a refusal. If the place
+ * The first answer to a job stays: another delivery does not replace it. Any other result replaces a refusal, and an answer
+ * with status 5xx. If the place
  * already has the result of another message with the id of the job, the result goes to `<prefix>/<SHA-256 of the
  * message>/` instead. The caller destroys the client.
  */
@@ -90,7 +91,7 @@ export function createS3ResultSink({ client, location, callMs, logger }: S3Resul
       // It was deleted since.
       if (stored === null) throw error;
       if (!isOf(stored, messageDigest)) return null;
-      const isOutdated = stored.result.isRefusal === true && stored.result.text !== result.text;
+      const isOutdated = stored.result.isPassing === true && stored.result.text !== result.text;
       return isOutdated ? await write({ IfMatch: stored.etag }) : stored.result;
     }
   }

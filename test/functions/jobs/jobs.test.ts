@@ -173,6 +173,21 @@ describe("results", () => {
     expect(await objects(prefix)).toEqual(new Map([[`${prefix}/done.json`, earlier]]));
   });
 
+  test("of a job that is handed out again replace an answer with status 5xx", async () => {
+    const prefix = randomUUID();
+    const response = { status_code: 503, request_id: "r", body: { error: { code: "out_of_memory" } } };
+    const earlier = { id: "busy", custom_id: "busy", response, error: null };
+    await aws.client.send(
+      new PutObjectCommand({ Bucket: bucket, Key: `${prefix}/busy.json`, Body: JSON.stringify(earlier) }),
+    );
+    const { queue, start } = await places.startWithQueue({ JOB_RESULTS: `s3://${bucket}/${prefix}` });
+    await using _ = await start();
+    const job = await queue.add("again", short, { jobId: "busy" });
+    const result = await returned(queue, job);
+    expect(result.response?.status_code).toBe(200);
+    expect(await objects(prefix)).toEqual(new Map([[`${prefix}/busy.json`, result]]));
+  });
+
   test("of jobs with the same id are kept apart by their messages, which the queue may have numbered again", async () => {
     const prefix = randomUUID();
     const settings = { JOB_RESULTS: `s3://${bucket}/${prefix}` };
