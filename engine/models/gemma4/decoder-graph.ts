@@ -17,6 +17,7 @@ import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabula
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate } from "../linear.ts";
 import { rmsNorm } from "../rms-norm.ts";
+import { withExperts } from "./experts.ts";
 import { addLayerEmbedding, layerEmbeddings, withoutMedia } from "./layer-embeddings.ts";
 import type { Gemma4Layer, Gemma4TextConfig } from "./text-config.ts";
 
@@ -91,7 +92,10 @@ export function buildGemma4Decoder(context: GraphContext, options: Gemma4Decoder
     const projected = linear(context, attended, outputLayer, precision.linear);
     const attentionOutput = norm(context, config, `${name}.post_attention_layernorm`, projected);
     const between = addAndNorm(context, config, `${name}.pre_feedforward_layernorm`, attentionOutput, residual);
-    const perceived = decoderPerceptron(context, { ...config, ...layer }, `${name}.mlp`, between.normalised);
+    const perceived = withExperts(context, config, name, {
+      output: decoderPerceptron(context, { ...config, ...layer }, `${name}.mlp`, between.normalised),
+      residual: between.sum,
+    });
     hidden = addLayerEmbedding(context, config, name, {
       output: norm(context, config, `${name}.post_feedforward_layernorm`, perceived),
       residual: between.sum,

@@ -1,4 +1,4 @@
-/** Gemma 4 without mixture of experts: the text models, and those with pictures. */
+/** Gemma 4: the text models, and those with pictures. */
 import { decoderNames } from "../llava/definition.ts";
 import type {
   ConfiguredModel,
@@ -71,11 +71,12 @@ function picturesDefinition<Vision>(
 }
 
 function dimensionsOf(config: Gemma4TextConfig): DecoderDimensions {
-  const { layers, hiddenSize, vocabSize } = config;
+  const { layers, hiddenSize, vocabSize, experts } = config;
   const numLayers = numOwners(config);
   const kvHeads = layers.slice(0, numLayers).map(({ numKvHeads, headDim }) => ({ numKvHeads, headDim }));
   const headDim = Math.max(...kvHeads.map((heads) => heads.headDim));
   const numKvHeads = Math.max(...kvHeads.map((heads) => heads.numKvHeads));
   const kvReaders = layers.slice(numLayers).map(({ kvSource }) => kvSource);
-  return { numLayers, numKvHeads, headDim, kvHeads, kvReaders, hiddenSize, imageWidth: hiddenSize, vocabSize };
+  const sizes = { numLayers, numKvHeads, headDim, kvHeads, kvReaders, hiddenSize, imageWidth: hiddenSize, vocabSize };
+  return experts === null ? sizes : { ...sizes, experts };
 }

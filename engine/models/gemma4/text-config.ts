@@ -4,6 +4,7 @@ import { z } from "zod";
 import { parseActivation, type ActivationName } from "../activation.ts";
 import type { KvHeads } from "../built-model.ts";
 import {
+  expertCount,
   headCount,
   headSize,
   layerCount,
@@ -17,6 +18,7 @@ import {
   vocabularySize,
   width,
 } from "../config-field.ts";
+import type { ExpertsShape } from "../decoder-graph/experts.ts";
 import { parseRopeConfig, type RopeConfig } from "../llama/rope.ts";
 
 export interface Gemma4Layer extends KvHeads {
@@ -49,6 +51,8 @@ export interface Gemma4TextConfig {
   readonly padTokenId: number;
   /** Logits are bent into the range from minus to plus this value; null leaves them as they are. */
   readonly logitSoftcap: number | null;
+  /** Experts beside the perceptron of every layer; null: none. */
+  readonly experts: ExpertsShape | null;
 }
 
 /** transformers' defaults. */
@@ -88,12 +92,15 @@ const textFields = z.looseObject({
   attention_k_eq_v: z.boolean().default(false),
   num_kv_shared_layers: z.int().nonnegative().max(1024).default(0),
   use_double_wide_mlp: z.boolean().default(false),
+  enable_moe_block: z.boolean().default(false),
+  num_experts: expertCount.nullish(),
+  top_k_experts: expertCount.nullish(),
+  moe_intermediate_size: width.nullish(),
 });
 type TextFields = z.output<typeof textFields>;
 
 const neutralValues = {
   attention_bias: [false],
-  enable_moe_block: [false],
   quantization_config: [],
 } as const;
 
@@ -140,7 +147,23 @@ export function parseGemma4TextConfig(json: unknown, path: string, modelType = "
     seesWholeImages: fields.use_bidirectional_attention === "vision",
     padTokenId: fields.pad_token_id ?? 0,
     logitSoftcap: fields.final_logit_softcapping ?? null,
+    experts: fields.enable_moe_block ? expertsOf(fields, path) : null,
   };
+}
+
+function expertsOf(fields: TextFields, path: string): ExpertsShape {
+  const required = (field: "num_experts" | "top_k_experts" | "moe_intermediate_size"): number => {
+    const value = fields[field];
+    if (value == null) throw unsupportedField(path, "enable_moe_block", true, `it needs ${field}`);
+    return value;
+  };
+  const shape = {
+    numExperts: required("num_experts"),
+    numActive: required("top_k_experts"),
+    intermediateSize: required("moe_intermediate_size"),
+  };
+  if (shape.numActive <= shape.numExperts) return shape;
+  throw unsupportedField(path, "top_k_experts", shape.numActive, `there are ${shape.numExperts} experts`);
 }
 
 function layersOf(fields: TextFields, path: string): Gemma4Layer[] {

@@ -18,7 +18,11 @@ const variants = generations.flatMap((generation) =>
 );
 
 /** For models that compute a picture in one step: one with 70 tokens, and a token of every other case. */
-const wholePictureStepTokens: Readonly<Record<string, number>> = { "gemma4-12b": 76, "gemma4-31b": 76 };
+const wholePictureStepTokens: Readonly<Record<string, number>> = {
+  "gemma4-12b": 76,
+  "gemma4-26b": 76,
+  "gemma4-31b": 76,
+};
 
 test.for(variants)("$name with files of transformers $generation over $kvLayout answers like it", async (variant) => {
   const { name, generation, kvLayout } = variant;

@@ -70,7 +70,10 @@ test.for<[changes: Readonly<Record<string, unknown>>, message: string]>([
     { vision_config: { rope_parameters: { rope_type: "yarn" } } },
     'config.json: vision_config.rope_parameters.rope_type = "yarn" is not supported',
   ],
-  [{ text_config: { enable_moe_block: true } }, "config.json: text_config.enable_moe_block = true is not supported"],
+  [
+    { text_config: { enable_moe_block: true, num_experts: 4 } },
+    "config.json: text_config.enable_moe_block = true is not supported: it needs top_k_experts",
+  ],
 ])("%j is rejected by name", ([changes, message]) => {
   const config = { ...pictures, ...changes };
   expect(() => findModelDefinition(config).configure(config)).toThrow(message);

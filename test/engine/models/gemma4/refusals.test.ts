@@ -15,7 +15,11 @@ const text = {
 };
 
 test.for<[changes: Readonly<Record<string, unknown>>, message: string]>([
-  [{ enable_moe_block: true }, "config.json: enable_moe_block = true is not supported"],
+  [{ enable_moe_block: true }, "config.json: enable_moe_block = true is not supported: it needs num_experts"],
+  [
+    { enable_moe_block: true, num_experts: 2, top_k_experts: 4, moe_intermediate_size: 16 },
+    "config.json: top_k_experts = 4 is not supported: there are 2 experts",
+  ],
   [{ attention_bias: true }, "config.json: attention_bias = true is not supported"],
   [
     { use_bidirectional_attention: "all" },
