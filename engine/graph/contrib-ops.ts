@@ -73,37 +73,39 @@ export function quickGelu(graph: GraphBuilder, name: string, input: Value, alpha
 export interface AttentionInputs {
   /** [batch, tokens, heads * headDim]. */
   readonly query: Value;
-  /** Like `query`, as is the value; both may have another number of tokens. */
+  /** Like `query`, as is the value; both may have another number of tokens, and the value other heads. */
   readonly key: Value;
   readonly value: Value;
   readonly numHeads: number;
+  /** Factor of the products of query and key. Default: `1 / sqrt(headDim)`. */
+  readonly scale?: number;
   /** [batch, 1, tokens, tokens]: added to the scores of every head. */
   readonly bias?: Value;
 }
 
-/** Attention without cache or causality. */
+/** Attention without cache or causality: [batch, tokens of the query, heads * headDim of the value]. */
 export function multiHeadAttention(graph: GraphBuilder, name: string, inputs: AttentionInputs): Value {
-  const { query, key, value, numHeads, bias } = inputs;
+  const { query, key, value, numHeads, scale, bias } = inputs;
   const node = { name, operator: "MultiHeadAttention" };
   checkElementType(node, query, ...floats);
   checkRank(node, query, 3);
-  for (const other of [key, value]) {
-    checkElementType(node, other, query.elementType);
-    checkShape(node, other, query.shape.with(1, key.shape[1]!));
-  }
+  for (const other of [key, value]) checkElementType(node, other, query.elementType);
+  checkShape(node, key, query.shape.with(1, key.shape[1]!));
+  checkShape(node, value, key.shape.with(2, value.shape[2]!));
   if (bias !== undefined) {
     checkElementType(node, bias, query.elementType);
     checkRank(node, bias, 4);
   }
-  if (knownSize(node, query, 2) % numHeads !== 0) {
-    throw nodeError(node, `${describeValue(query)} does not divide into ${numHeads} heads.`);
+  for (const divided of [query, value]) {
+    if (knownSize(node, divided, 2) % numHeads === 0) continue;
+    throw nodeError(node, `${describeValue(divided)} does not divide into ${numHeads} heads.`);
   }
   return graph.addNode({
     ...node,
     domain: microsoftDomain,
     inputs: [query, key, value, ...(bias === undefined ? [] : [null, null, bias])],
-    attributes: { num_heads: int(numHeads) },
-    outputs: [{ name, elementType: query.elementType, shape: query.shape }],
+    attributes: { num_heads: int(numHeads), ...(scale !== undefined && { scale: float(scale) }) },
+    outputs: [{ name, elementType: query.elementType, shape: query.shape.with(2, value.shape[2]!) }],
   })[0];
 }
 

@@ -62,6 +62,20 @@ export function gemm(graph: GraphBuilder, name: string, input: Value, weight: Va
   return addStandardNode(graph, node, inputs, { elementType: input.elementType, shape }, { transB: int(1) });
 }
 
+/** Products of matrices `[..., M, K] x [..., K, N]`; the axes before them are broadcast. */
+export function matMul(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
+  const node = { name, operator: "MatMul" };
+  checkElementType(node, left, ...floats);
+  checkElementType(node, right, left.elementType);
+  if (right.shape.at(-2) !== left.shape.at(-1)) {
+    throw nodeError(node, `${describeValue(left)} and ${describeValue(right)} share no axis to sum over.`);
+  }
+  const outer = broadcastShapes(left.shape.slice(0, -2), right.shape.slice(0, -2));
+  if (outer === null) throw nodeError(node, `${describeValue(left)} and ${describeValue(right)} do not broadcast.`);
+  const shape = [...outer, left.shape.at(-2)!, right.shape.at(-1)!];
+  return addStandardNode(graph, node, [left, right], { elementType: left.elementType, shape });
+}
+
 export function add(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
   return broadcastingNode(graph, { name, operator: "Add" }, left, right);
 }
@@ -99,12 +113,12 @@ export function gatherRows(graph: GraphBuilder, name: string, data: Value, indic
   return addStandardNode(graph, node, [data, indices], { elementType: data.elementType, shape }, { axis: int(0) });
 }
 
-/** `data [N, C]` with its columns in the order of `indices [M]`. */
+/** `data [N, C, ...]` with its columns in the order of `indices [M]`: `[N, M, ...]`. */
 export function gatherColumns(graph: GraphBuilder, name: string, data: Value, indices: Value): Value {
   const node = { name, operator: "Gather" };
   checkElementType(node, indices, "int32", "int64");
-  checkRank(node, data, 2);
-  const shape = [data.shape[0]!, indices.shape[0]!];
+  checkRank(node, indices, 1);
+  const shape = data.shape.with(1, indices.shape[0]!);
   return addStandardNode(graph, node, [data, indices], { elementType: data.elementType, shape }, { axis: int(1) });
 }
 

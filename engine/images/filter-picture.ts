@@ -1,8 +1,8 @@
 /** Runs a picture through the two passes of a resize. Their sums are computed in WebAssembly, see kernel/filter.ts. */
 import { readFileSync } from "node:fs";
 
+import type { AxisCoefficients } from "../resample-coefficients.ts";
 import type { DecodedImage } from "./decode-image.ts";
-import type { AxisCoefficients } from "./resample-coefficients.ts";
 
 /** Input that is copied and filtered at once: small enough for the inner caches. */
 const CHUNK_BYTES = 1 << 16;

@@ -15,7 +15,7 @@ import {
   scalingShape,
   unsupportedOption,
 } from "../multimodal/processor-options.ts";
-import type { ResampleFilterName } from "./resample-coefficients.ts";
+import type { ResampleFilterName } from "../resample-coefficients.ts";
 
 export type Rgb = readonly [red: number, green: number, blue: number];
 

@@ -1,8 +1,8 @@
 /** Resizes 8-bit RGB pictures bit-identically to Pillow, on whose output models are trained. */
 import { EngineError } from "../contract/errors.ts";
+import { computeCoefficients, type ResampleFilterName } from "../resample-coefficients.ts";
 import type { DecodedImage } from "./decode-image.ts";
 import { filterPicture, filterPictureVerticallyFirst } from "./filter-picture.ts";
-import { computeCoefficients, type ResampleFilterName } from "./resample-coefficients.ts";
 
 interface ImageSize {
   readonly width: number;

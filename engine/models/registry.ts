@@ -3,6 +3,11 @@ import { z } from "zod";
 
 import { EngineError } from "../contract/errors.ts";
 import { parseConfigObject } from "./config-field.ts";
+import {
+  deepseekOcr2Definition,
+  deepseekOcrDefinition,
+  nativeDeepseekOcr2Definition,
+} from "./deepseek-ocr/definition.ts";
 import { fuyuDefinition } from "./fuyu/definition.ts";
 import { gemma3Definition, gemma3TextDefinition } from "./gemma3/definition.ts";
 import { gemma4Definition, gemma4TextDefinition, gemma4UnifiedDefinition } from "./gemma4/definition.ts";
@@ -83,6 +88,9 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   qwen35MoeDefinition,
   miniCpmV46Definition,
   miniCpmOcrDefinition,
+  deepseekOcrDefinition,
+  deepseekOcr2Definition,
+  nativeDeepseekOcr2Definition,
 ];
 
 const namesExpected = 'a list with the name of the model\'s class, such as ["LlamaForCausalLM"]';

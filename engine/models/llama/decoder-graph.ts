@@ -225,7 +225,12 @@ function perceptron(context: GraphContext, { config, glm }: DecoderOptions, { na
   if (experts?.layers[layer] === true) {
     const logits = routerLogits(context, `${name}.gate`, input, experts.numExperts);
     const routes = route(context, `${name}.gate`, logits, experts.numActive, experts);
-    return routedExperts(context, experts, name, input, { routes, activation: "silu" });
+    const mixed = routedExperts(context, experts, name, input, { routes, activation: "silu" });
+    const { sharedIntermediateSize: intermediateSize = 0 } = experts;
+    if (intermediateSize === 0) return mixed;
+    const shape = { hiddenSize: config.hiddenSize, intermediateSize, activation: "silu" } as const;
+    const shared = decoderPerceptron(context, shape, `${name}.shared_experts`, input);
+    return add(context.graph, `${name}.with_shared`, mixed, shared);
   }
   const isFused = glm !== undefined || config.fusesProjections === true;
   return isFused

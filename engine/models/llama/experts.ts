@@ -4,9 +4,11 @@ import { z } from "zod";
 import { count, expertCount, parseConfigObject, unsupportedField, width } from "../config-field.ts";
 import type { ExpertsShape, RouterOptions } from "../decoder-graph/experts.ts";
 
-export interface DecoderExperts extends ExpertsShape, Pick<RouterOptions, "normalises"> {
+export interface DecoderExperts extends ExpertsShape, Pick<RouterOptions, "normalises" | "factor"> {
   /** Whether each layer has experts. All others have one perceptron. */
   readonly layers: readonly boolean[];
+  /** Width of the perceptron that computes every token beside its experts. Default 0: there is none. */
+  readonly sharedIntermediateSize?: number;
 }
 
 const sizeFields = z.looseObject({

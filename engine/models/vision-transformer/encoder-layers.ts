@@ -1,6 +1,6 @@
 /** The layers of a vision transformer: pre-norm, with attention between all tokens of a picture. */
 import { multiHeadAttention, rotaryEmbedding, type RotaryTables } from "../../graph/contrib-ops.ts";
-import { add, layerNormalization, multiply, reshape } from "../../graph/standard-ops.ts";
+import { add, layerNormalization, multiply, reshape, split } from "../../graph/standard-ops.ts";
 import type { Dimension, Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
@@ -16,15 +16,19 @@ export interface LayerForm {
   readonly output: string;
   readonly secondNorm: string;
   readonly hasQkvBias: boolean;
+  /** Name of one matrix for query, key and value, below `attention`. Default: each has its own. */
+  readonly fusedProjection?: string;
   /** Norms of whole rows of queries and keys, below `attention`. */
   readonly queryAndKeyNorms?: { readonly query: string; readonly key: string; readonly epsilon: number };
   /** Learned factors [hiddenSize] of the results of attention and of the perceptron. */
   readonly scales?: { readonly attention: string; readonly perceptron: string };
   /** Default: layer norms, which have a bias. */
   readonly norms?: "layer" | "rms";
+  /** The perceptron's layers, below `mlp`. Default: `fc1` and `fc2`. */
+  readonly perceptron?: readonly [up: string, down: string];
 }
 
-const clipLayers: LayerForm = {
+export const clipLayers: LayerForm = {
   firstNorm: "layer_norm1",
   attention: "self_attn",
   output: "out_proj",
@@ -58,7 +62,7 @@ export function buildEncoderLayers(
   const { graph } = context;
   const [, numTokens, hiddenSize] = shape;
   const sizes = typeof numTokens === "number" ? [-1, numTokens, hiddenSize] : [1, -1, hiddenSize];
-  const batchShape = graph.constant("vision.batch_shape", "int64", [3], sizes);
+  const batchShape = graph.constant(`vision.batch_shape.${numTokens}`, "int64", [3], sizes);
   const attend: Attend = (name, { query, key, value }) => {
     const ofPictures = (part: string, rows: Value): Value => reshape(graph, `${name}.${part}`, rows, batchShape, shape);
     const rotated = (part: "q" | "k", rows: Value): Value => {
@@ -131,8 +135,9 @@ export function encoderLayer(
   const { hiddenSize, intermediateSize } = config;
   const middle = attentionBlock(context, config, name, hidden, { attend, form });
   const perceptronInput = layerInput(context, config, `${name}.${form.secondNorm}`, middle, form);
-  const up = layerOf(`${name}.mlp.fc1`, hiddenSize, intermediateSize);
-  const down = layerOf(`${name}.mlp.fc2`, intermediateSize, hiddenSize);
+  const [upName, downName] = form.perceptron ?? ["fc1", "fc2"];
+  const up = layerOf(`${name}.mlp.${upName}`, hiddenSize, intermediateSize);
+  const down = layerOf(`${name}.mlp.${downName}`, intermediateSize, hiddenSize);
   const raised = linear(context, perceptronInput, up, precision.vision);
   const activated = applyActivation(graph, `${name}.mlp.activation`, raised, config.activation);
   const added = scaled(context, name, form.scales?.perceptron, linear(context, activated, down, precision.vision));
@@ -151,17 +156,24 @@ export function attentionBlock(
   const { hiddenSize } = config;
   const attention = `${name}.${form.attention}`;
   const input = layerInput(context, config, `${name}.${form.firstNorm}`, hidden, form);
-  const projected = (part: "q" | "k" | "v", normName?: string): Value => {
-    const layer = layerOf(`${attention}.${part}_proj`, hiddenSize, hiddenSize, form.hasQkvBias);
-    const rows = linear(context, input, layer, precision.vision);
+  const projected = (part: string, outFeatures: number): Value =>
+    linear(context, input, layerOf(`${attention}.${part}`, hiddenSize, outFeatures, form.hasQkvBias), precision.vision);
+  const { fusedProjection: fused } = form;
+  const sizes = [hiddenSize, hiddenSize, hiddenSize] as const;
+  const [query, key, value] =
+    fused === undefined
+      ? ([projected("q_proj", hiddenSize), projected("k_proj", hiddenSize), projected("v_proj", hiddenSize)] as const)
+      : split(graph, `${attention}.parts`, projected(fused, 3 * hiddenSize), { axis: 1, sizes });
+  const normalised = (rows: Value, normName: string | undefined): Value => {
+    if (normName === undefined) return rows;
     const epsilon = form.queryAndKeyNorms?.epsilon ?? 0;
-    return normName === undefined
-      ? rows
-      : rmsNorm(context, `${attention}.${normName}`, rows, { size: hiddenSize, epsilon });
+    return rmsNorm(context, `${attention}.${normName}`, rows, { size: hiddenSize, epsilon });
   };
-  const query = projected("q", form.queryAndKeyNorms?.query);
-  const key = projected("k", form.queryAndKeyNorms?.key);
-  const attended = attend(attention, { query, key, value: projected("v") });
+  const attended = attend(attention, {
+    query: normalised(query, form.queryAndKeyNorms?.query),
+    key: normalised(key, form.queryAndKeyNorms?.key),
+    value,
+  });
   const output = layerOf(`${attention}.${form.output}`, hiddenSize, hiddenSize);
   const added = scaled(context, name, form.scales?.attention, linear(context, attended, output, precision.vision));
   return add(graph, `${name}.after_attention`, hidden, added);

@@ -31,7 +31,7 @@ export function embedPatches(
     covered = slice(graph, "pixels.columns", covered, { axis: 3, start: 0, end });
   }
   const gridShape = [numChannels, side, patchSize, side, patchSize];
-  const gridTarget = graph.constant("patches.grid_shape", "int64", [6], [-1, ...gridShape]);
+  const gridTarget = graph.constant(`patches.grid_shape.${side}`, "int64", [6], [-1, ...gridShape]);
   const grid = reshape(graph, "patches.grid", covered, gridTarget, [images!, ...gridShape]);
   const ordered = transpose(graph, "patches.ordered", grid, [0, 2, 4, 1, 3, 5]);
   const flatTarget = graph.constant("patches.flat_shape", "int64", [2], [-1, patchFeatures]);
@@ -46,6 +46,6 @@ export function embedPatches(
   // Everything else is computed from pixels, and this is a small part of the work, so it is never quantised.
   const projected = linear(context, flat, projection, { kind: "plain", elementType: precision.activations });
   const count = numPatches(config);
-  const batchTarget = graph.constant("patches.batch_shape", "int64", [3], [-1, count, hiddenSize]);
+  const batchTarget = graph.constant(`patches.batch_shape.${count}`, "int64", [3], [-1, count, hiddenSize]);
   return reshape(graph, "patches.batched", projected, batchTarget, [images!, count, hiddenSize]);
 }

@@ -5,12 +5,12 @@ import { describe, expect, test } from "vitest";
 
 import type { DecodedImage } from "../../../engine/images/decode-image.ts";
 import { takeFilterKernel } from "../../../engine/images/filter-picture.ts";
+import { resample, type ResampleOptions } from "../../../engine/images/resample.ts";
 import {
   computeCoefficients,
   type AxisWindow,
   type ResampleFilterName,
-} from "../../../engine/images/resample-coefficients.ts";
-import { resample, type ResampleOptions } from "../../../engine/images/resample.ts";
+} from "../../../engine/resample-coefficients.ts";
 import { computePicture, type PictureKind } from "./computed-picture.ts";
 
 const filters: readonly ResampleFilterName[] = ["nearest", "lanczos", "bilinear", "bicubic", "box", "hamming"];

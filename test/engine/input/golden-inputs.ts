@@ -98,5 +98,5 @@ export async function createHubInputs(name: string, overrides: GoldenOverrides =
 async function readPreprocessorConfig(folder: string): Promise<unknown> {
   const own = await readFile(join(folder, "preprocessor_config.json"), "utf8").catch(() => null);
   if (own !== null) return JSON.parse(own);
-  return JSON.parse(await readFile(join(folder, "processor_config.json"), "utf8")).image_processor;
+  return JSON.parse(await readFile(join(folder, "processor_config.json"), "utf8")).image_processor ?? null;
 }

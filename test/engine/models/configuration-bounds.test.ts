@@ -50,7 +50,43 @@ const glmTower = [
   "spatial_merge_size",
   "temporal_patch_size",
 ].map((field) => `vision_config.${field}`);
+const inObject = (path: string, fields: readonly string[]): string[] => fields.map((field) => `${path}.${field}`);
 const inText = (fields: readonly string[]): string[] => fields.map((field) => `text_config.${field}`);
+
+const deepseekText = [...llamaText.slice(0, -1), "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"];
+const samFields = [
+  "num_hidden_layers",
+  "num_attention_heads",
+  "hidden_size",
+  "mlp_dim",
+  "image_size",
+  "patch_size",
+  "output_channels",
+  "window_size",
+];
+const towersPath = "vision_config.width";
+const publishedSam = [
+  "vision_config.image_size",
+  ...inObject(`${towersPath}.sam_vit_b`, ["width", "layers", "heads"]),
+  ...inObject("projector_config", ["input_dim", "n_embed"]),
+];
+const publishedClip = inObject(`${towersPath}.clip-l-14-224`, ["width", "layers", "heads", "image_size", "patch_size"]);
+const publishedQueries = inObject(`${towersPath}.qwen2-0-5b`, [
+  "dim",
+  "layers",
+  "heads",
+  "kv_heads",
+  "intermediate_size",
+]);
+const sam = { width: 768, layers: 12, heads: 12, global_attn_indexes: [2], downsample_channels: [512, 1024] };
+const published = { language_config: { num_experts_per_tok: 6 }, projector_config: { input_dim: 2048, n_embed: 4096 } };
+const clip = { width: 1024, layers: 24, heads: 16, image_size: 224, patch_size: 14 };
+const deepseekOcr = { ...published, vision_config: { width: { sam_vit_b: sam, "clip-l-14-224": clip } } };
+const deepseekOcr2 = {
+  ...published,
+  projector_config: { input_dim: 896, n_embed: 4096 },
+  vision_config: { width: { sam_vit_b: sam, "qwen2-0-5b": { dim: 896 } } },
+};
 
 const families: Readonly<Record<string, { readonly fields: readonly string[]; readonly config?: object }>> = {
   LlamaForCausalLM: { fields: llamaText },
@@ -127,6 +163,22 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   LightOnOcrForConditionalGeneration: {
     fields: [...inText([...llamaText, "sliding_window"]), ...pixtralTower, "spatial_merge_size"],
     config: { text_config: {}, vision_config: { model_type: "pixtral" } },
+  },
+  DeepseekOCRForCausalLM: {
+    fields: [...inObject("language_config", deepseekText), ...publishedSam, ...publishedClip],
+    config: deepseekOcr,
+  },
+  DeepseekOCR2ForCausalLM: {
+    fields: [...inObject("language_config", deepseekText), ...publishedSam, ...publishedQueries],
+    config: deepseekOcr2,
+  },
+  DeepseekOcr2ForConditionalGeneration: {
+    fields: [
+      ...inText(deepseekText),
+      ...inObject("vision_config.sam_config", samFields),
+      ...inObject("vision_config.encoder_config", [...text.slice(0, 4), "num_key_value_heads"]),
+    ],
+    config: { text_config: { num_experts_per_tok: 6 }, vision_config: { encoder_config: {} } },
   },
   Idefics3ForConditionalGeneration: { fields: [...inText(llamaText), ...tower, "scale_factor"] },
   SmolVLMForConditionalGeneration: { fields: [...inText(llamaText), ...tower, "scale_factor"] },

@@ -8,7 +8,7 @@ import {
   hubCheckpoints,
   writeHubCheckpoint,
 } from "../../support/checkpoints/hub-checkpoints.ts";
-import { compareHubAnswers, hubEngineConfig } from "../../support/engine/hub-answers.ts";
+import { compareHubAnswers, hubEngineConfig, hubModelLen } from "../../support/engine/hub-answers.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 /** Every generation in one of the layouts, and all checkpoints in both. */
@@ -31,7 +31,7 @@ test.for(variants)("$name with files of transformers $generation over $kvLayout 
   await writeHubCheckpoint(name, generation, folder.path);
   const defaults = hubEngineConfig(folder.path, cache.path);
   const maxNumBatchedTokens = wholePictureStepTokens[name] ?? defaults.maxNumBatchedTokens;
-  const config = { ...defaults, kvLayout, maxNumBatchedTokens };
+  const config = { ...defaults, kvLayout, maxNumBatchedTokens, maxModelLen: hubModelLen(name) };
   const engine = createEngine(config, { imageSources: [createDataUrlImageSource()] });
   try {
     const cases = hubCases(name);

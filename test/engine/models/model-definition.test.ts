@@ -152,6 +152,26 @@ const checkpoints: readonly {
     ],
     isTaken: ({ width, height }) => Math.max(width, height) <= 200 * Math.min(width, height),
   },
+  {
+    name: "deepseek-ocr",
+    isOfHub: true,
+    // Tiles of 40: a whole picture only, two tiles, a shape with several equally good grids, and a column of six.
+    sizes: [
+      { width: 40, height: 40 },
+      { width: 41, height: 40 },
+      { width: 200, height: 100 },
+      { width: 40, height: 240 },
+    ],
+  },
+  {
+    name: "deepseek-ocr-2",
+    isOfHub: true,
+    // Tiles of 96.
+    sizes: [
+      { width: 96, height: 96 },
+      { width: 96, height: 97 },
+    ],
+  },
   ...["gemma4", "gemma4-12b"].map((name) => ({
     name,
     isOfHub: true,

@@ -12,6 +12,14 @@ const greedy = { temperature: 0, topK: 0, topP: 1, maxTokens: 32, ignoreEos: tru
 /** Different orders of float32 additions. */
 const MAX_LOGPROB_DIFFERENCE = 1e-3;
 
+/** Tokens of the longest prompt, for models whose pictures have more tokens than 512 in all. */
+const longPrompts: Readonly<Record<string, number>> = { "deepseek-ocr-2": 2048 };
+
+/** `maxModelLen` for the cases of a checkpoint. */
+export function hubModelLen(name: string): number {
+  return longPrompts[name] ?? 512;
+}
+
 /** Small enough that requests wait, are split into chunks and share slots. */
 export function hubEngineConfig(model: string, cacheFolder: string): EngineConfig {
   return {

@@ -1,12 +1,12 @@
 /** The one-dimensional half of a resize: the input pixels of each output pixel, and their weights. */
-import { EngineError } from "../contract/errors.ts";
+import { EngineError } from "./contract/errors.ts";
 
 /** Pillow's filters, as numbered in `resample` of preprocessor_config.json. */
 export type ResampleFilterName = "nearest" | "lanczos" | "bilinear" | "bicubic" | "box" | "hamming";
 
 /**
  * Fixed-point fraction bits of a weight: 32 minus 8 for the pixel and 2 of headroom for overshoot and sign; as in
- * kernel/filter.ts.
+ * images/kernel/filter.ts.
  */
 const PRECISION_BITS = 32 - 8 - 2;
 
