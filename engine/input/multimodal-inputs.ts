@@ -26,7 +26,7 @@ import type { ItemCaches } from "./item-loader.ts";
 import { deploymentOptions, isAboutOptions, noImageProcessor, optionsError } from "./request-options.ts";
 
 export interface MultiModalParts {
-  readonly definition: Pick<ModelDefinition, "architecture" | "images" | "imageSpelling">;
+  readonly definition: Pick<ModelDefinition, "architecture" | "images" | "imagePlaceholder" | "imageSpelling">;
   readonly model: Pick<BuiltModel, "imageTokenId" | "contentHash"> & {
     /** Null if the model does not accept images. Its graph may not be written yet. */
     readonly visionEncoder: ProcessorContext["visionEncoder"] | null;
@@ -80,12 +80,13 @@ export function createImageInputs(
   if (preprocessorConfig === null && pixelProgram === undefined) {
     throw new EngineError("invalid_checkpoint", "The checkpoint has no preprocessor_config.json.");
   }
-  const imageToken = imageSpelling?.imagePlaceholder ?? tokenizer.token(imageTokenId);
+  const otherPlaceholder = imageSpelling?.imagePlaceholder ?? definition.imagePlaceholder;
+  const imageToken = otherPlaceholder ?? tokenizer.token(imageTokenId);
   if (imageToken === null) {
     throw new EngineError("invalid_checkpoint", `tokenizer.json has no token for the image token id ${imageTokenId}.`);
   }
-  const placeholderTokenId = imageSpelling === undefined ? imageTokenId : tokenizer.tokenId(imageToken);
-  invariant(placeholderTokenId !== null, "the tokenizer of a pipeline has its placeholder");
+  const placeholderTokenId = otherPlaceholder === undefined ? imageTokenId : tokenizer.tokenId(imageToken);
+  invariant(placeholderTokenId !== null, "a placeholder is added to a tokenizer that lacks it");
   const imageProcessor = createImageProcessor(imageLimits);
   const context: ProcessorContext = {
     imageToken,

@@ -2,7 +2,7 @@
 import type { EngineConfig } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { MultiModalParts } from "../input/multimodal-inputs.ts";
-import type { ImageSpelling, ModelDefinition } from "../models/model-definition.ts";
+import type { ModelDefinition } from "../models/model-definition.ts";
 import { joinCheckpoints, withPipeline } from "../models/pipelines/with-pipeline.ts";
 import { selectPipeline } from "../pipelines/select-pipeline.ts";
 import type { PipelineConfig } from "../pipelines/select-pipeline.ts";
@@ -45,8 +45,9 @@ export async function openModel(
         { setting: "multimodalPipeline" },
       );
     }
-    const { imageSpelling } = definition;
-    const placeholder = imageSpelling && placeholderOf(imageSpelling, definition, checkpoint);
+    const imagePlaceholder = definition.imageSpelling?.imagePlaceholder ?? definition.imagePlaceholder;
+    const placeholder =
+      imagePlaceholder === undefined ? undefined : placeholderOf(imagePlaceholder, definition, checkpoint);
     return {
       checkpoint,
       definition,
@@ -65,7 +66,7 @@ export async function openModel(
       readPreprocessorConfig: async () => ({ preprocessorConfig: null }),
     };
   }
-  const placeholder = placeholderOf(pipeline, definition, checkpoint);
+  const placeholder = placeholderOf(pipeline.imagePlaceholder, definition, checkpoint);
   return {
     checkpoint: await joinCheckpoints(checkpoint, pipeline, config.cacheFolder),
     definition: withPipeline(definition, pipeline),
@@ -76,11 +77,7 @@ export async function openModel(
 }
 
 /** The token of a whole image, for a tokenizer that lacks it: outside of the vocabulary, because images take its place. */
-function placeholderOf(
-  { imagePlaceholder }: ImageSpelling,
-  definition: ModelDefinition,
-  { config }: Pick<Checkpoint, "config">,
-) {
+function placeholderOf(imagePlaceholder: string, definition: ModelDefinition, { config }: Pick<Checkpoint, "config">) {
   const { vocabSize } = definition.configure(withoutQuantisation(config)).decoder;
   return { content: imagePlaceholder, firstFreeId: vocabSize };
 }

@@ -96,6 +96,11 @@ export interface ModelDefinition {
   readonly images: MultiModalInputs<ProcessorContext> | null;
   /** Left out if the tokenizer has the image token, and the chat template places images. */
   readonly imageSpelling?: ImageSpelling;
+  /**
+   * Text of a whole image in prompts and in what chat templates write, if it is not the image token. It is added to the
+   * tokenizer if that lacks it.
+   */
+  readonly imagePlaceholder?: string;
   /** Jinja template for checkpoints without one, if those on the hub have none. */
   readonly chatTemplate?: string;
   /**

@@ -13,7 +13,7 @@ import { gemma3Definition, gemma3TextDefinition } from "./gemma3/definition.ts";
 import { gemma4Definition, gemma4TextDefinition, gemma4UnifiedDefinition } from "./gemma4/definition.ts";
 import { glm46vDefinition, glm4vDefinition, glmOcrDefinition } from "./glm4v/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
-import { internVlDefinition } from "./internvl/definition.ts";
+import { internVlDefinition, qianfanOcrDefinition } from "./internvl/definition.ts";
 import { lfm2VlDefinition } from "./lfm2-vl/definition.ts";
 import { lfm2TextDefinition } from "./lfm2/definition.ts";
 import {
@@ -75,6 +75,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   idefics3Definition,
   smolVlmDefinition,
   internVlDefinition,
+  qianfanOcrDefinition,
   fuyuDefinition,
   qwen2VlDefinition,
   qwen25VlDefinition,

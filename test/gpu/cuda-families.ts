@@ -52,6 +52,7 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/llava-onevision/v4", sizes: grouped },
   { name: "../hub/internvl3/v4", sizes: grouped },
   { name: "../hub/internvl3.5-38b/v4", sizes: grouped },
+  { name: "../hub/qianfan-ocr/v4", sizes: grouped },
   { name: "../hub/qwen3-vl/v4", sizes: { intermediate_size: 128, vocab_size: 512, num_hidden_layers: 3 } },
   { name: "../hub/glm-4.1v/v4", sizes: { intermediate_size: 128, vocab_size: 512 } },
   { name: "../hub/glm-4.6v/v4", sizes: { intermediate_size: 128, vocab_size: 512 } },

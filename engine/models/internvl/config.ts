@@ -1,4 +1,7 @@
-/** Configuration of InternVL in its Hugging Face form: InternViT over tiles, a pixel shuffle, and a decoder. */
+/**
+ * Configuration of InternVL in its Hugging Face form, and of Qianfan-OCR: InternViT over tiles, a pixel shuffle, and a
+ * decoder.
+ */
 import { z } from "zod";
 
 import { parseActivation, type ActivationName } from "../activation.ts";
@@ -7,7 +10,11 @@ import { parseTextConfig, type DecoderConfig } from "../llama/config.ts";
 import { featureLayers } from "../llava/config.ts";
 import { parseVisionConfig, patchesPerSide, type VisionConfig } from "../vision-transformer/config.ts";
 
+/** Whose names the vision tower's and the projector's tensors have. */
+export type TensorNaming = "transformers" | "original";
+
 export interface InternVisionConfig extends VisionConfig {
+  readonly naming: TensorNaming;
   readonly hasQkvBias: boolean;
   readonly normalisesQueryAndKey: boolean;
   readonly norms: "layer" | "rms";
@@ -33,11 +40,11 @@ const internVlFields = z.looseObject({
   downsample_ratio: z.number().positive().max(1).default(0.5),
   projector_hidden_act: z.string().default("gelu"),
   vision_feature_layer: z.union([z.int(), z.tuple([z.int()])]).default(-1),
-  tie_word_embeddings: z.boolean().default(true),
+  tie_word_embeddings: z.boolean().optional(),
 });
 
 const visionFields = z.looseObject({
-  attention_bias: z.boolean().default(false),
+  attention_bias: z.boolean().optional(),
   use_qk_norm: z.boolean().default(false),
   norm_type: z.enum(["layer_norm", "rms_norm"], '"layer_norm" or "rms_norm"').default("layer_norm"),
 });
@@ -52,12 +59,51 @@ const visionDefaults = {
   layer_norm_eps: 1e-6,
 } as const;
 
+/** The differences between the two models. */
+interface Family {
+  readonly naming: TensorNaming;
+  /** Default of `text_config.model_type`. */
+  readonly textType: string;
+  readonly towerType: string;
+  readonly hasQkvBias: boolean;
+  readonly tieWordEmbeddings: boolean;
+  /** Values of fields of the tower that are computed. */
+  readonly towerValues: Readonly<Record<string, readonly unknown[]>>;
+}
+
+const internVl: Family = {
+  naming: "transformers",
+  textType: "qwen2",
+  towerType: "internvl_vision",
+  hasQkvBias: false,
+  tieWordEmbeddings: true,
+  towerValues: {},
+};
+const qianfanOcr: Family = {
+  naming: "original",
+  textType: "qwen3",
+  towerType: "qianfan_ocr_vision",
+  hasQkvBias: true,
+  tieWordEmbeddings: false,
+  // The second is an older name of `attention_bias`, which transformers does not read.
+  towerValues: { use_qk_norm: [false], qkv_bias: [true] },
+};
+
 /** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
 export function parseInternVlConfig(json: unknown): InternVlConfig {
+  return parseConfig(json, internVl);
+}
+
+/** Throws like `parseInternVlConfig`. */
+export function parseQianfanOcrConfig(json: unknown): InternVlConfig {
+  return parseConfig(json, qianfanOcr);
+}
+
+function parseConfig(json: unknown, family: Family): InternVlConfig {
   const fields = parseConfigObject(internVlFields, json, "");
   refuseOtherThan(json, "", { quantization_config: [], vision_feature_select_strategy: ["default"] });
-  const text = parseTextConfig({ model_type: "qwen2", ...fields.text_config });
-  const vision = parseTower(fields.vision_config);
+  const text = parseTextConfig({ model_type: family.textType, ...fields.text_config });
+  const vision = parseTower(fields.vision_config, family);
   const side = patchesPerSide(vision);
   const square = 1 / fields.downsample_ratio;
   if (!Number.isInteger(square) || side % square !== 0) {
@@ -65,7 +111,10 @@ export function parseInternVlConfig(json: unknown): InternVlConfig {
     throw unsupportedField("", "downsample_ratio", fields.downsample_ratio, reason);
   }
   return {
-    text: { ...text, tieWordEmbeddings: text.tieWordEmbeddings || fields.tie_word_embeddings },
+    text: {
+      ...text,
+      tieWordEmbeddings: text.tieWordEmbeddings || (fields.tie_word_embeddings ?? family.tieWordEmbeddings),
+    },
     vision,
     imageTokenId: fields.image_token_id,
     featureLayer: featureLayers(fields.vision_feature_layer, vision.numLayers)[0]!,
@@ -75,17 +124,19 @@ export function parseInternVlConfig(json: unknown): InternVlConfig {
   };
 }
 
-function parseTower(json: object): InternVisionConfig {
+function parseTower(json: object, family: Family): InternVisionConfig {
   const path = "vision_config";
   const fields = parseConfigObject(visionFields, json, path);
   refuseOtherThan(json, path, {
-    model_type: ["internvl_vision"],
+    model_type: [family.towerType],
     use_absolute_position_embeddings: [true],
     use_mean_pooling: [true],
+    ...family.towerValues,
   });
   return {
     ...parseVisionConfig({ ...visionSizes, ...json }, path, visionDefaults),
-    hasQkvBias: fields.attention_bias,
+    naming: family.naming,
+    hasQkvBias: fields.attention_bias ?? family.hasQkvBias,
     normalisesQueryAndKey: fields.use_qk_norm,
     norms: fields.norm_type === "rms_norm" ? "rms" : "layer",
   };

@@ -1,4 +1,4 @@
-/** InternVL: InternViT encodes every tile of a picture, and squares of its patches become embeddings. */
+/** InternVL and Qianfan-OCR: InternViT encodes every tile of a picture, and squares of its patches become embeddings. */
 import { layerNormalization, slice } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { parameter, projectorContext, type GraphContext } from "../graph-context.ts";
@@ -11,35 +11,55 @@ import { patchesPerSide } from "../vision-transformer/config.ts";
 import { flattenPictures } from "../vision-transformer/encoder-layers.ts";
 import { shufflePixels } from "../vision-transformer/pixel-shuffle.ts";
 import { findPrefix } from "../weight-source.ts";
-import { parseInternVlConfig, type InternVlConfig } from "./config.ts";
+import { parseInternVlConfig, parseQianfanOcrConfig, type InternVlConfig, type TensorNaming } from "./config.ts";
 import { internVlInputs } from "./processor.ts";
 import { buildInternVision } from "./vision-tower.ts";
 
 export const internVlDefinition: ModelDefinition = {
   architecture: "InternVLForConditionalGeneration",
   images: internVlInputs,
-  configure(json): ConfiguredModel {
-    const config = parseInternVlConfig(json);
-    const { text } = config;
-    return {
-      decoder: decoderDimensions(text),
-      maxPositionEmbeddings: text.maxPositionEmbeddings,
-      imageTokenId: config.imageTokenId,
-      visionEncoder: createTileEncoder({
-        ...config.vision,
-        numImageTokens: config.numImageTokens,
-        hiddenSize: text.hiddenSize,
-        hasProjector: true,
-        // InternVLProcessor asks for tiles whatever preprocessor_config.json says.
-        imageOptions: { crop_to_patches: true },
-        embed: (context, pixels) => embedTiles(context, config, pixels),
-      }),
-      buildDecoder(context, maxModelLen) {
-        const names = decoderNames(context.weights);
-        buildDecoderGraph(context, { config: text, ...names, acceptsImages: true, maxModelLen });
-      },
-    };
-  },
+  configure: (json) => configureModel(parseInternVlConfig(json)),
+};
+
+/** Its checkpoints have the names of the first InternVL models' tensors. */
+export const qianfanOcrDefinition: ModelDefinition = {
+  architecture: "QianfanOCRForConditionalGeneration",
+  images: internVlInputs,
+  imagePlaceholder: "<image>",
+  configure: (json) => configureModel(parseQianfanOcrConfig(json)),
+};
+
+function configureModel(config: InternVlConfig): ConfiguredModel {
+  const { text } = config;
+  return {
+    decoder: decoderDimensions(text),
+    maxPositionEmbeddings: text.maxPositionEmbeddings,
+    imageTokenId: config.imageTokenId,
+    visionEncoder: createTileEncoder({
+      ...config.vision,
+      numImageTokens: config.numImageTokens,
+      hiddenSize: text.hiddenSize,
+      hasProjector: true,
+      // Both processors ask for tiles whatever preprocessor_config.json says.
+      imageOptions: { crop_to_patches: true },
+      embed: (context, pixels) => embedTiles(context, config, pixels),
+    }),
+    buildDecoder(context, maxModelLen) {
+      const names = decoderNames(context.weights);
+      buildDecoderGraph(context, { config: text, ...names, acceptsImages: true, maxModelLen });
+    },
+  };
+}
+
+interface ProjectorNames {
+  readonly prefixes: readonly string[];
+  readonly norm: string;
+  readonly linears: readonly [first: string, second: string];
+}
+
+const projectorNames: Readonly<Record<TensorNaming, ProjectorNames>> = {
+  transformers: { prefixes: projectorPrefixes, norm: "layer_norm", linears: ["linear_1", "linear_2"] },
+  original: { prefixes: ["mlp1."], norm: "0", linears: ["1", "3"] },
 };
 
 /** PyTorch's default. */
@@ -58,7 +78,9 @@ function embedTiles(context: GraphContext, config: InternVlConfig, pixels: Value
   const shape = { side: patchesPerSide(vision), square, hiddenSize: vision.hiddenSize };
   const projector = projectorContext(context, shufflePixels(context, patches, shape));
   const inFeatures = vision.hiddenSize * square ** 2;
-  const name = `${findPrefix(weights, projectorPrefixes, "layer_norm.weight")}layer_norm`;
+  const { prefixes, norm, linears } = projectorNames[vision.naming];
+  const prefix = findPrefix(weights, prefixes, `${norm}.weight`);
+  const name = `${prefix}${norm}`;
   const normalised = layerNormalization(graph, name, projector.input, {
     weight: parameter(projector.context, `${name}.weight`, [inFeatures]),
     bias: parameter(projector.context, `${name}.bias`, [inFeatures]),
@@ -69,6 +91,7 @@ function embedTiles(context: GraphContext, config: InternVlConfig, pixels: Value
     hasBias: true,
     inFeatures,
     outFeatures: text.hiddenSize,
+    names: { first: `${prefix}${linears[0]}`, second: `${prefix}${linears[1]}` },
   };
   return buildProjector(projector.context, projection, normalised);
 }

@@ -17,7 +17,7 @@ import {
   type InternTileOptions,
 } from "./tiles.ts";
 
-/** Equals Hugging Face's InternVLProcessor for images; videos are not supported. */
+/** Equals Hugging Face's InternVLProcessor and QianfanOCRProcessor for images; videos are not supported. */
 export const internVlInputs: MultiModalInputs<ProcessorContext> = {
   pixelProgram: moduleUrl("./pixel-program", import.meta.url),
   createProcessingInfo(context) {
@@ -38,13 +38,14 @@ export const internVlInputs: MultiModalInputs<ProcessorContext> = {
     return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
   },
   createProcessor(_, context) {
-    const { imageToken, imageTokenId, preprocessorConfig, pixels, tokenId, visionEncoder } = context;
+    const { imageToken, imageTokenId, placeholderTokenId, preprocessorConfig, pixels, tokenId, visionEncoder } =
+      context;
     const { numImageTokens } = visionEncoder;
     const imageStart = requiredToken(tokenId, "<img>");
     const imageEnd = requiredToken(tokenId, "</img>");
     return {
       imagePlaceholder: imageToken,
-      imagePlaceholderTokenIds: [imageTokenId],
+      imagePlaceholderTokenIds: [placeholderTokenId],
       options: preprocessorConfig,
       requestOptions: new Set(["crop_to_patches", "min_patches", "max_patches", "resample", ...scalingOptions]),
       checkOptions: parseInternTileOptions,
@@ -56,7 +57,7 @@ export const internVlInputs: MultiModalInputs<ProcessorContext> = {
         return [
           {
             mode: "replacement",
-            target: [imageTokenId],
+            target: [placeholderTokenId],
             content(itemIndex) {
               const length = numEmbeddings(items[itemIndex]!, parsed, numImageTokens);
               const features = Array.from({ length }, () => imageTokenId);

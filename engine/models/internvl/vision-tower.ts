@@ -5,9 +5,48 @@ import { embedWithClassToken } from "../vision-transformer/class-token.ts";
 import { numPatches } from "../vision-transformer/config.ts";
 import { buildEncoderLayers, flattenPictures, type LayerForm } from "../vision-transformer/encoder-layers.ts";
 import { findPrefix } from "../weight-source.ts";
-import type { InternVisionConfig } from "./config.ts";
+import type { InternVisionConfig, TensorNaming } from "./config.ts";
 
-const towerPrefixes = ["vision_tower.", "model.vision_tower."];
+interface TowerNames {
+  readonly prefixes: readonly string[];
+  readonly convolution: string;
+  readonly classToken: string;
+  readonly positions: string;
+  readonly layers: string;
+  readonly form: Omit<LayerForm, "hasQkvBias" | "queryAndKeyNorms" | "norms">;
+}
+
+const towerNames: Readonly<Record<TensorNaming, TowerNames>> = {
+  transformers: {
+    prefixes: ["vision_tower.", "model.vision_tower."],
+    convolution: "embeddings.patch_embeddings.projection",
+    classToken: "embeddings.cls_token",
+    positions: "embeddings.position_embeddings",
+    layers: "encoder.layer.",
+    form: {
+      firstNorm: "layernorm_before",
+      attention: "attention",
+      output: "projection_layer",
+      secondNorm: "layernorm_after",
+      scales: { attention: "lambda_1", perceptron: "lambda_2" },
+    },
+  },
+  original: {
+    prefixes: ["vision_model."],
+    convolution: "embeddings.patch_embedding",
+    classToken: "embeddings.class_embedding",
+    positions: "embeddings.position_embedding",
+    layers: "encoder.layers.",
+    form: {
+      firstNorm: "norm1",
+      attention: "attn",
+      fusedProjection: "qkv",
+      output: "proj",
+      secondNorm: "norm2",
+      scales: { attention: "ls1", perceptron: "ls2" },
+    },
+  },
+};
 
 const QUERY_AND_KEY_NORM_EPSILON = 1e-6;
 
@@ -22,33 +61,33 @@ export function buildInternVision(
   pixels: Value,
   layer: number,
 ): Value {
-  const prefix = findPrefix(context.weights, towerPrefixes, "embeddings.cls_token");
+  const { prefixes, convolution, classToken, positions, layers, form } = towerNames[config.naming];
+  const prefix = findPrefix(context.weights, prefixes, classToken);
   const names = {
-    convolution: { name: `${prefix}embeddings.patch_embeddings.projection`, hasBias: true },
-    classToken: `${prefix}embeddings.cls_token`,
-    positions: `${prefix}embeddings.position_embeddings`,
+    convolution: { name: `${prefix}${convolution}`, hasBias: true },
+    classToken: `${prefix}${classToken}`,
+    positions: `${prefix}${positions}`,
   };
   const tokens = embedWithClassToken(context, config, names, pixels);
-  const [states] = buildEncoderLayers(context, config, `${prefix}encoder.layer.`, {
+  const [states] = buildEncoderLayers(context, config, `${prefix}${layers}`, {
     embedded: flattenPictures(context, "embedded.flat", tokens),
     shape: [pixels.shape[0]!, numPatches(config) + 1, config.hiddenSize],
     layers: [layer],
-    form: layerForm(config),
+    form: { ...form, ...layerParts(config) },
   });
   return states!;
 }
 
-function layerForm({ hasQkvBias, normalisesQueryAndKey, norms }: InternVisionConfig): LayerForm {
+function layerParts({
+  hasQkvBias,
+  normalisesQueryAndKey,
+  norms,
+}: InternVisionConfig): Pick<LayerForm, "hasQkvBias" | "queryAndKeyNorms" | "norms"> {
   return {
-    firstNorm: "layernorm_before",
-    attention: "attention",
-    output: "projection_layer",
-    secondNorm: "layernorm_after",
     hasQkvBias,
     ...(normalisesQueryAndKey && {
       queryAndKeyNorms: { query: "q_norm", key: "k_norm", epsilon: QUERY_AND_KEY_NORM_EPSILON },
     }),
-    scales: { attention: "lambda_1", perceptron: "lambda_2" },
     norms,
   };
 }

@@ -114,6 +114,8 @@ export interface ProjectorShape {
   readonly hiddenFeatures?: number;
   /** Width of the decoder. */
   readonly outFeatures: number;
+  /** Of both layers. Default: those that transformers gives them. */
+  readonly names?: { readonly first: string; readonly second: string };
 }
 
 /** [tokens, inFeatures] to [tokens, outFeatures], with the precision of `projectorContext`. */
@@ -121,9 +123,10 @@ export function buildProjector(context: GraphContext, shape: ProjectorShape, inp
   const { graph, weights, precision } = context;
   const { activation, hasBias, inFeatures, outFeatures, hiddenFeatures = outFeatures } = shape;
   const prefix = findPrefix(weights, projectorPrefixes, "linear_1.weight");
-  const up = { name: `${prefix}linear_1`, inFeatures, outFeatures: hiddenFeatures, hasBias };
+  const { names = { first: `${prefix}linear_1`, second: `${prefix}linear_2` } } = shape;
+  const up = { name: names.first, inFeatures, outFeatures: hiddenFeatures, hasBias };
   const raised = linear(context, input, up, precision.vision);
-  const activated = applyActivation(graph, `${prefix}activation`, raised, activation);
-  const down = { name: `${prefix}linear_2`, inFeatures: hiddenFeatures, outFeatures, hasBias };
+  const activated = applyActivation(graph, `${names.first}.activation`, raised, activation);
+  const down = { name: names.second, inFeatures: hiddenFeatures, outFeatures, hasBias };
   return linear(context, activated, down, precision.vision);
 }

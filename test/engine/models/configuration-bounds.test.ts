@@ -156,6 +156,7 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
     fields: [...llamaText, ...tower, "vision_config.spatial_merge_size"],
   },
   InternVLForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
+  QianfanOCRForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   Mistral3ForConditionalGeneration: {
     fields: [...inText([...llamaText, "sliding_window"]), ...pixtralTower, "spatial_merge_size"],
     config: { text_config: {}, vision_config: { model_type: "pixtral" } },

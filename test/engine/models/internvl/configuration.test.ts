@@ -1,9 +1,10 @@
 import { expect, test } from "vitest";
 
-import { parseInternVlConfig } from "../../../../engine/models/internvl/config.ts";
+import { parseInternVlConfig, parseQianfanOcrConfig } from "../../../../engine/models/internvl/config.ts";
 import { testRefusals, type RefusedConfiguration } from "../refused-configurations.ts";
 
 const architectures = ["InternVLForConditionalGeneration"];
+const qianfan = ["QianfanOCRForConditionalGeneration"];
 
 test("missing fields have transformers' defaults", () => {
   expect(parseInternVlConfig({ architectures })).toMatchObject({
@@ -12,6 +13,15 @@ test("missing fields have transformers' defaults", () => {
     imageTokenId: 151667,
     featureLayer: 24,
     square: 2,
+    numImageTokens: 256,
+  });
+});
+
+test("missing fields of Qianfan-OCR have transformers' defaults", () => {
+  expect(parseQianfanOcrConfig({ architectures: qianfan })).toMatchObject({
+    text: { hasQkvBias: false, normalisesQueryAndKey: true, tieWordEmbeddings: false },
+    vision: { hiddenSize: 1024, numLayers: 24, hasQkvBias: true, norms: "layer" },
+    imageTokenId: 151667,
     numImageTokens: 256,
   });
 });
@@ -30,6 +40,16 @@ const refusals: readonly (readonly [config: object, field: string])[] = [
   [{ quantization_config: {} }, "quantization_config = {}"],
 ];
 
-testRefusals(
-  refusals.map(([fields, field]): RefusedConfiguration => [{ architectures, ...fields }, `config.json: ${field}`]),
-);
+const qianfanRefusals: readonly (readonly [config: object, field: string])[] = [
+  [{ vision_config: { use_qk_norm: true } }, "vision_config.use_qk_norm = true"],
+  [{ vision_config: { qkv_bias: false } }, "vision_config.qkv_bias = false"],
+  [{ vision_config: { model_type: "internvl_vision" } }, 'vision_config.model_type = "internvl_vision"'],
+];
+
+testRefusals([
+  ...refusals.map(([fields, field]): RefusedConfiguration => [{ architectures, ...fields }, `config.json: ${field}`]),
+  ...qianfanRefusals.map(([fields, field]): RefusedConfiguration => [
+    { architectures: qianfan, ...fields },
+    `config.json: ${field}`,
+  ]),
+]);
