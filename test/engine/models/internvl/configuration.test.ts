@@ -35,7 +35,7 @@ const refusals: readonly (readonly [config: object, field: string])[] = [
   [{ vision_config: { use_absolute_position_embeddings: false } }, "vision_config.use_absolute_position_embeddings"],
   [{ vision_config: { model_type: "clip_vision_model" } }, 'vision_config.model_type = "clip_vision_model"'],
   [{ vision_config: { num_channels: 1 } }, "vision_config.num_channels = 1"],
-  [{ text_config: { model_type: "qwen3_moe" } }, 'text_config.model_type = "qwen3_moe"'],
+  [{ text_config: { model_type: "gpt_oss" } }, 'text_config.model_type = "gpt_oss"'],
   [{ projector_hidden_act: "mish" }, 'projector_hidden_act = "mish"'],
   [{ quantization_config: {} }, "quantization_config = {}"],
 ];
