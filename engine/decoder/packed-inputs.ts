@@ -1,7 +1,7 @@
 /** The inputs of a packed run: the tokens of all sequences, one after the other, and their places in the cache. */
 import { isGreedy } from "../contract/sampling-params.ts";
 import { SCRATCH_BLOCK_ID } from "../kv/block-pool.ts";
-import { SCRATCH_STATE_PAIR } from "../kv/state-rows.ts";
+import { SCRATCH_STATE_PAIR, SCRATCH_STATE_ROW, ZERO_STATE_ROW } from "../kv/state-rows.ts";
 import type { NewestRows } from "../kv/state-rows.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import { inverseTemperature } from "../sampling/sampler.ts";
@@ -93,7 +93,10 @@ export function fillPackedInputs(
   for (; row < shape.numRows; row++) arrays.logit_rows[row] = BigInt(Math.min(row, shape.numTokens - 1));
 }
 
-/** Fills the rows of states that the run reads and writes. Sequences beyond the spans have the scratch pair. */
+/**
+ * Fills the rows of states that the run reads and writes. A sequence that begins reads zeros. Sequences beyond the spans
+ * have the scratch pair.
+ */
 export function fillStateRows(
   { arrays }: StepRegion<PackedLayouts>,
   { numSequences }: PackedShape,
@@ -101,8 +104,9 @@ export function fillStateRows(
   newestRows: NewestRows,
 ): void {
   for (let index = 0; index < numSequences; index++) {
-    const pair = spans[index]?.sequence.statePair ?? SCRATCH_STATE_PAIR;
-    arrays.state_rows[index] = BigInt(newestRows.read(pair));
+    const span = spans[index];
+    const pair = span?.sequence.statePair ?? SCRATCH_STATE_PAIR;
+    arrays.state_rows[index] = BigInt(span?.firstToken === 0 ? ZERO_STATE_ROW : newestRows.read(pair));
     arrays.new_state_rows[index] = BigInt(newestRows.written(pair));
   }
 }
@@ -126,6 +130,8 @@ export function fillScratchInputs(
   arrays.past_lengths.fill(0);
   arrays.past_lengths[0] = firstPast;
   arrays.block_table.fill(SCRATCH_BLOCK_ID);
+  arrays.state_rows.fill(BigInt(ZERO_STATE_ROW));
+  arrays.new_state_rows.fill(BigInt(SCRATCH_STATE_ROW));
   arrays.logit_rows.fill(0n);
   arrays.inverse_temperature.fill(1);
   arrays.positions.fill(0n);

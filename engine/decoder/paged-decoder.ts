@@ -11,8 +11,9 @@ import type { KvCapacity } from "../kv/kv-manager.ts";
 import { planEncoderCache } from "../kv/memory-plan.ts";
 import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import { StateCache } from "../kv/state-cache.ts";
-import { NewestRows, numStateRows } from "../kv/state-rows.ts";
-import type { DecoderGraph } from "../models/built-model.ts";
+import type { StateView } from "../kv/state-cache.ts";
+import { NewestRows, numStateRows, SCRATCH_STATE_ROW, ZERO_STATE_ROW } from "../kv/state-rows.ts";
+import type { DecoderGraph, RecurrentShape } from "../models/built-model.ts";
 import { RunOptions } from "../runtime/run-options.ts";
 import type { Session } from "../runtime/session.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
@@ -88,6 +89,7 @@ export class PagedDecoder implements Decoder {
     const { recurrent } = graph;
     const numRows = numStateRows(limits.maxNumSequences);
     const cache = recurrent === undefined ? null : owned.use(new StateCache(session, recurrent, numRows));
+    cache?.clear(ZERO_STATE_ROW);
     const stateView = cache === null ? null : owned.use(cache.view(0, numRows));
     this.#states = cache === null ? null : { cache, newestRows: new NewestRows(limits.maxNumSequences) };
     this.#parts = createParts(graph, session, { kvView, stateView }, capacity.blockSize, limits, featurePool, owned);
@@ -140,6 +142,7 @@ export class PagedDecoder implements Decoder {
       const decode = this.#decodeRunOf(shape);
       for (let use = 0; use < 2; use++) {
         fillPackedInputs(decode.run.inputs, shape, [], this.#graph);
+        this.#prepareStates(decode.run, []);
         decode.compute();
       }
     }
@@ -159,11 +162,7 @@ export class PagedDecoder implements Decoder {
 
   #prepareStates({ inputs, shape }: PackedRun, spans: readonly TokenSpan[]): void {
     if (this.#states === null) return;
-    const { cache, newestRows } = this.#states;
-    for (const { sequence, firstToken } of spans) {
-      if (firstToken === 0) cache.clear(newestRows.read(sequence.statePair!));
-    }
-    fillStateRows(inputs, shape, spans, newestRows);
+    fillStateRows(inputs, shape, spans, this.#states.newestRows);
   }
 
   /** After a run that succeeded. */
@@ -247,7 +246,8 @@ export function runOnScratchBlock(
   const { maxLen } = limits;
   const lengths = largestStep(limits);
   const kvView = owned.use(allocateBlocks(session, graph, { blockSize, numBlocks: 1 }));
-  const parts = createParts(graph, session, { kvView, stateView: null }, blockSize, limits, featurePool, owned);
+  const stateView = graph.recurrent === undefined ? null : scratchStates(session, graph.recurrent, owned);
+  const parts = createParts(graph, session, { kvView, stateView }, blockSize, limits, featurePool, owned);
   const numTokens = lengths.reduce((sum, length) => sum + length, 0);
   const shape = {
     numTokens,
@@ -260,6 +260,13 @@ export function runOnScratchBlock(
   fillScratchInputs(run.inputs, lengths, maxLen - lengths[0]!);
   run.setBounds({ maxNewTokens: lengths[0]!, maxLength: maxLen, minLongestLength: maxLen });
   run.run(null);
+}
+
+/** Of the scratch pair. */
+function scratchStates(session: Session, recurrent: RecurrentShape, owned: DisposableStack): StateView {
+  const cache = owned.use(new StateCache(session, recurrent, SCRATCH_STATE_ROW + 1));
+  cache.clear(ZERO_STATE_ROW);
+  return owned.use(cache.view(0, SCRATCH_STATE_ROW + 1));
 }
 
 /** New tokens of each sequence. */

@@ -131,3 +131,117 @@ export function gatedDeltaRule(
   });
   return { output, present };
 }
+
+/**
+ * `causalConvolution` over the packed tokens of several sequences, on CUDA only. Every sequence has at least one token.
+ *
+ * @param inputs.input [N, channels], one sequence after the other.
+ * @param inputs.kernel [channels, 1, kernelSize].
+ * @param inputs.bias [channels]; null: none.
+ * @param inputs.cumulativeLengths int32 [B + 1]: the index of each sequence's first token among the N; then N.
+ * @param inputs.past [B, channels, kernelSize - 1]: the inputs of the last tokens before the run.
+ * @returns `output` like `input`, and `present` like `past`, after the run.
+ */
+export function packedCausalConvolution(
+  graph: GraphBuilder,
+  name: string,
+  {
+    input,
+    kernel,
+    bias,
+    cumulativeLengths,
+    past,
+    activation,
+  }: {
+    readonly input: Value;
+    readonly kernel: Value;
+    readonly bias: Value | null;
+    readonly cumulativeLengths: Value;
+    readonly past: Value;
+    readonly activation: ConvolutionActivation;
+  },
+): { readonly output: Value; readonly present: Value } {
+  const node = { name, operator: "VarlenCausalConvWithState" };
+  checkElementType(node, input, ...floats);
+  checkElementType(node, cumulativeLengths, "int32");
+  checkRank(node, input, 2);
+  checkRank(node, kernel, 3);
+  checkRank(node, past, 3);
+  const { elementType } = input;
+  for (const other of [kernel, past]) checkElementType(node, other, elementType);
+  const channels = knownSize(node, input, 1);
+  const kernelSize = knownSize(node, kernel, 2);
+  checkShape(node, kernel, [channels, 1, kernelSize]);
+  checkShape(node, past, [past.shape[0]!, channels, kernelSize - 1]);
+  if (bias !== null) {
+    checkElementType(node, bias, elementType);
+    checkShape(node, bias, [channels]);
+  }
+  const [output, present] = graph.addNode({
+    ...node,
+    domain: microsoftDomain,
+    inputs: [input, kernel, cumulativeLengths, bias, past],
+    attributes: { activation: { kind: "string", value: activation } },
+    outputs: [
+      { name, elementType, shape: input.shape },
+      { name: `${name}.present`, elementType, shape: past.shape },
+    ],
+  });
+  return { output, present };
+}
+
+export interface PackedDeltaRuleInputs {
+  /** float32 [N, numKeyHeads, keyDim], scaled and normalised. */
+  readonly query: Value;
+  /** Like `query`. */
+  readonly key: Value;
+  /** float32 [N, numValueHeads, valueDim]. */
+  readonly value: Value;
+  /** float32 [N, numValueHeads]; see `DeltaRuleInputs`. */
+  readonly decay: Value;
+  readonly beta: Value;
+  /** int32 [B + 1]: the index of each sequence's first token among the N; then N. */
+  readonly cumulativeLengths: Value;
+  /** float32 [B, numValueHeads, valueDim, keyDim]: the matrices of `gatedDeltaRule` transposed. */
+  readonly past: Value;
+  readonly presentName: string;
+}
+
+/**
+ * `gatedDeltaRule` over the packed tokens of several sequences, on CUDA only.
+ *
+ * @returns `output` float32 [N, numValueHeads, valueDim], and `present` like `past`.
+ */
+export function packedGatedDeltaRule(
+  graph: GraphBuilder,
+  name: string,
+  { query, key, value, decay, beta, cumulativeLengths, past, presentName }: PackedDeltaRuleInputs,
+): { readonly output: Value; readonly present: Value } {
+  const node = { name, operator: "GatedDeltaNet" };
+  for (const input of [query, key, value, decay, beta, past]) checkElementType(node, input, "float32");
+  checkElementType(node, cumulativeLengths, "int32");
+  for (const input of [query, value]) checkRank(node, input, 3);
+  const [length] = query.shape as Shape & readonly [Shape[number]];
+  checkShape(node, key, query.shape);
+  const [numKeyHeads, keyDim] = [knownSize(node, query, 1), knownSize(node, query, 2)];
+  const [numValueHeads, valueDim] = [knownSize(node, value, 1), knownSize(node, value, 2)];
+  for (const gate of [decay, beta]) checkShape(node, gate, [length, numValueHeads]);
+  checkShape(node, past, [past.shape[0]!, numValueHeads, valueDim, keyDim]);
+  if (numValueHeads % numKeyHeads !== 0) {
+    throw nodeError(node, `${numValueHeads} value heads do not divide into ${numKeyHeads} groups.`);
+  }
+  const [output, present] = graph.addNode({
+    ...node,
+    domain: microsoftDomain,
+    inputs: [query, key, value, cumulativeLengths, decay, beta, past],
+    attributes: {
+      update_rule: { kind: "string", value: "gated_delta" },
+      scale: { kind: "float", value: 1 },
+    },
+    outputs: [
+      { name, elementType: "float32", shape: value.shape },
+      { name: presentName, elementType: "float32", shape: past.shape },
+    ],
+  });
+  return { output, present };
+}

@@ -2,7 +2,9 @@
 import { EngineError } from "../contract/errors.ts";
 import type { RecurrentShape } from "../models/built-model.ts";
 import { stateShapes } from "../models/state-shapes.ts";
-import { numElements } from "../runtime/element-type.ts";
+import type { StateShape } from "../models/state-shapes.ts";
+import { bytesPerElement, numElements, typedArrayOver } from "../runtime/element-type.ts";
+import type { TensorElementType } from "../runtime/element-type.ts";
 import type { Session } from "../runtime/session.ts";
 import type { Tensor } from "../runtime/tensor.ts";
 
@@ -11,23 +13,30 @@ export interface StateView extends Disposable {
   readonly tensors: ReadonlyMap<string, Tensor>;
 }
 
-/** Bytes of the state of one sequence. All of it is float32. */
+/** Bytes of the state of one sequence. */
 export function stateBytes(shape: RecurrentShape): number {
-  return stateShapes(shape).reduce((sum, [, row]) => sum + numElements(row) * Float32Array.BYTES_PER_ELEMENT, 0);
+  return stateShapes(shape).reduce(
+    (sum, { elementType, shape: row }) => sum + numElements(row) * bytesPerElement(elementType),
+    0,
+  );
 }
 
-/** In the host's memory. */
+/** In the memory where the session's kernels read and write. */
 export class StateCache implements Disposable {
   /** By name: [numRows, ...shape of a row]. */
-  readonly #tensors = new Map<string, Tensor<"float32">>();
+  readonly #tensors = new Map<string, Tensor<StateShape["elementType"]>>();
   readonly #owned = new DisposableStack();
 
-  /** @throws EngineError `invalid_configuration` if the memory cannot be reserved. */
+  /**
+   * On a device, the rows have undefined contents; on the host, they are zeros.
+   *
+   * @throws EngineError `invalid_configuration` if the memory cannot be reserved.
+   */
   constructor(session: Pick<Session, "allocateTensor">, shape: RecurrentShape, numRows: number) {
     using owned = new DisposableStack();
     try {
-      for (const [name, row] of stateShapes(shape)) {
-        this.#tensors.set(name, owned.use(session.allocateTensor("float32", [numRows, ...row])));
+      for (const { name, elementType, shape: row } of stateShapes(shape)) {
+        this.#tensors.set(name, owned.use(session.allocateTensor(elementType, [numRows, ...row])));
       }
     } catch (cause) {
       throw new EngineError(
@@ -43,40 +52,46 @@ export class StateCache implements Disposable {
   view(firstRow: number, numRows: number): StateView {
     const owned = new DisposableStack();
     const tensors = new Map(
-      [...this.#tensors].map(([name, tensor]) => {
-        const row = tensor.shape.slice(1);
-        return [name, owned.use(tensor.view(firstRow * numElements(row), [numRows, ...row]))] as const;
-      }),
+      [...this.#tensors].map(([name, tensor]) => [name, owned.use(rowsOf(tensor, firstRow, numRows))] as const),
     );
     return { tensors, [Symbol.dispose]: () => owned.dispose() };
   }
 
   /** The state before a sequence's first token. */
   clear(row: number): void {
-    this.#visitRows(row, (data, start, end) => data.fill(0, start, end));
+    for (const tensor of this.#tensors.values()) {
+      using target = rowsOf(tensor, row, 1);
+      if (target.isOnDevice) target.copyFrom(typedArrayOver(target.elementType, new ArrayBuffer(target.byteLength)));
+      else target.data.fill(0);
+    }
   }
 
   copy(fromRow: number, toRow: number): void {
-    this.#visitRows(fromRow, (data, start, end) => data.copyWithin(toRow * (end - start), start, end));
+    for (const tensor of this.#tensors.values()) {
+      using source = rowsOf(tensor, fromRow, 1);
+      using target = rowsOf(tensor, toRow, 1);
+      target.copyFromTensor(source);
+    }
   }
 
+  /** In the host's memory. */
   swap(first: number, second: number): void {
-    this.#visitRows(first, (data, start, end) => {
-      const kept = data.slice(start, end);
-      const target = second * (end - start);
-      data.copyWithin(start, target, target + (end - start));
-      data.set(kept, target);
-    });
+    for (const tensor of this.#tensors.values()) {
+      using left = rowsOf(tensor, first, 1);
+      using right = rowsOf(tensor, second, 1);
+      const kept = left.data.slice();
+      left.copyFromTensor(right);
+      right.copyFrom(kept);
+    }
   }
 
   [Symbol.dispose](): void {
     this.#owned.dispose();
   }
+}
 
-  #visitRows(row: number, visit: (data: Float32Array, start: number, end: number) => void): void {
-    for (const { data, shape } of this.#tensors.values()) {
-      const size = numElements(shape.slice(1));
-      visit(data, row * size, (row + 1) * size);
-    }
-  }
+/** The caller disposes of the view. */
+function rowsOf<E extends TensorElementType>(tensor: Tensor<E>, firstRow: number, numRows: number): Tensor<E> {
+  const row = tensor.shape.slice(1);
+  return tensor.view(firstRow * numElements(row), [numRows, ...row]);
 }

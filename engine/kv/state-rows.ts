@@ -4,8 +4,14 @@
  */
 import { invariant } from "../contract/errors.ts";
 
-/** The pair of sequences that pad a run. */
+/** The pair of sequences that pad a run. They read its first row and write its second one. */
 export const SCRATCH_STATE_PAIR = 0;
+
+/** The first row of the scratch pair, which nothing writes: zeros, the state before a sequence's first token. */
+export const ZERO_STATE_ROW = 0;
+
+/** The second row of the scratch pair. Its contents are never used. */
+export const SCRATCH_STATE_ROW = 1;
 
 /** As many as a KV slot has. */
 export const SNAPSHOTS_PER_SEQUENCE = 2;

@@ -33,6 +33,10 @@ export interface RecurrentShape {
     readonly keyDim: number;
     readonly valueDim: number;
   } | null;
+  /** Element type of the convolution's inputs. Default float32. */
+  readonly inputType?: "float32" | "float16" | "bfloat16";
+  /** Whether the last two dimensions of each state are exchanged, as kernels for packed runs read them. Default false. */
+  readonly isTransposed?: boolean;
 }
 
 /** Heads of a layer's keys and values. */
@@ -113,8 +117,10 @@ export interface DecoderShape {
  * - `logit_rows` int64 [R] (R at least 1), `inverse_temperature` float32 [R, 1]
  * - `past.{layer}.key`, `past.{layer}.value` [numBlocks, blockSize, numKvHeads, headDim]
  * - only with recurrent layers: `state_rows` and `new_state_rows` int64 [B], the rows of each sequence's states before
- *   and after the run; and for each of these layers `past.{layer}.convolution`, `past.{layer}.state` like those of
- *   slots, with any number of rows instead of slots
+ *   and after the run, of which a row that is written may be named several times, but not read; and for each of these
+ *   layers `past.{layer}.convolution`, `past.{layer}.state` like those of slots, with any number of rows instead of
+ *   slots. On CUDA, the inputs of the convolution have the activations' type, and the last two dimensions of both are
+ *   exchanged
  *
  * Its outputs are the same, with three more for rows that are drawn without reading all their logits:
  * - `candidate_logits` float32 [R, numCandidates]: the largest logits of each row, largest first

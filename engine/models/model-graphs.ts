@@ -62,8 +62,9 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
     ...(isKept && { keepsIntegers: true }),
   };
   const { definition = findModelDefinition(config) } = options;
-  const model = definition.configure(withoutQuantisation(config));
-  checkDevice(definition.architecture, model.decoder, device);
+  const configured = definition.configure(withoutQuantisation(config));
+  checkDevice(definition.architecture, configured.decoder, { device, kvLayout });
+  const model = withStatesOf(configured, device, precision);
   const visionParts = visionPartsOf(model, options, dtype, isKept);
   const length = checkedLength(maxModelLen, model.maxPositionEmbeddings);
   return {
@@ -116,17 +117,44 @@ function ofRuns(context: GraphContext, own: Partial<Pick<GraphContext, "runKind"
 }
 
 /**
- * Recurrent layers of other devices are not held against transformers yet. Experts take as many rows as a run routes to
- * them, which products of other devices would wait for.
+ * Experts take as many rows as a run routes to them, which products of other devices would wait for. Recurrent states are
+ * replaced in place over slots: a run that is computed again, as a captured graph is, would advance them twice.
  */
-function checkDevice(architecture: string, { recurrent, experts }: DecoderDimensions, device: DeviceName): void {
+function checkDevice(
+  architecture: string,
+  { recurrent, experts }: DecoderDimensions,
+  { device, kvLayout }: Required<Pick<GraphOptions, "device" | "kvLayout">>,
+): void {
   if (device === "cpu" || (recurrent === undefined && experts === undefined)) return;
-  const what = recurrent === undefined ? "a mixture of experts" : "layers with a recurrent state";
+  if (device === "cuda" && experts === undefined) {
+    if (kvLayout.kind === "paged") return;
+    throw new EngineError(
+      "invalid_configuration",
+      `${architecture} has layers with a recurrent state, which cuda computes over a paged KV cache only; the KV layout ` +
+        "is slots. Set KV_LAYOUT to paged.",
+      { setting: "kvLayout" },
+    );
+  }
+  const what = experts === undefined ? "layers with a recurrent state" : "a mixture of experts";
   throw new EngineError(
     "invalid_configuration",
     `${architecture} has ${what}, which only the device cpu computes; the device is ${device}.`,
     { setting: "device" },
   );
+}
+
+/** The model with the form of its states on the device. */
+function withStatesOf(
+  model: ConfiguredModel,
+  device: DeviceName,
+  { activations }: Pick<Precision, "activations">,
+): ConfiguredModel {
+  const { recurrent } = model.decoder;
+  if (recurrent === undefined || device !== "cuda") return model;
+  return {
+    ...model,
+    decoder: { ...model.decoder, recurrent: { ...recurrent, inputType: activations, isTransposed: true } },
+  };
 }
 
 function visionPartsOf(

@@ -202,7 +202,19 @@ export class Tensor<E extends TensorElementType = TensorElementType> implements 
     memory.write(this, staged);
   }
 
-  #wrongSize({ byteLength }: TensorData): EngineError {
+  /**
+   * Overwrites all elements with those of a tensor in the memory of the same device; waits for the device.
+   *
+   * @throws EngineError `runtime_failed` if `source` does not have exactly this tensor's bytes.
+   */
+  copyFromTensor(source: Tensor<E>): void {
+    if (source.byteLength !== this.byteLength) throw this.#wrongSize(source);
+    const memory = this.#memory;
+    if (ArrayBuffer.isView(memory)) bytesOf(this.data).set(bytesOf(source.data));
+    else memory.write(this, source);
+  }
+
+  #wrongSize({ byteLength }: { readonly byteLength: number }): EngineError {
     const shape = `[${this.shape.join(", ")}]`;
     return new EngineError(
       "runtime_failed",

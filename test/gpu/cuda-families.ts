@@ -10,6 +10,8 @@ const grouped = { ...wide, head_dim: 64, num_key_value_heads: 2 } as const;
 
 const gemma4 = { ...grouped, vocab_size_per_layer_input: 512 } as const;
 
+const miniCpm = { hidden_size: 64, intermediate_size: 128, vocab_size: 512 } as const;
+
 export interface CudaFamily {
   /** Of a folder of goldens, whose configuration it is but for the sizes: those are smaller than the kernels' tiles. */
   readonly name: string;
@@ -29,7 +31,8 @@ export const cudaDtypes = ["bfloat16", "float16", "int8", "int4"] as const;
 export type CudaDtype = (typeof cudaDtypes)[number];
 
 const slots: KvLayout = { kind: "slots" };
-export const cudaLayouts: readonly KvLayout[] = [{ kind: "paged", blockSize: 256 }, slots];
+const paged: KvLayout = { kind: "paged", blockSize: 256 };
+export const cudaLayouts: readonly KvLayout[] = [paged, slots];
 
 export const cudaFamilies: readonly CudaFamily[] = [
   { name: "llama", sizes: grouped },
@@ -74,6 +77,14 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/gemma4/v4", sizes: gemma4, dtypes: ["bfloat16"] },
   { name: "../hub/gemma4-31b/v4", sizes: gemma4, dtypes: ["bfloat16"], layouts: [slots] },
   { name: "../hub/gemma4-12b/v4", sizes: gemma4, dtypes: ["bfloat16"], layouts: [slots] },
+  // Their recurrent states are in the paged layout only.
+  { name: "qwen3.5", sizes: wide, layouts: [paged] },
+  { name: "lfm2", sizes: { ...wide, num_key_value_heads: 2 }, layouts: [paged] },
+  { name: "../hub/qwen3.5/v4", sizes: { intermediate_size: 128, vocab_size: 512 }, layouts: [paged] },
+  { name: "../hub/lfm2/v4", sizes: { ...wide, num_key_value_heads: 2, block_ff_dim: 768 }, layouts: [paged] },
+  { name: "../hub/lfm2-vl/v4", sizes: { ...wide, num_key_value_heads: 2, block_ff_dim: 768 }, layouts: [paged] },
+  { name: "../hub/minicpm-v-4.6/v4", sizes: miniCpm, layouts: [paged] },
+  { name: "../hub/minicpm-ocr/v4", sizes: miniCpm, layouts: [paged] },
 ];
 
 /** The content of config.json. */

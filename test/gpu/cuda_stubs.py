@@ -133,6 +133,7 @@ FUNCTIONS = {
         *(int *)(properties + 360) = 9;              /* major */
         *(int *)(properties + 364) = 0;              /* minor */
         *(int *)(properties + 384) = 132;            /* multiProcessorCount */
+        *(size_t *)(properties + 672) = 227 * 1024;  /* sharedMemPerBlockOptin */
         return 0;
     }""",
     "cudaStreamCreateWithFlags": "int cudaStreamCreateWithFlags(void **stream, unsigned flags) "

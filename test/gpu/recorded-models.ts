@@ -26,7 +26,14 @@ const hubFamilies = cudaFamilies.flatMap((family) => {
   return name === undefined || name === penalised ? [] : [{ ...family, name: `hub/${name}` }];
 });
 
-export const recordedNames: readonly string[] = [...pagedGoldenNames, ...hubFamilies.map(({ name }) => name)];
+/** With recurrent layers, beside keys and values. */
+const recurrentNames = ["qwen3.5", "lfm2"] as const;
+
+export const recordedNames: readonly string[] = [
+  ...pagedGoldenNames,
+  ...recurrentNames,
+  ...hubFamilies.map(({ name }) => name),
+];
 
 export interface RecordedCase {
   readonly name: string;
@@ -68,7 +75,7 @@ export async function loadRecordedModel(name: string, folder: string): Promise<R
 
 /** Whether the device computes the model in this form. */
 export function isServed(name: string, device: ExperimentDevice, dtype: DtypeName, layout: KvLayout["kind"]): boolean {
-  const family = hubFamilies.find((candidate) => candidate.name === name);
+  const family = [...cudaFamilies, ...hubFamilies].find((candidate) => candidate.name === name);
   if (device === "cpu" || family === undefined) return true;
   const { dtypes, layouts } = family;
   const hasDtype = dtypes === undefined || dtypes.some((each) => each === dtype);

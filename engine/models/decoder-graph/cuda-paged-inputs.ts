@@ -1,10 +1,11 @@
 /** Decoding over a paged KV cache on CUDA: one PagedAttention node per layer, which finds tokens and blocks itself. */
-import { EngineError, invariant } from "../../contract/errors.ts";
+import { EngineError } from "../../contract/errors.ts";
 import { pagedAttention, rotatesInside } from "../../graph/paged-attention-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { presentName } from "../kv-heads.ts";
 import { separate } from "../linear.ts";
+import { createCudaPagedRecurrence } from "./cuda-paged-recurrence.ts";
 import type { CachedAttention, DecoderInputs } from "./decoder-inputs.ts";
 import { headWidths, rotaryDimOf } from "./heads.ts";
 import {
@@ -55,12 +56,7 @@ export function createCudaPagedInputs(context: GraphContext, blockSize: number):
     graph.output(presentValue);
     return output;
   };
-  return pagedInputs(context, values, { positions, attend, convolve: withoutRecurrence, recur: withoutRecurrence });
-}
-
-/** `configureGraphs` has refused the model before. */
-function withoutRecurrence(): Value {
-  invariant(false, "recurrent layers have no paged form on cuda");
+  return pagedInputs(context, values, { positions, attend, ...createCudaPagedRecurrence(context, values) });
 }
 
 function runOf({ cumulativeLengths, pastLengths, blockTable }: PagedValues): Omit<PagedValues, "tokenIds" | "isImage"> {

@@ -1,8 +1,8 @@
 /**
  * Recurrent layers of a packed run, the CPU reference: the states of each sequence are gathered from the row that
  * `state_rows` names, computed, and scattered to the row in `new_state_rows`. The delta rule runs over sequences padded
- * to the longest, whose padding changes no state. The indices are computed once for all layers. Like the reference of paged attention, this form is for tests
- * and for machines without a GPU.
+ * to the longest, whose padding changes no state. The indices are computed once for all layers. Like the reference of
+ * paged attention, this form is for tests and for machines without a GPU.
  */
 import { quickGelu } from "../../graph/contrib-ops.ts";
 import { gatedDeltaRule } from "../../graph/recurrent-ops.ts";
@@ -25,10 +25,7 @@ import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import type { CachedConvolution, CachedRecurrence, DecoderInputs } from "./decoder-inputs.ts";
 import { asColumn, type sequenceBounds, type TokenPlaces } from "./paged-inputs.ts";
-import { batch, longestRun, tokens } from "./sizes.ts";
-
-/** Rows of states. */
-const stateRows = "numRows";
+import { batch, longestRun, stateRows, tokens } from "./sizes.ts";
 
 export interface PackedSequences {
   readonly tokenIds: Value;

@@ -21,3 +21,5 @@ export const poolRows = "P";
 export const cachedTokens = "L";
 /** Tokens of the run's longest sequence, in packed runs of recurrent layers. */
 export const longestRun = "T";
+/** Rows of recurrent states, in packed runs. */
+export const stateRows = "numRows";

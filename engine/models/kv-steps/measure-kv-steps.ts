@@ -48,7 +48,7 @@ export function measureKvSteps({ decoder, externalDataFolder, numThreads, tokenI
     }),
   );
   // Zeros before the first token.
-  for (const [name, shape] of decoder.recurrent === undefined ? [] : stateShapes(decoder.recurrent)) {
+  for (const { name, shape } of decoder.recurrent === undefined ? [] : stateShapes(decoder.recurrent)) {
     const state = owned.use(session.allocateTensor("float32", [1, ...shape]));
     binding.bindInput(`past.${name}`, state);
     binding.bindOutput(`present.${name}`, state);

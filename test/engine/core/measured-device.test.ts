@@ -6,6 +6,7 @@ import type { DeviceName } from "../../../engine/contract/config.ts";
 import { outlineOf } from "../../../engine/core/image-outline.ts";
 import { loadGraphs } from "../../../engine/core/load-graphs.ts";
 import type { MeasuredDevice } from "../../../engine/core/measured-device.ts";
+import { planKvCache } from "../../../engine/kv/memory-plan.ts";
 import type { BuiltModel, VisionEncoderGraph } from "../../../engine/models/built-model.ts";
 import { requireCudnn } from "../../../engine/runtime/execution-provider.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
@@ -108,6 +109,24 @@ test.for<[keyof DeviceRoom, number]>([
   );
   expect(device.numReports).toBe(1);
   expect(load(await withRoomFor(golden, { [what]: size }, cache.path), device)).toBeGreaterThan(1);
+});
+
+test("recurrent states take their part of the room for blocks, after the largest step", async () => {
+  const { model } = await buildGoldenModel("qwen3.5", cache.path, "float32", { kind: "paged", blockSize });
+  const { bytesPerToken, stateBytesPerSequence } = planKvCache(model.decoder, { numSlots: 1, maxLen: 512 });
+  // Three rows of a slot; here four for each of eight sequences, and two for padding.
+  const stateBytes = (34 * stateBytesPerSequence) / 3;
+  const room = stateBytes + 40.5 * bytesPerToken * blockSize;
+  const device = new ReportingDevice(256 * mebibyte, 64 * mebibyte + room);
+  const options = createWorkerOptions(model, { maxNumSequences, maxNumBatchedTokens, gpuMemoryUtilization: 0.75 });
+  const { decoder, kvManager } = loadGraphs(options, device);
+  using owned = decoder;
+  expect(kvManager.capacity.numBlocks).toBe(40);
+  expect(owned.draftObstacle).not.toBeNull();
+  const scarce = await withRoomFor({ ...golden, model }, { numTokens: maxNumBatchedTokens - 1 }, cache.path);
+  expect(() => loadGraphs({ ...options, model: scarce.model }, device)).toThrow(
+    "has no memory for a step of 600 tokens",
+  );
 });
 
 test("a GPU without room for one sequence gets a length that fits", () => {

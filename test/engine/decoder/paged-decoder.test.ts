@@ -21,6 +21,29 @@ test("a warm-up of all padded shapes runs on the scratch block alone", async () 
   expect(kvManager.usage).toBe(0);
 });
 
+test("a warm-up leaves the state alone from which recurrent layers begin", async () => {
+  await using cache = await createTemporaryFolder();
+  const { model, cases } = await buildGoldenModel("qwen3.5", cache.path, "float32", { kind: "paged", blockSize: 16 });
+  const { decoder, kvManager } = loadDecoder(createWorkerOptions(model));
+  using owned = decoder;
+  const [golden] = cases as readonly [(typeof cases)[number]];
+  const sequence = new Sequence(goldenRequest("0", golden, model));
+  const { numPromptTokens } = sequence;
+  kvManager.tryPlace(sequence)!.take();
+  kvManager.reserve(sequence, numPromptTokens);
+  const span = { sequence, firstToken: 0, endToken: numPromptTokens, numLogits: 1, embeddings: noEmbeddings };
+  const compute = (): Float32Array => {
+    const rows = new Float32Array(model.decoder.vocabSize);
+    owned.compute([span], { rows, step: null });
+    return rows;
+  };
+  const before = compute();
+  (decoder as PagedDecoder).warmUp();
+  // The pair of rows has the state of the first time.
+  expect(compute()).toEqual(before);
+  expect(Math.max(...before.map((logit, token) => Math.abs(logit - golden.logits[token]!)))).toBeLessThan(1e-3);
+});
+
 test.for([true, false])("eager steps (%s) give the reference's tokens, alone and with others", async (enforceEager) => {
   await using cache = await createTemporaryFolder();
   const { model, cases } = await buildGoldenModel("llava-default", cache.path, "float32", {

@@ -78,6 +78,11 @@ test("recurrent states add the same bytes to a sequence of any length: three wit
     stateBytesPerSequence: 4 * stateBytes,
     reservedBytes: 46_080 * 16 * 129 + 34 * stateBytes,
   });
+  // Of the convolutions' inputs, 18 layers * 3 * 6144 numbers * 2 bytes are saved.
+  const half = { ...hybrid, recurrent: { ...recurrent, inputType: "float16", isTransposed: true } } as const;
+  expect(planKvCache(half, { numSlots: 8, maxLen: 2048 }, blocks).stateBytesPerSequence).toBe(
+    4 * (stateBytes - 663_552),
+  );
 });
 
 test("the encoder cache has 64 MiB, or the size of the largest image", () => {

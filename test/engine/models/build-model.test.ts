@@ -170,10 +170,13 @@ test("the same checkpoint is built once, and another precision has another conte
   expect(quantised.contentHash).not.toBe(first.contentHash);
 });
 
-test.for(["cuda", "webgpu"] as const)("recurrent layers are refused on %s before anything is built", async (device) => {
+test.for([
+  ["cuda", "which cuda computes over a paged KV cache only; the KV layout is slots. Set KV_LAYOUT to paged."],
+  ["webgpu", "which only the device cpu computes; the device is webgpu."],
+] as const)("recurrent layers over slots are refused on %s before anything is built", async ([device, reason]) => {
   await using cache = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("qwen3.5");
   await expect(buildFrom(checkpointFolder, { cacheFolder: cache.path, dtype: "auto", device })).rejects.toThrow(
-    `Qwen3_5ForCausalLM has layers with a recurrent state, which only the device cpu computes; the device is ${device}.`,
+    `Qwen3_5ForCausalLM has layers with a recurrent state, ${reason}`,
   );
 });

@@ -61,19 +61,14 @@ describe.for(cudaFamilies)("$name on cuda", (family) => {
   );
 });
 
-/** Refused on cuda: recurrent layers, which are not compared with transformers there, and experts. */
+/** Refused on cuda: experts. */
 const refused = [
-  "Lfm2ForCausalLM",
-  "Lfm2VlForConditionalGeneration",
-  "MiniCPMOcrForConditionalGeneration",
-  "MiniCPMV4_6ForConditionalGeneration",
-  "Qwen3_5ForCausalLM",
-  "Qwen3_5ForConditionalGeneration",
   "Qwen3_5MoeForCausalLM",
   "Qwen3_5MoeForConditionalGeneration",
   "Qwen3MoeForCausalLM",
   "Qwen3VLMoeForConditionalGeneration",
 ];
+
 test("forms of prompts for the CPU are refused on cuda, and not chosen by themselves", () => {
   const checkpoint = { onnxFileNames: null, tensors: new Map(), config: {} };
   for (const kvLayout of cudaLayouts) {
