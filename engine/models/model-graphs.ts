@@ -135,12 +135,13 @@ function checkDevice(
       { setting: "kvLayout" },
     );
   }
-  const what = experts === undefined ? "layers with a recurrent state" : "a mixture of experts";
-  throw new EngineError(
-    "invalid_configuration",
-    `${architecture} has ${what}, which only the device cpu computes; the device is ${device}.`,
-    { setting: "device" },
-  );
+  const what =
+    experts === undefined
+      ? "layers with a recurrent state, which only the devices cpu and cuda compute"
+      : "a mixture of experts, which only the device cpu computes";
+  throw new EngineError("invalid_configuration", `${architecture} has ${what}; the device is ${device}.`, {
+    setting: "device",
+  });
 }
 
 /** The model with the form of its states on the device. */

@@ -172,7 +172,7 @@ test("the same checkpoint is built once, and another precision has another conte
 
 test.for([
   ["cuda", "which cuda computes over a paged KV cache only; the KV layout is slots. Set KV_LAYOUT to paged."],
-  ["webgpu", "which only the device cpu computes; the device is webgpu."],
+  ["webgpu", "which only the devices cpu and cuda compute; the device is webgpu."],
 ] as const)("recurrent layers over slots are refused on %s before anything is built", async ([device, reason]) => {
   await using cache = await createTemporaryFolder();
   const { checkpointFolder } = await loadGoldens("qwen3.5");

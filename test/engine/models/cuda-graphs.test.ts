@@ -63,6 +63,9 @@ describe.for(cudaFamilies)("$name on cuda", (family) => {
 
 /** Refused on cuda: experts. */
 const refused = [
+  "DeepseekOCR2ForCausalLM",
+  "DeepseekOCRForCausalLM",
+  "DeepseekOcr2ForConditionalGeneration",
   "Qwen3_5MoeForCausalLM",
   "Qwen3_5MoeForConditionalGeneration",
   "Qwen3MoeForCausalLM",
