@@ -15,7 +15,7 @@ import { glm46vDefinition, glm4vDefinition, glmOcrDefinition } from "./glm4v/def
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { internVlDefinition, qianfanOcrDefinition } from "./internvl/definition.ts";
 import { lfm2VlDefinition } from "./lfm2-vl/definition.ts";
-import { lfm2TextDefinition } from "./lfm2/definition.ts";
+import { lfm2TextDefinition, lfm3TextDefinition } from "./lfm2/definition.ts";
 import {
   llamaDefinition,
   ministral3Definition,
@@ -58,6 +58,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   qwen35TextDefinition,
   qwen35MoeTextDefinition,
   lfm2TextDefinition,
+  lfm3TextDefinition,
   lfm2VlDefinition,
   persimmonDefinition,
   gemma3TextDefinition,

@@ -80,6 +80,7 @@ export const cudaFamilies: readonly CudaFamily[] = [
   // Their recurrent states are in the paged layout only.
   { name: "qwen3.5", sizes: wide, layouts: [paged] },
   { name: "lfm2", sizes: { ...wide, num_key_value_heads: 2 }, layouts: [paged] },
+  { name: "lfm3", sizes: grouped, layouts: [paged] },
   { name: "../hub/qwen3.5/v4", sizes: { intermediate_size: 128, vocab_size: 512 }, layouts: [paged] },
   { name: "../hub/lfm2/v4", sizes: { ...wide, num_key_value_heads: 2, block_ff_dim: 768 }, layouts: [paged] },
   { name: "../hub/lfm2-vl/v4", sizes: { ...wide, num_key_value_heads: 2, block_ff_dim: 768 }, layouts: [paged] },

@@ -3,11 +3,11 @@ import { z } from "zod";
 
 import { parseActivation, type ActivationName } from "../activation.ts";
 import { parseConfigObject, patchSide, refuseOtherThan, width } from "../config-field.ts";
-import { parseLfm2Config, type Lfm2Config } from "../lfm2/config.ts";
+import { parseLfm2Config, type LfmDecoderConfig } from "../lfm2/config.ts";
 import { parseSiglip2Config, type Siglip2Config } from "../siglip2/config.ts";
 
 export interface Lfm2VlConfig {
-  readonly text: Lfm2Config;
+  readonly text: LfmDecoderConfig;
   readonly vision: Siglip2Config;
   readonly imageTokenId: number;
   readonly projector: {

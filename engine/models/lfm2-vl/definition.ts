@@ -2,8 +2,8 @@
 import { cast, layerNormalization, reshape } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { parameter, projectorContext, type GraphContext } from "../graph-context.ts";
-import { buildLfm2Decoder } from "../lfm2/decoder-graph.ts";
-import { lfm2Dimensions } from "../lfm2/definition.ts";
+import { buildLfmDecoder } from "../lfm2/decoder-graph.ts";
+import { lfmDimensions } from "../lfm2/definition.ts";
 import { buildProjector, decoderNames, projectorPrefixes, towerPrefixes } from "../llava/definition.ts";
 import type { ConfiguredModel, ModelDefinition, VisionEncoderDefinition } from "../model-definition.ts";
 import { patches } from "../qwen2-vl/patch-rotary.ts";
@@ -18,13 +18,13 @@ export const lfm2VlDefinition: ModelDefinition = {
   configure(json): ConfiguredModel {
     const config = parseLfm2VlConfig(json);
     return {
-      decoder: lfm2Dimensions(config.text),
+      decoder: lfmDimensions(config.text),
       maxPositionEmbeddings: config.text.maxPositionEmbeddings,
       imageTokenId: config.imageTokenId,
       visionEncoder: visionEncoder(config),
       buildDecoder(context, maxModelLen) {
         const names = decoderNames(context.weights);
-        buildLfm2Decoder(context, { config: config.text, ...names, acceptsImages: true, maxModelLen });
+        buildLfmDecoder(context, { config: config.text, ...names, acceptsImages: true, maxModelLen });
       },
     };
   },

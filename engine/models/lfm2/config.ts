@@ -21,17 +21,25 @@ import {
 import { checkLayerTypes } from "../layer-types.ts";
 import { longestSequence, parseRopeConfig, type RopeConfig } from "../llama/rope.ts";
 
-export type Lfm2LayerType = "conv" | "full_attention";
+export type LfmLayerType = "conv" | "full_attention" | "sliding_attention";
 
-export interface Lfm2Config {
+/** Of LFM2's decoder, and of LFM3's, which has more parts. */
+export interface LfmDecoderConfig {
   readonly vocabSize: number;
   readonly hiddenSize: number;
   readonly intermediateSize: number;
-  readonly layerTypes: readonly Lfm2LayerType[];
+  readonly layerTypes: readonly LfmLayerType[];
   readonly numHeads: number;
   readonly numKvHeads: number;
   readonly headDim: number;
+  /** Of layers that attend to all tokens. */
   readonly rope: RopeConfig;
+  /** Of layers that attend to the last tokens; left out if there are none. */
+  readonly sliding?: {
+    readonly rope: RopeConfig;
+    /** Tokens that a position sees, itself included; null for all before it. */
+    readonly window: number | null;
+  };
   readonly maxPositionEmbeddings: number;
   readonly rmsNormEpsilon: number;
   readonly tieWordEmbeddings: boolean;
@@ -39,6 +47,16 @@ export interface Lfm2Config {
   readonly kernelSize: number;
   /** Of the convolutions and of the projections before and after them. */
   readonly hasConvolutionBias: boolean;
+  readonly hasAttentionBias: boolean;
+  /** Whether the result of each head is multiplied by a gate. */
+  readonly hasHeadGates: boolean;
+  /** Whether what mixing and perceptron add has a norm of its own. */
+  readonly normalisesOutputs: boolean;
+  readonly names: {
+    /** See `HeadSizes`. */
+    readonly headNormName: string;
+    readonly attentionOutput: string;
+  };
 }
 
 const DEFAULT_THETA = 1_000_000;
@@ -83,7 +101,7 @@ const neutralValues = {
  * @param path Path of the object in config.json: "" or "text_config".
  * @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field.
  */
-export function parseLfm2Config(config: unknown, path: string): Lfm2Config {
+export function parseLfm2Config(config: unknown, path: string): LfmDecoderConfig {
   const fields = parseConfigObject(textFields, config, path);
   refuseOtherThan(config, path, neutralValues);
   const { hidden_size: hiddenSize, num_attention_heads: numHeads, num_key_value_heads: numKvHeads } = fields;
@@ -109,11 +127,15 @@ export function parseLfm2Config(config: unknown, path: string): Lfm2Config {
     tieWordEmbeddings: fields.tie_embedding ?? fields.tie_word_embeddings,
     kernelSize: fields.conv_L_cache,
     hasConvolutionBias: fields.conv_bias,
+    hasAttentionBias: false,
+    hasHeadGates: false,
+    normalisesOutputs: false,
+    names: { headNormName: "layernorm", attentionOutput: "out_proj" },
   };
 }
 
 /** The state of all convolutions; null without any. */
-export function convolutionStates({ layerTypes, hiddenSize, kernelSize }: Lfm2Config): RecurrentShape | null {
+export function convolutionStates({ layerTypes, hiddenSize, kernelSize }: LfmDecoderConfig): RecurrentShape | null {
   const numLayers = layerTypes.filter((type) => type === "conv").length;
   return numLayers === 0 ? null : { numLayers, numChannels: hiddenSize, kernelSize, matrices: null };
 }
@@ -131,7 +153,7 @@ function intermediateSize(fields: TextFields, path: string): number {
   throw unsupportedField(path, "block_ffn_dim_multiplier", multiplier, `perceptrons would have a width of ${size}`);
 }
 
-function layerTypes(fields: TextFields, path: string): readonly Lfm2LayerType[] {
+function layerTypes(fields: TextFields, path: string): readonly LfmLayerType[] {
   const { num_hidden_layers: numLayers, layer_types: given, full_attn_idxs: attending } = fields;
   const isAttending = (layer: number): boolean => attending == null || attending.includes(layer);
   const types =

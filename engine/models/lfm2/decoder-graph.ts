@@ -1,7 +1,8 @@
 /**
- * The decoder graph of LFM2: most layers are short gated convolutions, and every few one attends to all tokens. Its
+ * The decoder graph of LFM2 and LFM3: most layers are short gated convolutions, and every few one attends to tokens. Its
  * inputs and outputs are those of `DecoderGraph`.
  */
+import { sigmoid } from "../../graph/recurrent-ops.ts";
 import { gatherRows, multiply, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
@@ -12,11 +13,12 @@ import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabula
 import { gatedPerceptron } from "../gated-perceptron.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { jointLinear, linear } from "../linear.ts";
-import { residualRmsNorm } from "../rms-norm.ts";
-import type { Lfm2Config } from "./config.ts";
+import { joinHeads, splitHeads } from "../qwen3-5/heads.ts";
+import { residualRmsNorm, rmsNorm } from "../rms-norm.ts";
+import type { LfmDecoderConfig, LfmLayerType } from "./config.ts";
 
-export interface Lfm2DecoderOptions {
-  readonly config: Lfm2Config;
+export interface LfmDecoderOptions {
+  readonly config: LfmDecoderConfig;
   /** Prefix of the decoder's own tensors, e.g. "model." */
   readonly prefix: string;
   readonly headName: string;
@@ -33,23 +35,17 @@ interface LayerInput {
 }
 
 /** See `buildDecoderGraph` of the Llama family for the residual stream. */
-export function buildLfm2Decoder(context: GraphContext, options: Lfm2DecoderOptions): void {
+export function buildLfmDecoder(context: GraphContext, options: LfmDecoderOptions): void {
   const { graph, precision } = context;
   const { config, prefix, headName, acceptsImages } = options;
   const { hiddenSize: size, rmsNormEpsilon: epsilon, intermediateSize, layerTypes } = config;
   const inputs = createDecoderInputs(context);
-  const rotary = createRotary(context, {
-    rope: config.rope,
-    rotaryDim: config.headDim,
-    maxModelLen: options.maxModelLen,
-    // Query and key are each multiplied by half of the scores' scale (its root), for the reason in `rotaryOf` of Llama.
-    factor: config.headDim ** -0.25,
-  });
+  const mixing = { inputs, ...rotariesOf(context, options) };
   const tableName = `${prefix}embed_tokens.weight`;
   let hidden = embedTokens(context, inputs, { tableName, size: config, acceptsImages }).embedded;
   let residual: Value | null = null;
   let normalised: Value;
-  const numBefore = { conv: 0, full_attention: 0 };
+  const numBefore = { conv: 0, attention: 0 };
   const perceptron = {
     size,
     intermediateSize,
@@ -58,29 +54,33 @@ export function buildLfm2Decoder(context: GraphContext, options: Lfm2DecoderOpti
     format: precision.linear,
     names: { gate: "w1", up: "w3", down: "w2" },
   } as const;
+  const normalisedOutput = (name: string, output: Value): Value =>
+    config.normalisesOutputs ? rmsNorm(context, name, output, { size, epsilon }) : output;
   for (const [index, type] of layerTypes.entries()) {
     const name = `${prefix}layers.${index}`;
     [normalised, residual] = residualRmsNorm(context, `${name}.operator_norm`, { hidden, residual }, { size, epsilon });
-    const part = `${name}.${type === "conv" ? "conv" : "self_attn"}`;
-    const layerInput = { name: part, layer: numBefore[type]++, input: normalised };
-    let mixed =
-      type === "conv"
-        ? shortConvolution(context, config, layerInput, inputs)
-        : attention(context, config, layerInput, { inputs, rotary });
+    const isConvolution = type === "conv";
+    const part = `${name}.${isConvolution ? "conv" : "self_attn"}`;
+    const layer = numBefore[isConvolution ? "conv" : "attention"]++;
+    const layerInput = { name: part, layer, input: normalised };
+    let mixed = isConvolution
+      ? shortConvolution(context, config, layerInput, inputs)
+      : attention(context, config, layerInput, { type, ...mixing });
     if (index === layerTypes.length - 1) {
       // After the last mixing of tokens none depends on others, so only those whose logits are requested continue.
       mixed = gatherRows(graph, "last.mixed", mixed, inputs.logitRows);
       residual = gatherRows(graph, "last.residual", residual, inputs.logitRows);
     }
     const output = {
-      name: `${part}.out_proj`,
+      name: `${part}.${isConvolution ? "out_proj" : config.names.attentionOutput}`,
       inFeatures: Number(mixed.shape[1]),
       outFeatures: size,
-      hasBias: type === "conv" && config.hasConvolutionBias,
+      hasBias: isConvolution ? config.hasConvolutionBias : config.hasAttentionBias,
     };
-    hidden = linear(context, mixed, output, precision.linear);
+    hidden = normalisedOutput(`${name}.post_operator_norm`, linear(context, mixed, output, precision.linear));
     [normalised, residual] = residualRmsNorm(context, `${name}.ffn_norm`, { hidden, residual }, { size, epsilon });
-    hidden = gatedPerceptron(context, `${name}.feed_forward`, normalised, perceptron);
+    const perceived = gatedPerceptron(context, `${name}.feed_forward`, normalised, perceptron);
+    hidden = normalisedOutput(`${name}.post_ffn_norm`, perceived);
   }
   const stream = { hidden, residual };
   [normalised] = residualRmsNorm(context, `${prefix}embedding_norm`, stream, { size, epsilon });
@@ -88,10 +88,25 @@ export function buildLfm2Decoder(context: GraphContext, options: Lfm2DecoderOpti
   outputLogits(context, normalised, headTensor(context.weights, names), config);
 }
 
+interface Rotaries {
+  readonly rotary: Rotary;
+  /** Left out if no layer attends to the last tokens only. */
+  readonly slidingRotary?: Rotary;
+}
+
+function rotariesOf(context: GraphContext, { config, maxModelLen }: LfmDecoderOptions): Rotaries {
+  const { headDim: rotaryDim, rope, sliding } = config;
+  // Query and key are each multiplied by half of the scores' scale (its root), for the reason in `rotaryOf` of Llama.
+  const sizes = { rotaryDim, maxModelLen, factor: rotaryDim ** -0.25 };
+  const rotary = createRotary(context, { rope, ...sizes });
+  if (sliding === undefined) return { rotary };
+  return { rotary, slidingRotary: createRotary(context, { name: "rope.sliding", rope: sliding.rope, ...sizes }) };
+}
+
 /** A convolution of gated inputs, whose outputs are gated too: [N, hiddenSize], before the output projection. */
 function shortConvolution(
   context: GraphContext,
-  { hiddenSize, kernelSize, hasConvolutionBias: hasBias }: Lfm2Config,
+  { hiddenSize, kernelSize, hasConvolutionBias: hasBias }: LfmDecoderConfig,
   { name, layer, input }: LayerInput,
   inputs: DecoderInputs,
 ): Value {
@@ -114,31 +129,52 @@ function shortConvolution(
 /** [N, numHeads * headDim], before the output projection. */
 function attention(
   context: GraphContext,
-  config: Lfm2Config,
+  config: LfmDecoderConfig,
   { name, layer, input }: LayerInput,
-  { inputs, rotary }: { readonly inputs: DecoderInputs; readonly rotary: Rotary },
+  {
+    type,
+    inputs,
+    rotary,
+    slidingRotary,
+  }: Rotaries & { readonly type: Exclude<LfmLayerType, "conv">; readonly inputs: DecoderInputs },
 ): Value {
-  const { numHeads, numKvHeads, headDim, hiddenSize: inFeatures } = config;
+  const { numHeads, numKvHeads, headDim, hiddenSize: inFeatures, hasAttentionBias: hasBias } = config;
+  const isSliding = type === "sliding_attention";
   const projection = (part: string, heads: number) => ({
     name: `${name}.${part}_proj`,
     inFeatures,
     outFeatures: heads * headDim,
-    hasBias: false,
+    hasBias,
   });
   const layers = [projection("q", numHeads), projection("k", numKvHeads), projection("v", numKvHeads)];
   const projected = jointLinear(context, `${name}.qkv`, input, layers, context.precision.linear);
-  const norms = { ...config, headNormName: "layernorm" };
+  const norms = { ...config, ...config.names };
   const weightOf = (norm: string): Value => parameter(context, `${norm}.weight`, [headDim]);
-  return inputs.attend({
+  const attended = inputs.attend({
     name,
     layer,
     projected: normaliseQueryAndKey(context, norms, name, projected, weightOf),
-    rotary,
+    rotary: isSliding && slidingRotary !== undefined ? slidingRotary : rotary,
     numHeads,
     numKvHeads,
     headDim,
-    localWindowSize: null,
+    localWindowSize: isSliding ? (config.sliding?.window ?? null) : null,
     // The rotary tables contain the scale.
     scale: 1,
   });
+  return config.hasHeadGates ? gatedHeads(context, config, { name, input, attended }) : attended;
+}
+
+/** Each head of `attended` times the sigmoid of its gate. The gates are small and never quantised. */
+function gatedHeads(
+  context: GraphContext,
+  { numHeads, headDim, hiddenSize }: LfmDecoderConfig,
+  { name, input, attended }: { readonly name: string; readonly input: Value; readonly attended: Value },
+): Value {
+  const { graph, precision } = context;
+  const projection = { name: `${name}.gate_proj`, inFeatures: hiddenSize, outFeatures: numHeads, hasBias: false };
+  const gates = linear(context, input, projection, { kind: "plain", elementType: precision.activations });
+  const shares = splitHeads(graph, `${name}.gates`, sigmoid(graph, `${name}.gates.sigmoid`, gates), 1);
+  const heads = splitHeads(graph, `${name}.heads`, attended, headDim);
+  return joinHeads(graph, `${name}.gated`, multiply(graph, `${name}.gated_heads`, heads, shares), numHeads * headDim);
 }

@@ -12,6 +12,7 @@ const checkpoints = [
   "qwen3",
   "qwen3.5",
   "lfm2",
+  "lfm3",
   "mistral",
   "llava-default",
   "llava-full",

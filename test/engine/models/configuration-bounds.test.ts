@@ -99,6 +99,7 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   Qwen2ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen3ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Lfm2ForCausalLM: { fields: lfm2Text },
+  Lfm3ForCausalLM: { fields: [...llamaText, "sliding_window", "conv_L_cache"] },
   Lfm2VlForConditionalGeneration: {
     fields: [
       ...inText(lfm2Text),

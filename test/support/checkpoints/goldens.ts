@@ -63,6 +63,7 @@ export const goldenCheckpoints = [
   "qwen3",
   "qwen3.5",
   "lfm2",
+  "lfm3",
   "mistral",
   "fovea-shapes",
 ] as const;

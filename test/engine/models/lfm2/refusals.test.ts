@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 
+import { parseLfm3Config } from "../../../../engine/models/lfm3/config.ts";
 import { findModelDefinition } from "../../../../engine/models/registry.ts";
 import { testRefusals } from "../refused-configurations.ts";
 
@@ -30,6 +31,28 @@ testRefusals([
     "config.json: block_ffn_dim_multiplier = 1024 is not supported: perceptrons would have a width of 8388608",
   ],
 ]);
+
+const lfm3 = { architectures: ["Lfm3ForCausalLM"] };
+const full = { rope_type: "default", rope_theta: 10_000 };
+
+testRefusals([
+  [{ ...lfm3, model_type: "lfm2" }, 'config.json: model_type = "lfm2" is not supported'],
+  [{ ...lfm3, head_dim: 20 }, "config.json: head_dim = 20 is not supported: it must be a multiple of 8"],
+  [{ ...lfm3, layer_types: ["conv"] }, 'layer_types = ["conv"] is not supported: there are 24 layers'],
+  [{ ...lfm3, rope_parameters: { full_attention: full } }, "is not supported: it lacks sliding_attention"],
+  [
+    { ...lfm3, rope_parameters: { full_attention: { ...full, partial_rotary_factor: 0.5 } }, num_hidden_layers: 3 },
+    "partial_rotary_factor = 0.5 is not supported",
+  ],
+  [{ ...lfm3, architectures: ["Lfm3VlForConditionalGeneration"] }, "The architecture Lfm3VlForConditionalGeneration"],
+]);
+
+test("layers of LFM3 have the kinds that transformers gives them", () => {
+  const config = { ...lfm3, num_hidden_layers: 8 };
+  const { layerTypes: types } = parseLfm3Config(config, "");
+  const expected = "conv conv full_attention conv sliding_attention conv full_attention conv";
+  expect(types.join(" ")).toBe(expected);
+});
 
 test.for([
   [{ layer_types: layerTypes }, { numLayers: 2, numChannels: 2560, kernelSize: 3, matrices: null }],
