@@ -4,10 +4,20 @@ import type {
   DecodedPrompt,
   DecodedTokenLogprobs,
   SampledLogprobs,
+  TokenLogprob,
 } from "../contract/request-output.ts";
+import { SharedTurns } from "../text/shared-turns.ts";
 import type { Vocabulary } from "../text/vocabulary.ts";
 
 type DecodedTokenText = Pick<DecodedLogprob, "token" | "bytes">;
+
+/** Tokens of a prompt that are decoded at once, with all alternatives. */
+const TOKENS_PER_PIECE = 64;
+/**
+ * Prompts that are decoded at the same time share the turns of the event loop: the alternatives of 16,000 tokens would
+ * occupy it for half a second. An entry takes about a microsecond.
+ */
+const turns = new SharedTurns(4096);
 
 /** Tokens whose texts are kept, in up to 10 MB. */
 const MAX_KEPT_TOKENS = 32_768;
@@ -26,27 +36,37 @@ export interface PromptTokens {
 }
 
 export function decodeLogprobs({ sampled, top }: SampledLogprobs, vocabulary: Vocabulary): DecodedTokenLogprobs {
-  return { sampled: decodeToken(sampled, vocabulary), top: top.map((logprob) => decodeToken(logprob, vocabulary)) };
+  return { sampled: decodeLogprob(sampled, vocabulary), top: top.map((logprob) => decodeLogprob(logprob, vocabulary)) };
 }
 
-/** @param logprobs For every token but the first; null if not requested. */
-export function decodePrompt(
+/**
+ * Takes several turns of the event loop for a long prompt.
+ *
+ * @param logprobs For every token but the first; null if not requested.
+ */
+export async function decodePrompt(
   { text, tokenIds }: PromptTokens,
   logprobs: readonly SampledLogprobs[] | null,
   vocabulary: Vocabulary,
-): DecodedPrompt {
-  return {
-    text,
-    tokens: tokenIds.map((tokenId) => decodeToken({ tokenId }, vocabulary)),
-    logprobs: logprobs === null ? null : [null, ...logprobs.map((logprob) => decodeLogprobs(logprob, vocabulary))],
-  };
+): Promise<DecodedPrompt> {
+  const tokens: DecodedPrompt["tokens"][number][] = [];
+  const decoded: (DecodedTokenLogprobs | null)[] = [];
+  const entriesPerToken = 1 + (logprobs?.[0] === undefined ? 0 : 1 + logprobs[0].top.length);
+  for (let start = 0; start < tokenIds.length; start += TOKENS_PER_PIECE) {
+    await turns.take(TOKENS_PER_PIECE * entriesPerToken);
+    for (const [index, tokenId] of tokenIds.slice(start, start + TOKENS_PER_PIECE).entries()) {
+      tokens.push({ tokenId, ...decodedTextOf(tokenId, vocabulary) });
+      const own = logprobs?.[start + index - 1];
+      decoded.push(own === undefined ? null : decodeLogprobs(own, vocabulary));
+    }
+  }
+  return { text, tokens, logprobs: logprobs === null ? null : decoded };
 }
 
-function decodeToken<Token extends { readonly tokenId: number }>(
-  token: Token,
-  vocabulary: Vocabulary,
-): Token & DecodedTokenText {
-  return { ...token, ...decodedTextOf(token.tokenId, vocabulary) };
+/** Without spreads, which take most of the time for the alternatives of a long prompt. */
+function decodeLogprob({ tokenId, logprob, rank }: TokenLogprob, vocabulary: Vocabulary): DecodedLogprob {
+  const { token, bytes } = decodedTextOf(tokenId, vocabulary);
+  return { tokenId, logprob, rank, token, bytes };
 }
 
 function decodedTextOf(tokenId: number, vocabulary: Vocabulary): DecodedTokenText {

@@ -21,6 +21,9 @@ export class RequestOutputs {
   readonly #sequences: readonly SequenceOutputs[];
   /** Null until the first sequence has computed the prompt's logprobs, or if no prompt was requested. */
   #prompt: DecodedPrompt | null = null;
+  /** The output that has the prompt's logprobs, until they are decoded. */
+  #firstOutput: EngineCoreOutput | null = null;
+  #hasPrompt = false;
   #error: EngineError | null = null;
   #consumer: PromiseWithResolvers<void> | null = null;
   /** The search for readable output starts here, so that no sequence waits behind a busy one. */
@@ -52,7 +55,10 @@ export class RequestOutputs {
       this.fail(errorOf(output));
       return false;
     }
-    if (index === 0) this.#prompt ??= this.#describePrompt(output);
+    if (index === 0 && this.#options.prompt !== null && !this.#hasPrompt) {
+      this.#hasPrompt = true;
+      this.#firstOutput = output;
+    }
     const isEndedHere = this.#sequences[index]!.append(output);
     this.#wakeConsumer();
     return isEndedHere;
@@ -72,6 +78,12 @@ export class RequestOutputs {
   async next(): Promise<RequestOutput> {
     while (true) {
       if (this.#error !== null) throw this.#error;
+      if (this.#firstOutput !== null) {
+        const { promptLogprobs = null } = this.#firstOutput;
+        this.#firstOutput = null;
+        this.#prompt = await this.#describePrompt(promptLogprobs);
+        continue;
+      }
       const output = this.#takeNext();
       if (output !== null) return output;
       invariant(!this.isFinished, "read beyond the last output");
@@ -80,7 +92,7 @@ export class RequestOutputs {
     }
   }
 
-  #describePrompt({ promptLogprobs = null }: EngineCoreOutput): DecodedPrompt | null {
+  async #describePrompt(promptLogprobs: EngineCoreOutput["promptLogprobs"] = null): Promise<DecodedPrompt | null> {
     const { prompt, vocabulary } = this.#options;
     return prompt === null ? null : decodePrompt(prompt, promptLogprobs, vocabulary);
   }

@@ -9,6 +9,7 @@ import { runGenerations } from "../generation/generations.ts";
 import type { Generation } from "../generation/generations.ts";
 import { toErrorAnswer } from "../http/errors.ts";
 import { readJsonObject } from "../http/json-body.ts";
+import { jsonInTurns } from "../http/json-in-turns.ts";
 import { adoptRequestId } from "../http/request-trace.ts";
 import type { AppEnvironment } from "../http/request-trace.ts";
 import { chunkFormat, createEventStream, eventStreamHeaders } from "../http/sse.ts";
@@ -69,7 +70,8 @@ export function generationAnswer<Fields extends CommonFields>(
       const omittedHeader = () => (numOmittedImages > 0 ? { [omittedImagesHeader]: String(numOmittedImages) } : {});
       if (fields.stream !== true) {
         const answer = await kind.toAnswer(head, generations, fields, formats);
-        return c.json(answer, 200, omittedHeader());
+        const text = await jsonInTurns(answer);
+        return c.body(text, 200, { "Content-Type": "application/json", ...omittedHeader() });
       }
       const describeError = (error: unknown) => {
         const requestId = c.get("requestId");

@@ -69,7 +69,7 @@ async function toChatCompletion(
       choices.map(({ last }) => last),
       choices.reduce((total, { numReasoningTokens }) => total + numReasoningTokens, 0),
     ),
-    ...(promptLogprobs !== null && { prompt_logprobs: toPromptLogprobs(promptLogprobs) }),
+    ...(promptLogprobs !== null && { prompt_logprobs: await toPromptLogprobs(promptLogprobs) }),
   };
 }
 

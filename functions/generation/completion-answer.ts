@@ -16,7 +16,7 @@ import {
   toPromptLogprobs,
   tokenEntries,
 } from "./wire-logprobs.ts";
-import type { CompletionLogprobs, TokenEntry } from "./wire-logprobs.ts";
+import type { CompletionLogprobs, PromptLogprobs, TokenEntry } from "./wire-logprobs.ts";
 
 /** The parts of its prompt that an answer contains. */
 export interface EchoOptions extends TokenOptions {
@@ -34,7 +34,7 @@ interface CompletionChoice {
   readonly logprobs: CompletionLogprobs | null;
   readonly finish_reason: FinishReason | null;
   readonly stop_reason?: string | number | null;
-  readonly prompt_logprobs?: ReturnType<typeof toPromptLogprobs>;
+  readonly prompt_logprobs?: PromptLogprobs;
   readonly token_ids?: readonly number[];
   readonly prompt_token_ids?: readonly number[] | null;
 }
@@ -45,18 +45,20 @@ export async function toCompletion(
   options: EchoOptions,
 ): Promise<object> {
   const gathered = await gatherChoices(options.promptOnly ? withoutTokens(generations) : generations);
-  const choices = gathered.map(({ text, logprobs, prompt, tokenIds, last }, index): CompletionChoice => {
+  const choices: CompletionChoice[] = [];
+  for (const { text, logprobs, prompt, tokenIds, last } of gathered) {
     const entries = [...echoedEntries(prompt, options), ...tokenEntries(logprobs ?? [])];
-    return {
-      index,
+    choices.push({
+      index: choices.length,
       text: echoedText(prompt, options) + text,
       logprobs: options.withLogprobs ? toCompletionLogprobs(entries, 0, options.tokensAsIds) : null,
       finish_reason: last.finishReason,
       stop_reason: last.stopReason,
-      ...(options.withPromptLogprobs && prompt?.logprobs && { prompt_logprobs: toPromptLogprobs(prompt.logprobs) }),
+      ...(options.withPromptLogprobs &&
+        prompt?.logprobs && { prompt_logprobs: await toPromptLogprobs(prompt.logprobs) }),
       ...(options.returnsTokenIds && { token_ids: tokenIds, prompt_token_ids: promptTokenIds(prompt) }),
-    };
-  });
+    });
+  }
   return { ...head, object: "text_completion", choices, usage: toUsage(gathered.map(({ last }) => last)) };
 }
 

@@ -1,4 +1,6 @@
 /** Logprobs in the formats of chat and text completions. */
+import { setImmediate as nextTurn } from "node:timers/promises";
+
 import { LEAST_LOGPROB } from "../../engine/index.ts";
 import type { DecodedLogprob, DecodedPrompt, DecodedTokenLogprobs } from "../../engine/index.ts";
 
@@ -101,22 +103,30 @@ interface PromptLogprob {
   readonly decoded_token: string;
 }
 
+export type PromptLogprobs = readonly (Readonly<Record<string, PromptLogprob>> | null)[];
+
+/** Tokens with up to 20 alternatives, which take a few milliseconds. */
+const TOKENS_PER_TURN = 256;
+
 /**
  * vLLM's `prompt_logprobs`: for each token of the prompt but the first, the alternatives and the token itself, by token
- * id.
+ * id. Takes several turns of the event loop for a long prompt.
  */
-export function toPromptLogprobs(
-  logprobs: readonly (DecodedTokenLogprobs | null)[],
-): (Readonly<Record<string, PromptLogprob>> | null)[] {
-  return logprobs.map((entry) => {
-    if (entry === null) return null;
-    return Object.fromEntries(
-      [entry.sampled, ...entry.top].map(({ tokenId, logprob, rank, token }) => [
-        String(tokenId),
-        { logprob: floored(logprob), rank, decoded_token: token },
-      ]),
-    );
-  });
+export async function toPromptLogprobs(logprobs: readonly (DecodedTokenLogprobs | null)[]): Promise<PromptLogprobs> {
+  const rows: (Record<string, PromptLogprob> | null)[] = [];
+  for (const entry of logprobs) {
+    if (rows.length > 0 && rows.length % TOKENS_PER_TURN === 0) await nextTurn();
+    rows.push(entry === null ? null : toRow(entry));
+  }
+  return rows;
+}
+
+function toRow({ sampled, top }: DecodedTokenLogprobs): Record<string, PromptLogprob> {
+  const row: Record<string, PromptLogprob> = {};
+  for (const { tokenId, logprob, rank, token } of [sampled, ...top]) {
+    row[String(tokenId)] = { logprob: floored(logprob), rank, decoded_token: token };
+  }
+  return row;
 }
 
 function floored(logprob: number): number {
