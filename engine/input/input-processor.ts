@@ -164,7 +164,9 @@ export class InputProcessor {
     const { length } = prompt.tokenIds;
     this.#checkLength(length);
     const positions =
-      prompt.images.length > 0 ? imageInputs?.processor.promptPositions?.(length, prompt.images) : undefined;
+      prompt.images.length > 0
+        ? imageInputs?.processor.promptPositions?.(length, prompt.images, prompt.tokenIds)
+        : undefined;
     const shown = addAllImages ? prompt.images : prompt.images.slice(-1);
     return {
       promptTokenIds: prompt.tokenIds,

@@ -27,7 +27,7 @@ import {
 } from "./llama/definition.ts";
 import { llavaNextDefinition, llavaOneVisionDefinition } from "./llava-next/definition.ts";
 import { llavaDefinition } from "./llava/definition.ts";
-import { miniCpmOcrDefinition, miniCpmV46Definition } from "./minicpm-v/definition.ts";
+import { miniCpmOcrDefinition, miniCpmV46Definition, miniCpmV47Definition } from "./minicpm-v/definition.ts";
 import type { ModelDefinition } from "./model-definition.ts";
 import { paddleOcrVlDefinition } from "./paddleocr-vl/definition.ts";
 import { persimmonDefinition } from "./persimmon/definition.ts";
@@ -89,6 +89,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   qwen35Definition,
   qwen35MoeDefinition,
   miniCpmV46Definition,
+  miniCpmV47Definition,
   miniCpmOcrDefinition,
   deepseekOcrDefinition,
   deepseekOcr2Definition,

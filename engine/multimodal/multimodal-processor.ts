@@ -145,8 +145,9 @@ export interface MultiModalProcessor {
    *
    * @param images In the order of their placeholders; never empty. An image with cached embeddings has only its
    * smallest tensors, of at most 256 bytes.
+   * @param tokenIds The whole prompt, of `numTokens` tokens.
    */
-  promptPositions?(numTokens: number, images: readonly PlacedImage[]): PromptPositions;
+  promptPositions?(numTokens: number, images: readonly PlacedImage[], tokenIds: readonly number[]): PromptPositions;
 }
 
 /** An image of an expanded prompt. */

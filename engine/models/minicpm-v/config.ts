@@ -1,4 +1,4 @@
-/** Configuration of MiniCPM-V 4.6 and MiniCPM-OCR: SigLIP over a picture and its slices, mergers of squares, and Qwen3.5's decoder. */
+/** Configuration of MiniCPM-V 4.6 and 4.7 and MiniCPM-OCR: SigLIP over a picture and its slices, mergers of squares, and Qwen3.5's decoder. */
 import { z } from "zod";
 
 import { parseConfigObject, refuseOtherThan, unsupportedField } from "../config-field.ts";
@@ -19,23 +19,35 @@ export interface MiniCpmVConfig {
   readonly text: Qwen35TextConfig;
   readonly vision: MiniCpmVVisionConfig;
   readonly imageTokenId: number;
+  /** Tokens that belong to a picture if they follow it; null if tokens have plain positions. */
+  readonly markerIds: readonly number[] | null;
 }
 
 /** What differs between the models. */
 export interface MiniCpmVKind {
   /** Of `vision_config.model_type`. */
   readonly modelTypes: readonly string[];
+  /** Whether the tokens of a picture have positions on a canvas. */
+  readonly hasCanvas: boolean;
   /** Of missing fields. */
   readonly defaults: { readonly downsample_mode: "16x" | "4x"; readonly tie_word_embeddings: boolean };
 }
 
 export const miniCpmV46: MiniCpmVKind = {
   modelTypes: ["minicpmv4_6", "minicpmv4_6_vision"],
+  hasCanvas: false,
+  defaults: { downsample_mode: "16x", tie_word_embeddings: false },
+};
+
+export const miniCpmV47: MiniCpmVKind = {
+  modelTypes: ["minicpmv4_7", "minicpmv4_7_vision"],
+  hasCanvas: true,
   defaults: { downsample_mode: "16x", tie_word_embeddings: false },
 };
 
 export const miniCpmOcr: MiniCpmVKind = {
   modelTypes: ["minicpm_ocr", "minicpm_ocr_vision"],
+  hasCanvas: false,
   defaults: { downsample_mode: "4x", tie_word_embeddings: true },
 };
 
@@ -49,6 +61,15 @@ const miniCpmVFields = z.looseObject({
   tie_word_embeddings: z.boolean().optional(),
 });
 
+const tokenId = z.int().nonnegative();
+const markerFields = z.looseObject({
+  image_start_id: tokenId,
+  image_end_id: tokenId,
+  slice_start_id: tokenId,
+  slice_end_id: tokenId,
+  newline_id: tokenId,
+});
+
 /** Sides of squares and windows as lists, of which transformers' code takes only this one. */
 const kernelField = z.looseObject({
   merge_kernel_size: z.array(z.unknown()).nullish(),
@@ -56,7 +77,7 @@ const kernelField = z.looseObject({
 });
 
 /** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
-export function parseMiniCpmVConfig(json: unknown, { modelTypes, defaults }: MiniCpmVKind): MiniCpmVConfig {
+export function parseMiniCpmVConfig(json: unknown, { modelTypes, hasCanvas, defaults }: MiniCpmVKind): MiniCpmVConfig {
   const fields = parseConfigObject(miniCpmVFields, json, "");
   refuseOtherThan(json, "", { drop_vision_last_layer: [false], merger_times: [1], quantization_config: [] });
   refuseOtherThan(fields.vision_config, "vision_config", { model_type: modelTypes });
@@ -78,7 +99,13 @@ export function parseMiniCpmVConfig(json: unknown, { modelTypes, defaults }: Min
       mergeSize: mode === "16x" ? 4 : 2,
     },
     imageTokenId: fields.image_token_id,
+    markerIds: hasCanvas ? markerIdsOf(json) : null,
   };
+}
+
+function markerIdsOf(json: unknown): number[] {
+  const fields = parseConfigObject(markerFields, json, "");
+  return [fields.image_start_id, fields.image_end_id, fields.slice_start_id, fields.slice_end_id, fields.newline_id];
 }
 
 function refuseOtherKernel(json: unknown, path: string, field: "merge_kernel_size" | "window_kernel_size"): void {

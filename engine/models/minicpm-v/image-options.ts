@@ -38,6 +38,7 @@ const imageOptions = z.object({
   model_patch_size: integer(1, 1024),
   model_downsample_mode: downsampleMode,
   positions_per_side: integer(1, 16_384),
+  marker_ids: z.array(z.int()).default([]),
 });
 
 export interface SliceOptions {
@@ -58,6 +59,8 @@ export interface MiniCpmVImageOptions extends SliceOptions {
   readonly numbersPictures: boolean;
   /** Rows, and columns, of the tower's table of positions. */
   readonly positionsPerSide: number;
+  /** Tokens that belong to a picture if they follow it; empty if tokens have plain positions. */
+  readonly markerIds: readonly number[];
   readonly filter: Parameters<PixelTools["resample"]>[1]["filter"];
   readonly scaling: ReturnType<typeof scalingOf>;
 }
@@ -97,6 +100,7 @@ export function parseMiniCpmVImageOptions(json: ProcessorOptions): MiniCpmVImage
     mergeSize: mode === "16x" ? 4 : 2,
     numbersPictures: options.use_image_id,
     positionsPerSide: options.positions_per_side,
+    markerIds: options.marker_ids,
     filter: options.resample,
     scaling: scalingOf(options),
   };

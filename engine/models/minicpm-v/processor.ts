@@ -2,14 +2,18 @@
 import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
+import { embeddingsGrid, gridField } from "../../multimodal/embeddings-grid.ts";
 import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
+import type { ItemTensor } from "../../multimodal/processed-item.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
 import { selectTokenIds } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
 import { requiredToken } from "../required-token.ts";
+import { canvasPositions, type CanvasPicture } from "./canvas-positions.ts";
 import { parseMiniCpmVImageOptions, type SliceOptions } from "./image-options.ts";
+import type { PatchGrid } from "./patches.ts";
 import { largestImageSize, largestWholeSize, numCropEmbeddings, sliceLayout, type SliceLayout } from "./slices.ts";
 
 const markers = {
@@ -76,6 +80,43 @@ export const miniCpmVInputs: MultiModalInputs<ProcessorContext> = {
     };
   },
 };
+
+/** Like `miniCpmVInputs`, with the positions of MiniCPM-V 4.7. */
+export const miniCpmV47Inputs: MultiModalInputs<ProcessorContext> = {
+  ...miniCpmVInputs,
+  createProcessor(info, context) {
+    const { markerIds, mergeSize } = parseMiniCpmVImageOptions(context.preprocessorConfig);
+    const markerSet = new Set(markerIds);
+    const processor = miniCpmVInputs.createProcessor(info, context);
+    return {
+      ...processor,
+      promptUpdates(items, options) {
+        // Positions depend on the grid of a picture.
+        for (const [index, item] of items.entries()) {
+          if (item.kind === "embeddings") embeddingsGrid(item, mergeSize, index);
+        }
+        return processor.promptUpdates(items, options);
+      },
+      promptPositions(_, images, tokenIds) {
+        const pictures = images.map(({ placeholder, tensors }) => ({ placeholder, ...gridsOf(tensors, mergeSize) }));
+        return canvasPositions(tokenIds, pictures, markerSet);
+      },
+    };
+  },
+};
+
+/** In embeddings. */
+function gridsOf(tensors: ReadonlyMap<string, ItemTensor>, mergeSize: number): Pick<CanvasPicture, "whole" | "slices"> {
+  const given = tensors.get(gridField);
+  const sizes = Array.from(((given ?? tensors.get("slice_grid")) as ItemTensor<"int64">).data, Number);
+  const grid = (index: number): PatchGrid => ({
+    rows: sizes[index]! / mergeSize,
+    columns: sizes[index + 1]! / mergeSize,
+  });
+  if (given !== undefined) return { whole: grid(1), slices: null };
+  const [, , rows, columns] = sizes as [number, number, number, number];
+  return { whole: grid(0), slices: rows * columns === 0 ? null : { rows, columns, each: grid(4) } };
+}
 
 function numEmbeddings(size: ImageSize, options: SliceOptions): number {
   return numCropEmbeddings(sliceLayout(size, options), options).total;

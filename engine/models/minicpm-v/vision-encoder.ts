@@ -41,6 +41,7 @@ export function miniCpmVVisionEncoder(config: MiniCpmVConfig): VisionEncoderDefi
       model_patch_size: patchSize,
       model_downsample_mode: mergeSize === 4 ? "16x" : "4x",
       positions_per_side: positionsPerSide,
+      ...(config.markerIds && { marker_ids: config.markerIds }),
     },
     largestSizes(numEmbeddings) {
       const numPatches = numEmbeddings * mergeSize ** 2;

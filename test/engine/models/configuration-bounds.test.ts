@@ -128,6 +128,17 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
     fields: [...inText(qwen35Text), ...tower],
     config: { image_token_id: 1 },
   },
+  MiniCPMV4_7ForConditionalGeneration: {
+    fields: [...inText(qwen35Text), ...tower],
+    config: {
+      image_token_id: 1,
+      image_start_id: 2,
+      image_end_id: 3,
+      slice_start_id: 4,
+      slice_end_id: 5,
+      newline_id: 6,
+    },
+  },
   MiniCPMOcrForConditionalGeneration: {
     fields: [...inText(qwen35Text), ...tower],
     config: { image_token_id: 1 },

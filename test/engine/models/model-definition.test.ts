@@ -184,7 +184,7 @@ const checkpoints: readonly {
       { width: 240, height: 168 },
     ],
   })),
-  ...["minicpm-v-4.6", "minicpm-ocr"].map((name) => ({
+  ...["minicpm-v-4.6", "minicpm-v-4.7", "minicpm-ocr"].map((name) => ({
     name,
     isOfHub: true,
     // Squares of 16 or 8, and slices of about 32 x 32: a picture that is just not cut, one that is, and the most slices.

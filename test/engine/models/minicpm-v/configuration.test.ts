@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { miniCpmOcr, miniCpmV46, parseMiniCpmVConfig } from "../../../../engine/models/minicpm-v/config.ts";
+import { miniCpmOcr, miniCpmV46, miniCpmV47, parseMiniCpmVConfig } from "../../../../engine/models/minicpm-v/config.ts";
 import { testRefusals, type RefusedConfiguration } from "../refused-configurations.ts";
 
 const architectures = ["MiniCPMV4_6ForConditionalGeneration"];
@@ -24,6 +24,14 @@ test("MiniCPM-OCR merges no windows and ties its embeddings by default", () => {
     text: { tieWordEmbeddings: false },
     vision: { windowMergerLayer: 7, mergeSize: 4 },
   });
+});
+
+test("MiniCPM-V 4.7 needs the tokens that belong to a picture", () => {
+  const markers = { image_start_id: 1, image_end_id: 2, slice_start_id: 3, slice_end_id: 4, newline_id: 5 };
+  expect(parseMiniCpmVConfig({ ...minimal, ...markers }, miniCpmV47).markerIds).toEqual([1, 2, 3, 4, 5]);
+  expect(() => parseMiniCpmVConfig({ ...minimal, ...markers, newline_id: null }, miniCpmV47)).toThrow(
+    "config.json: newline_id is null",
+  );
 });
 
 test("windows are merged after the layer that the whole model's configuration names, or never", () => {

@@ -165,6 +165,22 @@ test("a picture that is too elongated is rejected", () => {
   expect(() => sliceLayout({ width: 201, height: 1 }, shipped)).toThrow("an aspect ratio of 201; the limit is 200");
 });
 
+test("embeddings of a request for 4.7 need their grid, from which their positions follow", async () => {
+  await using inputs = await createHubInputs("minicpm-v-4.7", { settings: { enableMmEmbeds: true } });
+  const bytes = numpyFile("<f4", [6, 32], Buffer.alloc(6 * 32 * 4));
+  const part = { type: "image_embeds", reference: `data:;base64,${bytes.toString("base64")}` } as const;
+  await expect(process(inputs, part)).rejects.toMatchObject({ code: "invalid_image" });
+  const { positions, promptTokenIds } = await process(inputs, { ...part, grid: [1, 8, 12] });
+  // Two rows of three embeddings, between the tokens of the number and a marker before, and a marker behind.
+  const { length } = promptTokenIds;
+  const [, heights, widths] = [0, 1, 2].map((axis) =>
+    Array.from(positions!.axes.subarray(axis * length, (axis + 1) * length)),
+  );
+  expect(heights).toEqual([0, 1, 2, 2, 3, 3, 3, 4, 4, 4, 5]);
+  expect(widths).toEqual([0, 1, 2, 2, 3, 4, 5, 3, 4, 5, 6]);
+  expect(positions!.next).toBe(7);
+});
+
 test("embeddings of a request are a picture without slices", async () => {
   await using inputs = await createHubInputs("minicpm-v-4.6", { settings: { enableMmEmbeds: true } });
   const embeddings = (rows: number): ImagePart => {
