@@ -1,6 +1,6 @@
 /**
  * Linear layers of groups of rows: each row is multiplied by the weights of its own group. A group has a product of its
- * own over the rows that it has in a run. One without rows takes about a microsecond, and its weights are not read.
+ * own over the rows that it has in a run. One without rows takes some microseconds, and its weights are not read.
  */
 import { splitRows } from "../graph/grouping-ops.ts";
 import { concat, multiply } from "../graph/standard-ops.ts";

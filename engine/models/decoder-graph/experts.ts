@@ -1,8 +1,9 @@
 /** Mixtures of experts: a router chooses a few of a layer's gated perceptrons for each token and weights their outputs. */
 import { topK } from "../../graph/candidate-ops.ts";
+import { choose } from "../../graph/control-flow-ops.ts";
 import { ascendingOrder, softmax, weightedSums } from "../../graph/grouping-ops.ts";
-import { equal, sliceRows, sumFirst, sumLast } from "../../graph/selection-ops.ts";
-import { cast, concat, divide, gatherRows, multiply, reshape } from "../../graph/standard-ops.ts";
+import { equal, less, sliceRows, sumFirst, sumLast } from "../../graph/selection-ops.ts";
+import { cast, concat, divide, gatherRows, multiply, reshape, shapeOf } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation, type ActivationName } from "../activation.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -91,6 +92,11 @@ function largestShares(
   };
 }
 
+export interface RoutedInput {
+  readonly routes: Routes;
+  readonly activation: ActivationName;
+}
+
 /**
  * Sums of the outputs of each token's experts, `down(activation(gate(x)) * up(x))`, by their weights: [N, hiddenSize].
  * Rows are sorted by expert, each expert computes its own, and they return to their tokens. Only the weights of chosen
@@ -100,17 +106,39 @@ function largestShares(
  */
 export function routedExperts(
   context: GraphContext,
+  shape: ExpertsShape,
+  name: string,
+  input: Value,
+  routed: RoutedInput,
+): Value {
+  const { graph } = context;
+  const zero = graph.constant("int64.scalar.0", "int64", [], [0]);
+  const numTokens = gatherRows(graph, `${name}.num_tokens`, shapeOf(graph, `${name}.tokens`, input, 1), zero);
+  // A graph of its own for each layer: when a session loads, ONNX Runtime compares the sizes of each value of a graph
+  // with those of all values before it that have no reader left. The experts of all layers together would take minutes.
+  const [mixed] = choose(graph, `${name}.choice`, {
+    names: [`${name}.mixed`],
+    condition: less(graph, `${name}.has_tokens`, zero, numTokens),
+    chosen: () => {
+      const branch = { ...context, zeroPointsByTokens: new Map(), orderedInputs: new Map() };
+      return [chosenExperts(branch, shape, name, input, routed)];
+    },
+    other: () => [multiply(graph, `${name}.no_tokens`, input, input)],
+  });
+  return mixed;
+}
+
+/** The same for at least one token. */
+function chosenExperts(
+  context: GraphContext,
   { numExperts, numActive, intermediateSize }: ExpertsShape,
   name: string,
   input: Value,
-  { routes: { experts, weights }, activation }: { readonly routes: Routes; readonly activation: ActivationName },
+  { routes: { experts, weights }, activation }: RoutedInput,
 ): Value {
-  const { graph, emptySizes } = context;
+  const { graph } = context;
   const [numTokens, hiddenSize] = input.shape as readonly [string, number];
   const numRows = `${numTokens} * ${numActive}`;
-  const rowContext = emptySizes.has(numTokens)
-    ? { ...context, emptySizes: new Set([...emptySizes, numRows]) }
-    : context;
   const flatShape = graph.constant("int64.-1", "int64", [1], [-1]);
   const expertOfRow = reshape(graph, `${name}.expert_of_row`, experts, flatShape, [numRows]);
   const order = ascendingOrder(graph, `${name}.order`, expertOfRow);
@@ -132,7 +160,7 @@ export function routedExperts(
   const rows = { input: sorted, counts: rowsOfExperts(context, name, expertOfRow, numExperts) };
   const part = `${name}.experts`;
   const { linear: format } = context.precision;
-  const outputs = groupedChain(rowContext, part, rows, chains, format, (joint) => {
+  const outputs = groupedChain(context, part, rows, chains, format, (joint) => {
     const [gate, up] = separate(graph, `${part}.gate_up`, joint, [intermediateSize, intermediateSize] as const);
     return multiply(graph, `${part}.gated`, applyActivation(graph, `${part}.activation`, gate, activation), up);
   });
@@ -142,7 +170,7 @@ export function routedExperts(
   const returned = gatherRows(graph, `${name}.returned`, outputs, places);
   const tokenShape = graph.constant(`experts.${numActive}x${hiddenSize}`, "int64", [3], [-1, numActive, hiddenSize]);
   const byToken = reshape(graph, `${name}.by_token`, returned, tokenShape, [numTokens, numActive, hiddenSize]);
-  return weightedSums(graph, `${name}.mixed`, weights, byToken);
+  return weightedSums(graph, `${name}.sums`, weights, byToken);
 }
 
 /** int64 [numExperts]: number of rows that each expert computes. */

@@ -2,6 +2,9 @@
 import { expect, test } from "vitest";
 
 import type { BuiltModel } from "../../../engine/models/built-model.ts";
+import { configureGraphs } from "../../../engine/models/model-graphs.ts";
+import { imaginedWeights } from "../../../engine/models/weight-source.ts";
+import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { hubCases, writeHubCheckpoint } from "../../support/checkpoints/hub-checkpoints.ts";
 import { createTemporaryFolder, type TemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom, type DirectBuildOptions } from "./direct-build.ts";
@@ -60,6 +63,16 @@ test("a chunk without rows of logits leaves the same cache as one with them", as
     decoder.run({ tokenIds: [before], numComputed: [0], logitRows: [0, numBefore - 1] });
     expect(decoder.run(last)).toEqual(after);
   }
+});
+
+test("the experts of each layer are a graph of their own, so that loading takes time in proportion to layers", async () => {
+  await using folder = await createTemporaryFolder();
+  await writeHubCheckpoint(name, "v4", folder.path);
+  const { config } = await openCheckpoint(folder.path, { cacheFolder: folder.path });
+  const { buildDecoder } = configureGraphs(config, { dtype: "float32", device: "cpu", maxModelLen: maxLength });
+  const { nodes } = buildDecoder(imaginedWeights).graph;
+  expect(nodes.filter(({ operator }) => operator === "If")).toHaveLength(2);
+  expect(nodes.filter((node) => /\.experts\.\d/.test(node.name))).toEqual([]);
 });
 
 test("sequences that decode together have the logits that each has alone", async () => {
