@@ -5,6 +5,7 @@ import { interim } from "./experiments/interim.ts";
 import { loads } from "./experiments/loads.ts";
 import { pagedAttention } from "./experiments/paged-attention.ts";
 import { quantised } from "./experiments/quantised.ts";
+import { recurrence } from "./experiments/recurrence.ts";
 import { repeat } from "./experiments/repeat.ts";
 import { samplingTail } from "./experiments/sampling-tail.ts";
 import { soak } from "./experiments/soak.ts";
@@ -24,5 +25,6 @@ export const experiments: readonly Experiment[] = [
   quantised,
   vision,
   soak,
+  recurrence,
   repeat,
 ];

@@ -6,7 +6,7 @@
 #   sh test/gpu/lease.sh first        parts 1, 2 and 3, in at most 240 s
 #   sh test/gpu/lease.sh large        part 5-8b, 330 s
 #   sh test/gpu/lease.sh int4         part 5-8b in int4, 300 s
-#   sh test/gpu/lease.sh second       parts 7, 6 and 5, 360 s
+#   sh test/gpu/lease.sh second       parts 12, 7, 6 and 5, 360 s
 #   sh test/gpu/lease.sh third        parts 10, 8, 9 and 4, 390 s
 #   sh test/gpu/lease.sh tests        the device suites of the tests, 500 s
 #   sh test/gpu/lease.sh parts N ...  any parts, or options of run.sh, 500 s
@@ -90,7 +90,7 @@ case $command in
   first) run_parts 240 1 2 3 "$@" ;;
   large) run_parts 330 5-8b "$@" ;;
   int4) run_parts 300 5-8b --dtype int4 "$@" ;;
-  second) run_parts 360 7 6 5 "$@" ;;
+  second) run_parts 360 12 7 6 5 "$@" ;;
   third) run_parts 390 10 8 9 4 "$@" ;;
   tests) run_tests "$@" ;;
   parts) run_parts 500 "$@" ;;
