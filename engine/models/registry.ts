@@ -12,6 +12,7 @@ import { fuyuDefinition } from "./fuyu/definition.ts";
 import { gemma3Definition, gemma3TextDefinition } from "./gemma3/definition.ts";
 import { gemma4Definition, gemma4TextDefinition, gemma4UnifiedDefinition } from "./gemma4/definition.ts";
 import { glm46vDefinition, glm4vDefinition, glmOcrDefinition } from "./glm4v/definition.ts";
+import { hunYuanVlDefinition } from "./hunyuan-vl/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { internVlDefinition, qianfanOcrDefinition } from "./internvl/definition.ts";
 import { lfm2VlDefinition } from "./lfm2-vl/definition.ts";
@@ -86,6 +87,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   glm46vDefinition,
   glmOcrDefinition,
   paddleOcrVlDefinition,
+  hunYuanVlDefinition,
   qwen35Definition,
   qwen35MoeDefinition,
   miniCpmV46Definition,

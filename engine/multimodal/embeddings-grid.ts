@@ -14,6 +14,7 @@ export interface EmbeddingsGrid {
 /**
  * Rows and columns of embeddings, each of which stands for `mergeSize` x `mergeSize` patches.
  *
+ * @param count Embeddings of a grid.
  * @throws EngineError `invalid_image` that names the item, for a missing grid and for one that does not fit the
  * embeddings.
  */
@@ -21,6 +22,7 @@ export function embeddingsGrid(
   { grid, numEmbeddings }: Extract<UpdateItem, { readonly kind: "embeddings" }>,
   mergeSize: number,
   itemIndex: number,
+  count: (grid: EmbeddingsGrid) => number = (grid) => grid.rows * grid.columns,
 ): EmbeddingsGrid {
   const refuse = (message: string): EngineError =>
     new EngineError("invalid_image", message, { parameter: `prompt.images[${itemIndex}]` });
@@ -37,10 +39,11 @@ export function embeddingsGrid(
   if (!Number.isInteger(rows) || !Number.isInteger(columns)) {
     throw refuse(`The ${described} does not divide into squares of ${mergeSize} x ${mergeSize} patches.`);
   }
-  if (rows * columns !== numEmbeddings) {
-    throw refuse(`The ${described} stands for ${rows * columns} embeddings; the file has ${numEmbeddings}.`);
+  const made = { rows, columns };
+  if (count(made) !== numEmbeddings) {
+    throw refuse(`The ${described} stands for ${count(made)} embeddings; the file has ${numEmbeddings}.`);
   }
-  return { rows, columns };
+  return made;
 }
 
 /** int64 [3]. */

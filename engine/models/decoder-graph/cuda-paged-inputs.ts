@@ -36,9 +36,9 @@ export function createCudaPagedInputs(context: GraphContext, blockSize: number):
         "In this model the tokens of an image see each other, which paged attention on cuda cannot compute; set KV_LAYOUT to slots.",
       );
     }
-    const isInside = rotary.rowOf === "position" && rotatesInside(headDim, rotaryDimOf(rotary));
+    const isInside = rotary?.rowOf === "position" && rotatesInside(headDim, rotaryDimOf(rotary));
     const { output, presentKey, presentValue } = pagedAttention(graph, name, {
-      ...queryKeyValue(context, attention, isInside ? null : rotate),
+      ...queryKeyValue(context, attention, isInside || rotary === null ? null : rotate),
       keyCache: pastBlocks(context, attention, { part: "key", blockSize }),
       valueCache: pastBlocks(context, attention, { part: "value", blockSize }),
       ...runOf(values),
@@ -72,7 +72,7 @@ function queryKeyValue(
   const { name, projected, rotary, numHeads, numKvHeads } = attention;
   if (projected.kind === "packed" && rotate === null) return { query: projected.value, key: null, value: null };
   const [query, key, value] = separate(context.graph, `${name}.qkv`, projected, headWidths(attention));
-  if (rotate === null) return { query, key, value };
+  if (rotate === null || rotary === null) return { query, key, value };
   return {
     query: rotate(`${name}.query`, query, rotary, numHeads),
     key: rotate(`${name}.key`, key, rotary, numKvHeads),

@@ -55,9 +55,10 @@ export interface CachedAttention {
    * need no form for layers that only read, and the cache has nothing twice.
    */
   readonly reader?: number;
-  /** Query, key and value, not rotated: [N, heads * headDim] each, or packed in this order. */
+  /** Query, key and value, not rotated by `rotary`: [N, heads * headDim] each, or packed in this order. */
   readonly projected: JointProjection;
-  readonly rotary: Rotary;
+  /** Null if queries and keys are not to be rotated any more. */
+  readonly rotary: Rotary | null;
   readonly numHeads: number;
   readonly numKvHeads: number;
   readonly headDim: number;

@@ -29,9 +29,16 @@ export interface HeadSizes {
   readonly numHeads: number;
   readonly numKvHeads: number;
   readonly headDim: number;
-  /** End of the norms' names in the checkpoint, after `q_` and `k_`. Default: `norm`. */
-  readonly headNormName?: string;
+  /** Names of the norms in the checkpoint, below the layer of attention. Default: `q_norm` and `k_norm`. */
+  readonly headNorms?: HeadNormNames;
 }
+
+export interface HeadNormNames {
+  readonly query: string;
+  readonly key: string;
+}
+
+const defaultNorms: HeadNormNames = { query: "q_norm", key: "k_norm" };
 
 /**
  * The projections with a norm over each head of query and key.
@@ -44,7 +51,7 @@ export function normaliseQueryAndKey(
     numHeads,
     numKvHeads,
     headDim,
-    headNormName = "norm",
+    headNorms = defaultNorms,
     rmsNormEpsilon: epsilon,
   }: HeadSizes & { readonly rmsNormEpsilon: number },
   name: string,
@@ -53,9 +60,9 @@ export function normaliseQueryAndKey(
 ): JointProjection {
   const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
   const [query, key, value] = separate(context.graph, `${name}.qkv`, projected, widths);
-  const normalised = (part: string, rows: Value): Value => {
-    const normName = `${name}.${part}_${headNormName}`;
+  const normalised = (part: keyof HeadNormNames, rows: Value): Value => {
+    const normName = `${name}.${headNorms[part]}`;
     return normaliseHeads(context, normName, rows, { weight: weightOf(normName), epsilon });
   };
-  return { kind: "separate", values: [normalised("q", query), normalised("k", key), value] };
+  return { kind: "separate", values: [normalised("query", query), normalised("key", key), value] };
 }

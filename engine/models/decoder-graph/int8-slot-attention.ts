@@ -67,7 +67,7 @@ export function attendToInt8Cache(
   const steps = stepsOf(context, attention);
   const rotatesInside = attentionRotates(attention);
   // Computed here, because a branch keeps its values to itself.
-  rotaryRows(context, values, rotary.rowOf);
+  if (rotary !== null) rotaryRows(context, values, rotary.rowOf);
   const rotated = rotatesInside ? null : queryKeyValue(context, values, attention, false);
   const ofChunk = (): readonly Value[] =>
     attendToChunk(context, values, attention, {
@@ -80,7 +80,7 @@ export function attendToInt8Cache(
       ...attention,
       ...cache,
       ...(rotated ?? queryKeyValue(context, values, attention, true)),
-      rotary: rotatesInside ? rotary.tables : null,
+      rotary: rotatesInside && rotary !== null ? rotary.tables : null,
       kvScales: steps,
       seqlensK: values.seqlensK,
       totalSequenceLength: values.totalSequenceLength,

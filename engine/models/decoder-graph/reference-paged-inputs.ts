@@ -229,16 +229,16 @@ function attend(
     const gathered = gatherAt(graph, `${name}.${part}.cached`, present, index.cachedSlots);
     return reshape(graph, `${name}.${part}.cached.flat`, gathered, oneBatch(width), [1, cachedTokens, width]);
   };
+  const rotated = (part: "query" | "key", flat: Value, heads: number): Value =>
+    rotary === null ? flat : rotate(`${name}.${part}`, flat, rotary, heads);
   const queryWidth = numHeads * headDim;
   const attended = maskedAttention(graph, name, {
-    query: reshape(
-      graph,
-      `${name}.query.flat`,
-      rotate(`${name}.query`, query, rotary, numHeads),
-      oneBatch(queryWidth),
-      [1, tokens, queryWidth],
-    ),
-    key: throughCache("key", rotate(`${name}.key`, key, rotary, numKvHeads)),
+    query: reshape(graph, `${name}.query.flat`, rotated("query", query, numHeads), oneBatch(queryWidth), [
+      1,
+      tokens,
+      queryWidth,
+    ]),
+    key: throughCache("key", rotated("key", key, numKvHeads)),
     value: throughCache("value", value),
     mask: mask(context, index, attention),
     numHeads,

@@ -75,7 +75,7 @@ function partsOf(context: GraphContext, values: SlotValues): Pick<DecoderInputs,
     tokenIds: values.tokenIds,
     positions() {
       const rows = rotaryRows(context, values, "position");
-      return reshape(graph, `${values.prefix}positions`, rows, anySize, [values.sizes.tokens]);
+      return reshape(graph, `${values.prefix}tokens.positions`, rows, anySize, [values.sizes.tokens]);
     },
     attend: (attention) => attend(context, values, run, attention),
   };
@@ -124,7 +124,7 @@ function attendToCache(
     ...attention,
     ...cache,
     ...queryKeyValue(context, values, attention, rotatesInside),
-    rotary: rotatesInside ? rotary.tables : null,
+    rotary: rotatesInside && rotary !== null ? rotary.tables : null,
     seqlensK: values.seqlensK,
     totalSequenceLength: values.totalSequenceLength,
     presentKeyName: presentName(layer, "key", attention.reader),

@@ -32,8 +32,9 @@ export interface SlotValues {
   imageRows: ImageRows | null;
 }
 
-/** Whether attention itself can rotate query and key. */
+/** Whether query and key go to attention as they are, because it rotates them or nothing does. */
 export function attentionRotates({ rotary, headDim }: CachedAttention): boolean {
+  if (rotary === null) return true;
   return rotary.rowOf === "position" && rotaryDimOf(rotary) === headDim && headDim % ROTARY_HEAD_MULTIPLE === 0;
 }
 
@@ -54,7 +55,7 @@ export function queryKeyValue(
   const [query, key, value] = separate(graph, `${name}.qkv`, projected, headWidths(attention));
   const rotated = (part: string, flat: Value, numHeads: number): Value => {
     const input = batched(part, flat);
-    if (rotatesInside) return input;
+    if (rotatesInside || rotary === null) return input;
     const positions = rotaryRows(context, values, rotary.rowOf);
     return rotaryEmbedding(graph, `${name}.${part}.rotated`, { input, positions, numHeads, ...rotary.tables });
   };

@@ -126,7 +126,7 @@ export function attendToWholeImages(
   }: { readonly causal: Value; readonly query: Value; readonly present: readonly [Value, Value] },
 ): Value {
   const { graph } = context;
-  invariant(rotary.rowOf === "position", "image tokens that see each other have one position");
+  invariant(rotary?.rowOf === "position", "image tokens that see each other have one position");
   const queryWidth = numHeads * headDim;
   const width = numKvHeads * headDim;
   const grouped = (features: number): Value =>

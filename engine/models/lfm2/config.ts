@@ -18,6 +18,7 @@ import {
   vocabularySize,
   width,
 } from "../config-field.ts";
+import type { HeadNormNames } from "../decoder-graph/head-norm.ts";
 import { checkLayerTypes } from "../layer-types.ts";
 import { longestSequence, parseRopeConfig, type RopeConfig } from "../llama/rope.ts";
 
@@ -54,7 +55,7 @@ export interface LfmDecoderConfig {
   readonly normalisesOutputs: boolean;
   readonly names: {
     /** See `HeadSizes`. */
-    readonly headNormName: string;
+    readonly headNorms: HeadNormNames;
     readonly attentionOutput: string;
   };
 }
@@ -130,7 +131,7 @@ export function parseLfm2Config(config: unknown, path: string): LfmDecoderConfig
     hasAttentionBias: false,
     hasHeadGates: false,
     normalisesOutputs: false,
-    names: { headNormName: "layernorm", attentionOutput: "out_proj" },
+    names: { headNorms: { query: "q_layernorm", key: "k_layernorm" }, attentionOutput: "out_proj" },
   };
 }
 

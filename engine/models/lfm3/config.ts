@@ -98,7 +98,7 @@ export function parseLfm3Config(config: unknown, path: string): LfmDecoderConfig
     hasAttentionBias: fields.attention_bias,
     hasHeadGates: fields.use_attention_gate,
     normalisesOutputs: fields.use_sandwich_norm,
-    names: { headNormName: "norm", attentionOutput: "o_proj" },
+    names: { headNorms: { query: "q_norm", key: "k_norm" }, attentionOutput: "o_proj" },
   };
 }
 

@@ -6,7 +6,7 @@ import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
 import { decoderPerceptron } from "../decoder-graph/decoder-perceptron.ts";
 import { route, routedExperts, routerLogits } from "../decoder-graph/experts.ts";
-import { normaliseQueryAndKey } from "../decoder-graph/head-norm.ts";
+import { normaliseQueryAndKey, type HeadNormNames } from "../decoder-graph/head-norm.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
 import { tokens } from "../decoder-graph/sizes.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
@@ -37,7 +37,19 @@ export interface DecoderOptions {
   readonly numImageLevels?: number;
   /** Parts of GLM's decoders. Default: Llama's. */
   readonly glm?: GlmParts;
+  /** Rotates queries and keys before their norms. Default: attention rotates them, after the norms if there are any. */
+  readonly firstRotation?: FirstRotation;
 }
+
+/** A rotation of queries and keys before they are normalised. */
+export interface FirstRotation {
+  readonly headNorms: HeadNormNames;
+  /** Builds the values that all layers share. */
+  create(this: void, context: GraphContext, inputs: DecoderInputs): RotateHeads;
+}
+
+/** Rotates [N, numHeads * headDim]. */
+export type RotateHeads = (name: string, rows: Value, numHeads: number) => Value;
 
 /**
  * GLM's layers: what attention and perceptron add has a norm of its own, gate and up projection are one matrix, and
@@ -57,9 +69,11 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
   const { config, prefix, headName, acceptsImages } = options;
   const inputs = createDecoderInputs(context);
   const { queryScaling = null } = config;
+  const { firstRotation } = options;
   const mixing: Mixing = {
     inputs,
-    rotary: rotaryOf(context, options),
+    rotary: firstRotation === undefined ? rotaryOf(context, options) : null,
+    rotate: firstRotation?.create(context, inputs) ?? null,
     factors: queryScaling === null ? null : queryFactors(context, inputs, queryScaling, options.maxModelLen),
   };
   const tableName = `${prefix}embed_tokens.weight`;
@@ -102,9 +116,7 @@ function rotaryOf(
     rotaryDim: glm?.rotaryDim ?? config.headDim,
     tableDim: config.headDim,
     maxModelLen,
-    // Query and key are each multiplied by half of the scores' scale (its root). The CPU's product of one row with many,
-    // which decoding uses, has a fast form only without a scale afterwards.
-    factor: config.headDim ** -0.25,
+    factor: scoreFactor(config),
     ...(rotarySections === undefined ? {} : { sections: rotarySections, interleavesSections }),
   });
 }
@@ -130,7 +142,9 @@ function normaliseOutput(context: GraphContext, { config, glm }: DecoderOptions,
 /** Inputs of attention that are the same in all layers. */
 interface Mixing {
   readonly inputs: DecoderInputs;
-  readonly rotary: Rotary;
+  /** Null if queries and keys are rotated before. */
+  readonly rotary: Rotary | null;
+  readonly rotate: RotateHeads | null;
   /** [N, 1]: the factor of each token's query; null if it is 1. */
   readonly factors: Value | null;
 }
@@ -144,16 +158,25 @@ interface LayerInput {
 /** [N, numHeads * headDim], before the output projection. */
 function attention(
   context: GraphContext,
-  { config, glm }: DecoderOptions,
+  { config, glm, firstRotation }: DecoderOptions,
   { name, layer, input }: LayerInput,
-  { inputs, rotary, factors }: Mixing,
+  { inputs, rotary, rotate, factors }: Mixing,
 ): Value {
+  const { graph } = context;
   const { numHeads, numKvHeads, headDim } = config;
   const projected = projections(context, config, name, input);
-  const weightOf = (norm: string): Value => parameter(context, `${norm}.weight`, [headDim]);
+  const rotated = rotate === null ? projected : rotatedFirst(context, config, name, projected, rotate);
+  const weightOf = (norm: string): Value => {
+    const weight = parameter(context, `${norm}.weight`, [headDim]);
+    if (rotate === null) return weight;
+    // In place of the tables of a later rotation.
+    const factor = graph.constant("attention.factor", weight.elementType, [1], [scoreFactor(config)]);
+    return multiply(graph, `${norm}.weight.scaled`, weight, factor);
+  };
+  const headSizes = firstRotation === undefined ? config : { ...config, headNorms: firstRotation.headNorms };
   const normalised = config.normalisesQueryAndKey
-    ? normaliseQueryAndKey(context, config, name, projected, weightOf)
-    : projected;
+    ? normaliseQueryAndKey(context, headSizes, name, rotated, weightOf)
+    : rotated;
   const paired = glm === undefined ? normalised : withPairsApart(context, config, name, normalised);
   const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
   return inputs.attend({
@@ -165,9 +188,32 @@ function attention(
     numKvHeads,
     headDim,
     localWindowSize: config.slidingWindows[layer] ?? null,
-    // The rotary tables contain the scale.
+    // The rotary tables contain the scale, or the norms after a rotation.
     scale: 1,
   });
+}
+
+/**
+ * Query and key are each multiplied by half of the scores' scale (its root). The CPU's product of one row with many, which
+ * decoding uses, has a fast form only without a scale afterwards.
+ */
+function scoreFactor({ headDim }: DecoderConfig): number {
+  return headDim ** -0.25;
+}
+
+function rotatedFirst(
+  { graph }: GraphContext,
+  { numHeads, numKvHeads, headDim }: DecoderConfig,
+  name: string,
+  projected: JointProjection,
+  rotate: RotateHeads,
+): JointProjection {
+  const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
+  const [query, key, value] = separate(graph, `${name}.qkv`, projected, widths);
+  return {
+    kind: "separate",
+    values: [rotate(`${name}.query`, query, numHeads), rotate(`${name}.key`, key, numKvHeads), value],
+  };
 }
 
 /** Query, key and value, not rotated. */

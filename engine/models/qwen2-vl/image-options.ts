@@ -50,47 +50,64 @@ const imageOptions = z.object({
     .optional(),
   min_pixels: numPixels.optional(),
   max_pixels: numPixels.optional(),
-  patch_size: smallCount.default(14),
+  patch_size: smallCount.optional(),
   temporal_patch_size: smallCount.optional(),
   merge_size: smallCount.default(2),
   /** From config.json: whose processor resizes the picture. */
-  resizes_like: z.enum(["qwen", "glm", "paddleocr"]).default("qwen"),
+  resizes_like: z.enum(["qwen", "glm", "paddleocr", "hunyuan"]).default("qwen"),
 });
 
 interface Resizing {
   /** Default of `size`. */
   readonly size: { readonly shortest_edge: number; readonly longest_edge: number };
+  /** Default of `patch_size`. */
+  readonly patchSize: number;
   /** Default of `temporal_patch_size`. */
   readonly numTimes: number;
+  /** The filter in place of `resample`; null for the option. */
+  readonly filter: z.output<typeof filter> | null;
   /** Whether `size` counts the pixels of all pictures that a patch spans, and older names of it are no options. */
   readonly countsTimes: boolean;
   /** Enlarges a picture that is smaller than a square. */
   grow(this: void, size: ImageSize, squareSize: number): ImageSize;
 }
 
+const qwenResizing: Resizing = {
+  size: { shortest_edge: 56 * 56, longest_edge: 28 * 28 * 1280 },
+  patchSize: 14,
+  numTimes: 2,
+  filter: null,
+  countsTimes: false,
+  grow: (size) => size,
+};
+
 const resizings: Readonly<Record<z.output<typeof imageOptions>["resizes_like"], Resizing>> = {
-  qwen: {
-    size: { shortest_edge: 56 * 56, longest_edge: 28 * 28 * 1280 },
-    numTimes: 2,
-    countsTimes: false,
-    grow: (size) => size,
-  },
+  qwen: qwenResizing,
   glm: {
+    ...qwenResizing,
     size: { shortest_edge: 112 * 112, longest_edge: 28 * 28 * 15_000 },
-    numTimes: 2,
     countsTimes: true,
     grow: grownAsByGlm,
   },
   paddleocr: {
+    ...qwenResizing,
     size: { shortest_edge: 384 * 384, longest_edge: 1536 * 1536 },
     numTimes: 1,
-    countsTimes: false,
     grow: grownAsByPaddleOcr,
+  },
+  hunyuan: {
+    ...qwenResizing,
+    size: { shortest_edge: 512 * 512, longest_edge: 2048 * 2048 },
+    patchSize: 16,
+    numTimes: 1,
+    // Files on the hub say 1 (Lanczos), which neither its own code nor transformers reads.
+    filter: "bicubic",
   },
 };
 
 export interface Qwen2VlImageOptions extends z.output<typeof imageOptions> {
   readonly grow: Resizing["grow"];
+  readonly patch_size: number;
   readonly temporal_patch_size: number;
   readonly minPixels: number;
   readonly maxPixels: number;
@@ -104,6 +121,7 @@ export function parseImageOptions(json: ProcessorOptions): Qwen2VlImageOptions {
   const options = parseProcessorOptions(imageOptions, json);
   const { min_pixels, max_pixels } = options;
   const resizing = resizings[options.resizes_like];
+  const patchSize = options.patch_size ?? resizing.patchSize;
   const numTimes = options.temporal_patch_size ?? resizing.numTimes;
   const size = options.size ?? resizing.size;
   const older = (["min_pixels", "max_pixels"] as const).find((name) => options[name] !== undefined || name in size);
@@ -118,11 +136,13 @@ export function parseImageOptions(json: ProcessorOptions): Qwen2VlImageOptions {
   const numCounted = resizing.countsTimes ? numTimes : 1;
   return {
     ...options,
+    resample: resizing.filter ?? options.resample,
+    patch_size: patchSize,
     temporal_patch_size: numTimes,
     minPixels: (min_pixels ?? shortest_edge) / numCounted,
     maxPixels: (max_pixels ?? longest_edge) / numCounted,
     grow: resizing.grow,
-    squareSize: options.patch_size * options.merge_size,
+    squareSize: patchSize * options.merge_size,
     scaling: scalingOf(options),
   };
 }
@@ -153,17 +173,37 @@ function grownAsByPaddleOcr({ width, height }: ImageSize, squareSize: number): I
   return { width: squareSize, height: roundHalfToEven((tall * squareSize) / wide) };
 }
 
-/** A picture that becomes as many squares as any other. */
-export function largestImageSize(options: Qwen2VlImageOptions): ImageSize {
+/**
+ * A picture that becomes as many embeddings as any other.
+ *
+ * @param count Embeddings of a grid: its squares, and at most one more for each row beside a fixed number.
+ */
+export function largestImageSize(
+  options: Qwen2VlImageOptions,
+  count: (grid: SquareGrid) => number = ({ rows, columns }) => rows * columns,
+): ImageSize {
   let best: ImageSize = { width: 1, height: 1 };
-  let mostSquares = 0;
-  for (const size of candidatesForMost(options)) {
-    const { rows, columns } = squareGrid(size, options);
-    if (rows * columns < mostSquares) continue;
-    mostSquares = rows * columns;
+  let mostEmbeddings = 0;
+  const wide = [...stripsOf(options), ...candidatesForMost(options)];
+  const tall = wide.map(({ width, height }) => ({ width: height, height: width }));
+  for (const size of [...tall, ...wide]) {
+    const numEmbeddings = count(squareGrid(size, options));
+    if (numEmbeddings < mostEmbeddings) continue;
+    mostEmbeddings = numEmbeddings;
     best = size;
   }
   return best;
+}
+
+/** For each number of rows, the longest pictures that `squareGrid` neither scales down nor up. */
+function* stripsOf({ maxPixels, squareSize }: Qwen2VlImageOptions): Iterable<ImageSize> {
+  const mostSquares = Math.max(Math.floor(maxPixels / squareSize ** 2), 1);
+  for (let rows = 1; rows ** 2 <= mostSquares; rows++) {
+    for (const height of [rows * squareSize, Math.ceil((rows + 0.5) * squareSize) - 1]) {
+      const columns = Math.min(Math.floor(mostSquares / rows), Math.floor((height * MOST_ELONGATED) / squareSize));
+      yield { width: columns * squareSize, height };
+    }
+  }
 }
 
 /** Heights per number of rows that are tried for a picture that is scaled up. */
@@ -177,10 +217,14 @@ const MAX_TRIED_HEIGHTS = 64;
 function* candidatesForMost({ minPixels, maxPixels, squareSize }: Qwen2VlImageOptions): Iterable<ImageSize> {
   const squareArea = squareSize ** 2;
   yield sizeOf(largestGrid(Math.max(Math.floor(maxPixels / squareArea), 1)), squareSize);
+  // Whatever the limit is, this one is scaled down.
+  const longSide = MOST_ELONGATED * Math.ceil(Math.sqrt(maxPixels));
+  yield { width: longSide, height: longSide / MOST_ELONGATED };
   yield { width: MOST_ELONGATED * squareSize, height: squareSize };
   yield { width: MOST_ELONGATED, height: 1 };
   const fewestSquares = minPixels / squareArea;
-  if (minPixels < maxPixels && (Math.sqrt(fewestSquares) + 1) ** 2 < maxPixels / squareArea) return;
+  // Scaled up, a picture of one row becomes two rows, and one column longer.
+  if (minPixels < maxPixels && 2 * (fewestSquares + 1) < maxPixels / squareArea) return;
   for (let rows = 1; rows <= Math.sqrt(fewestSquares); rows++) {
     const tallest = rows * squareSize;
     for (let height = tallest; height > Math.max(tallest - MAX_TRIED_HEIGHTS, 0); height--) {

@@ -42,19 +42,34 @@ export interface PatchRotaryConfig {
   readonly alternatesFrequencies?: boolean;
 }
 
-/** Angles of each patch: half of the frequencies rotate with its row, half with its column. */
-export function createPatchRotary(
-  { graph, precision }: GraphContext,
-  { embedDim, numHeads, mergeSize, ropeTheta, alternatesFrequencies = false }: PatchRotaryConfig,
-  pixels: Value,
-  grid: Value,
-): PatchRotary {
+/**
+ * int64 [numPatches] each: a number for every patch of a picture, and its row and column.
+ *
+ * @param of.pixels [numPatches, features], square by square.
+ * @param of.grid int64 [1, 3]: 1, rows and columns of patches.
+ */
+export function patchPlaces(
+  { graph }: GraphContext,
+  of: { readonly mergeSize: number; readonly pixels: Value; readonly grid: Value },
+): { readonly index: Value; readonly row: Value; readonly column: Value } {
+  const { mergeSize, pixels, grid } = of;
   const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
   const flatGrid = reshape(graph, "grid.flat", grid, graph.constant("grid.shape", "int64", [1], [3]), [3]);
   const numColumns = gatherRows(graph, "grid.columns", flatGrid, scalar(2));
   const numPatches = gatherRows(graph, "patches.count", shapeOf(graph, "patches.shape", pixels, 1), scalar(0));
   const index = range(graph, "patch", numPatches, patches);
-  const { row, column } = placesInSquares(graph, "patch", { index, numColumns, mergeSize });
+  return { index, ...placesInSquares(graph, "patch", { index, numColumns, mergeSize }) };
+}
+
+/** Angles of each patch: half of the frequencies rotate with its row, half with its column. */
+export function createPatchRotary(
+  context: GraphContext,
+  { embedDim, numHeads, mergeSize, ropeTheta, alternatesFrequencies = false }: PatchRotaryConfig,
+  pixels: Value,
+  grid: Value,
+): PatchRotary {
+  const { graph, precision } = context;
+  const { index, row, column } = patchPlaces(context, { mergeSize, pixels, grid });
 
   const numFrequencies = embedDim / numHeads / 4;
   const frequencyRow = (name: string, offset: number): Value => {

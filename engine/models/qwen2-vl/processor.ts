@@ -8,26 +8,51 @@ import { pictureFields } from "../../multimodal/picture-fields.ts";
 import type { ItemTensor } from "../../multimodal/processed-item.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
+import type { PromptPositions } from "../../multimodal/prompt-positions.ts";
 import type { ProcessorContext } from "../model-definition.ts";
+import type { SquareGrid } from "../vision-transformer/square-grid.ts";
 import { largestImageSize, parseImageOptions, squareGrid, type Qwen2VlImageOptions } from "./image-options.ts";
 import { promptPositions } from "./prompt-positions.ts";
+
+/** The embeddings of a grid of squares. */
+export interface GridLayout {
+  count(this: void, grid: SquareGrid): number;
+  /** Positions of a prompt; each image has `count` tokens from `offset` on. */
+  place(this: void, numTokens: number, images: readonly (SquareGrid & { readonly offset: number })[]): PromptPositions;
+  /** Options that a request may set beside those of all models. */
+  readonly ownOptions: readonly string[];
+}
+
+const squaresOnly: GridLayout = {
+  count: ({ rows, columns }) => rows * columns,
+  place: promptPositions,
+  ownOptions: ["resample"],
+};
 
 /** Equals Hugging Face's Qwen2VLProcessor for images; videos are not supported. */
 export const qwen2VlInputs = createPatchInputs({ imageStart: "<|vision_start|>", imageEnd: "<|vision_end|>" });
 
-/** Pictures that become one image token for each square of patches. */
-export function createPatchInputs(markers: ImageMarkers): MultiModalInputs<ProcessorContext> {
+/**
+ * Pictures that become one image token for each square of patches.
+ *
+ * @param layout Given if there are other embeddings.
+ */
+export function createPatchInputs(
+  markers: ImageMarkers,
+  { count, place, ownOptions }: GridLayout = squaresOnly,
+): MultiModalInputs<ProcessorContext> {
+  const countOf = (size: ImageSize, options: Qwen2VlImageOptions): number => count(squareGrid(size, options));
   return {
     pixelProgram: moduleUrl("./pixel-program", import.meta.url),
     createProcessingInfo(context) {
       const options = checkedOptions(context);
-      const imageSizeWithMostFeatures = largestImageSize(options);
+      const imageSizeWithMostFeatures = largestImageSize(options, count);
       return {
         supportedLimits: { image: null },
-        minTokensPerItem: 1,
-        maxTokensPerItem: numSquares(imageSizeWithMostFeatures, options),
+        minTokensPerItem: count({ rows: 1, columns: 1 }),
+        maxTokensPerItem: countOf(imageSizeWithMostFeatures, options),
         imageSizeWithMostFeatures,
-        numImageTokens: (size) => numSquares(size, options),
+        numImageTokens: (size) => countOf(size, options),
       };
     },
     createDummyInputs(info, { imageToken }) {
@@ -40,11 +65,11 @@ export function createPatchInputs(markers: ImageMarkers): MultiModalInputs<Proce
         imagePlaceholderTokenIds: [imageTokenId],
         markers,
         options: preprocessorConfig,
-        requestOptions: new Set(["size", "min_pixels", "max_pixels", "resample", ...scalingOptions]),
+        requestOptions: new Set(["size", "min_pixels", "max_pixels", ...ownOptions, ...scalingOptions]),
         // As in transformers, if a checkpoint has the older names and a caller sets the newer one.
         replacedOptions: { size: ["min_pixels", "max_pixels"] },
         checkOptions: parseImageOptions,
-        numImageTokens: (size, options) => numSquares(size, parseImageOptions(options)),
+        numImageTokens: (size, options) => countOf(size, parseImageOptions(options)),
         ...pictureFields(pixels, ["pixel_values", "image_grid_thw"]),
         promptUpdates(items, options) {
           const parsed = parseImageOptions(options);
@@ -54,11 +79,11 @@ export function createPatchInputs(markers: ImageMarkers): MultiModalInputs<Proce
               target: [imageTokenId],
               content(itemIndex) {
                 const item = items[itemIndex]!;
-                if (item.kind === "embeddings") {
-                  const { rows, columns } = embeddingsGrid(item, mergeSize, itemIndex);
-                  return Array.from({ length: rows * columns }, () => imageTokenId);
-                }
-                return Array.from({ length: numSquares(item.imageSize, parsed) }, () => imageTokenId);
+                const grid =
+                  item.kind === "embeddings"
+                    ? embeddingsGrid(item, mergeSize, itemIndex, count)
+                    : squareGrid(item.imageSize, parsed);
+                return Array.from({ length: count(grid) }, () => imageTokenId);
               },
             },
           ];
@@ -68,16 +93,11 @@ export function createPatchInputs(markers: ImageMarkers): MultiModalInputs<Proce
             const [, rows, columns] = Array.from((tensors.get("image_grid_thw") as ItemTensor<"int64">).data, Number);
             return { offset: placeholder.offset, rows: rows! / mergeSize, columns: columns! / mergeSize };
           });
-          return promptPositions(numTokens, placed);
+          return place(numTokens, placed);
         },
       };
     },
   };
-}
-
-function numSquares(size: ImageSize, options: Qwen2VlImageOptions): number {
-  const { rows, columns } = squareGrid(size, options);
-  return rows * columns;
 }
 
 /**

@@ -7,8 +7,10 @@ import { parameter, type GraphContext } from "../graph-context.ts";
 import { patches, type PatchRotary } from "../qwen2-vl/patch-rotary.ts";
 
 export interface PositionTable {
-  /** Name of its tensor in the checkpoint, [side^2, embedDim]. */
+  /** Name of its tensor in the checkpoint, [numOthers + side^2, embedDim]. */
   readonly name: string;
+  /** Rows before the table, such as that of a class token. Default 0. */
+  readonly numOthers?: number;
   readonly side: number;
   readonly embedDim: number;
   /**
@@ -34,7 +36,7 @@ export interface PatchPlaces extends Pick<PatchRotary, "row" | "column"> {
 /** Bilinear interpolation: [numPatches, embedDim]. */
 export function resizedPositions(
   context: GraphContext,
-  { name: tableName, side: positionsPerSide, embedDim, alignsCorners }: PositionTable,
+  { name: tableName, side: positionsPerSide, embedDim, alignsCorners, numOthers = 0 }: PositionTable,
   { grid, row, column }: PatchPlaces,
 ): Value {
   const { graph, precision } = context;
@@ -66,13 +68,14 @@ export function resizedPositions(
   };
   const rows = neighbours("positions.row", row, gatherRows(graph, "positions.rows", flatGrid, scalar(1)));
   const columns = neighbours("positions.column", column, gatherRows(graph, "positions.columns", flatGrid, scalar(2)));
-  const table = parameter(context, tableName, [positionsPerSide ** 2, embedDim]);
+  const table = parameter(context, tableName, [numOthers + positionsPerSide ** 2, embedDim]);
   const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
   const parts = [0, 1].flatMap((row) =>
     [0, 1].map((column) => {
       const name = `positions.corner.${row}.${column}`;
       const firstOfLine = multiply(graph, `${name}.line`, rows.lines[row]!, side);
-      const index = add(graph, `${name}.index`, firstOfLine, columns.lines[column]!);
+      const place = add(graph, `${name}.place`, firstOfLine, columns.lines[column]!);
+      const index = numOthers === 0 ? place : add(graph, `${name}.index`, place, scalar(numOthers));
       const share = multiply(graph, `${name}.share`, rows.shares[row]!, columns.shares[column]!);
       const asColumn = reshape(graph, `${name}.column`, share, columnShape, [patches, 1]);
       const values = gatherRows(graph, `${name}.values`, table, index);

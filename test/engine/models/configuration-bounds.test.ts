@@ -167,6 +167,18 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   PaddleOCRVLForConditionalGeneration: {
     fields: [...llamaText, ...tower, "vision_config.spatial_merge_size"],
   },
+  HunYuanVLForConditionalGeneration: {
+    fields: [
+      ...llamaText,
+      "attention_head_dim",
+      "org_vocab_size",
+      ...["num_hidden_layers", "num_attention_heads", "hidden_size", "intermediate_size", "patch_size"].map(
+        (field) => `vision_config.${field}`,
+      ),
+      ...["max_image_size", "spatial_merge_size"].map((field) => `vision_config.${field}`),
+    ],
+    config: { head_dim: 128, rope_scaling: { type: "xdrope", xdrope_section: [16, 16, 16, 16] } },
+  },
   InternVLForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   QianfanOCRForConditionalGeneration: { fields: [...inText(llamaText), ...tower] },
   Mistral3ForConditionalGeneration: {

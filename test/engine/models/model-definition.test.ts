@@ -153,6 +153,19 @@ const checkpoints: readonly {
     isTaken: ({ width, height }) => Math.max(width, height) <= 200 * Math.min(width, height),
   },
   {
+    name: "hunyuan-ocr",
+    isOfHub: true,
+    // Squares of 32, from 6 to 40 of them.
+    sizes: [
+      { width: 32, height: 31 },
+      { width: 96, height: 64 },
+      { width: 90, height: 5 },
+      { width: 5, height: 900 },
+      { width: 257, height: 161 },
+    ],
+    isTaken: ({ width, height }) => Math.max(width, height) <= 200 * Math.min(width, height),
+  },
+  {
     name: "deepseek-ocr",
     isOfHub: true,
     // Tiles of 40: a whole picture only, two tiles, a shape with several equally good grids, and a column of six.

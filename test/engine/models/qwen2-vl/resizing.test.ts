@@ -1,4 +1,4 @@
-/** Pictures in their own sizes, as the processors of GLM and PaddleOCR-VL resize them. */
+/** Pictures in their own sizes, as the processors of GLM, PaddleOCR-VL and HunyuanOCR resize them. */
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
@@ -7,6 +7,7 @@ import { EngineError } from "../../../../engine/contract/errors.ts";
 import type { ImagePart } from "../../../../engine/contract/generation-request.ts";
 import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import type { ProcessedPrompt } from "../../../../engine/input/input-processor.ts";
+import { numEmbeddings } from "../../../../engine/models/hunyuan-vl/prompt-positions.ts";
 import { largestImageSize, parseImageOptions, squareGrid } from "../../../../engine/models/qwen2-vl/image-options.ts";
 import type { Qwen2VlImageOptions } from "../../../../engine/models/qwen2-vl/image-options.ts";
 import type { ItemTensor } from "../../../../engine/multimodal/processed-item.ts";
@@ -30,8 +31,10 @@ interface Recorded {
 
 const glm = { resizes_like: "glm" };
 const paddleOcr = { resizes_like: "paddleocr" };
+const hunYuan = { resizes_like: "hunyuan" };
 const glmPictures = recordedOf("glm-4.1v");
 const paddleOcrPictures = recordedOf("paddleocr-vl");
+const hunYuanPictures = recordedOf("hunyuan-ocr");
 const never = new AbortController().signal;
 
 function recordedOf(name: string): Recorded {
@@ -48,6 +51,7 @@ async function process(inputs: GoldenInputs, image: ImagePart): Promise<Processe
 test.for([
   { kind: glm, grids: glmPictures.grids },
   { kind: paddleOcr, grids: paddleOcrPictures.grids },
+  { kind: hunYuan, grids: hunYuanPictures.grids },
 ])("the grids of 200 sizes equal those of transformers: $kind.resizes_like", ({ kind, grids }) => {
   expect(grids).toHaveLength(200);
   for (const { size, grid, ...picture } of grids) {
@@ -96,6 +100,36 @@ test.for([
   },
 );
 
+test.for([
+  { shortest_edge: 262_144, longest_edge: 4_194_304 },
+  { shortest_edge: 6144, longest_edge: 40_960 },
+  { shortest_edge: 102_400, longest_edge: 153_600 },
+  { shortest_edge: 100_000, longest_edge: 100_000 },
+])(
+  "no picture has more embeddings than the largest where rows end with one: $shortest_edge to $longest_edge",
+  (size) => {
+    const options = parseImageOptions({ ...hunYuan, size });
+    const most = numEmbeddings(squareGrid(largestImageSize(options, numEmbeddings), options));
+    let found = 0;
+    for (let height = 1; height < 12_000; height = Math.ceil(height * 1.013)) {
+      for (
+        let width = Math.ceil(height / 200);
+        width < 12_000 && width <= 200 * height;
+        width = Math.ceil(width * 1.05)
+      ) {
+        found = Math.max(found, numEmbeddings(squareGrid({ width, height }, options)));
+      }
+    }
+    expect(found).toBeGreaterThan(0);
+    expect(found).toBeLessThanOrEqual(most);
+  },
+);
+
+test("HunyuanOCR's pictures are resized by bicubic interpolation whatever the file says", () => {
+  expect(parseImageOptions({ ...hunYuan, resample: 1 })).toMatchObject({ resample: "bicubic", squareSize: 32 });
+  expect(parseImageOptions({ ...paddleOcr, resample: 1 })).toMatchObject({ resample: "lanczos", squareSize: 28 });
+});
+
 test("missing sizes are those of the model's processor, and for GLM Qwen's older names are refused", () => {
   expect(parseImageOptions(glm)).toMatchObject({ minPixels: 6272, maxPixels: 5_880_000 });
   expect(() => parseImageOptions({ ...glm, max_pixels: 5000 })).toThrow("max_pixels is not an option of this model");
@@ -110,6 +144,7 @@ describe.for([
   { name: "glm-4.1v", pixels: glmPictures.pixels },
   { name: "glm-ocr", pixels: glmPictures.pixels },
   { name: "paddleocr-vl", pixels: paddleOcrPictures.pixels },
+  { name: "hunyuan-ocr", pixels: hunYuanPictures.pixels },
 ])("$name", ({ name, pixels }) => {
   test("pixel values are bit-identical to those of transformers", async () => {
     await using inputs = await createHubInputs(name);
@@ -125,10 +160,11 @@ describe.for([
 
   test("embeddings take the places of their grid, and are refused without one", async () => {
     await using inputs = await createHubInputs(name, { settings: { enableMmEmbeds: true } });
-    const bytes = numpyFile("<f4", [6, 64], Buffer.alloc(6 * 64 * 4));
+    const numRows = name === "hunyuan-ocr" ? numEmbeddings({ rows: 2, columns: 3 }) : 6;
+    const bytes = numpyFile("<f4", [numRows, 64], Buffer.alloc(numRows * 64 * 4));
     const embeddings = { type: "image_embeds", reference: `data:;base64,${bytes.toString("base64")}` } as const;
     const { promptTokenIds } = await process(inputs, { ...embeddings, grid: [1, 4, 6] });
-    expect(promptTokenIds).toHaveLength(6);
+    expect(promptTokenIds).toHaveLength(numRows);
     await expect(process(inputs, embeddings)).rejects.toMatchObject({ code: "invalid_image" });
   });
 });
