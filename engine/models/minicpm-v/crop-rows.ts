@@ -1,4 +1,5 @@
 /** Attention over the rows of a picture and its slices, as `slice_grid` divides them. */
+import { maximum } from "../../graph/selection-ops.ts";
 import { concat, divide, gatherRows, multiply, reshape } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -42,6 +43,7 @@ export function attendWithinSlices(
   const { hiddenSize } = vision;
   const width = graph.constant(`int64.${hiddenSize}`, "int64", [1], [hiddenSize]);
   const [ofWhole, ofSlices] = cropNames(rows);
+  const numSlices = maximum(graph, named("slices.count"), area("slices", 2), one);
   const whole = {
     name: "whole",
     rows: ofWhole,
@@ -54,7 +56,7 @@ export function attendWithinSlices(
     rows: ofSlices,
     count: "numSlices",
     rowsOfEach: `${rows} of slice`,
-    shape: concat(graph, named("slices.shape"), [area("slices", 2), rowsOf("slice", 4), width], 0),
+    shape: concat(graph, named("slices.shape"), [numSlices, rowsOf("slice", 4), width], 0),
   };
   return attendWithinCrops(context, vision, { rows, numBefore: rowsOf("whole", 0), crops: [whole, slices] });
 }

@@ -18,8 +18,10 @@ interface Crop {
  * - `pixel_values` float32 [numPatches, 3 * patch * patch]: each crop in the order of `patchPlaces`; a patch's planes of
  *   colour one after the other
  * - `position_ids` int64 [numPatches]
- * - `slice_grid` int64 [6]: rows and columns of the whole picture's patches, of the slices, and of a slice's patches;
- *   zeros if there are no slices
+ * - `slice_grid` int64 [6]: rows and columns of the whole picture's patches, of the slices, and of a slice's patches
+ *
+ * A picture without slices ends with a black square of patches in place of one, whose embedding is left out, so that
+ * attention never has an empty batch: only kernels of the CPU are known to compute one.
  */
 export const toTensors: PixelProgram = (image, json, { resample, valuesOfBytes }) => {
   const options = parseMiniCpmVImageOptions(json);
@@ -36,7 +38,8 @@ export const toTensors: PixelProgram = (image, json, { resample, valuesOfBytes }
     }
   }
   const ofWhole = patchesOf(whole, patchSize);
-  const ofSlice = slices === null ? { rows: 0, columns: 0 } : patchesOf(slices.size, patchSize);
+  if (slices === null) crops.push(blackSquare(options));
+  const ofSlice = patchesOf(crops.at(-1)!, patchSize);
   const grid = [ofWhole.rows, ofWhole.columns, slices?.rows ?? 0, slices?.columns ?? 0, ofSlice.rows, ofSlice.columns];
   const { pixelValues, positions } = cropTensors(crops, options, valuesOfBytes(options.scaling));
   const numPatches = positions.length;
@@ -49,6 +52,12 @@ export const toTensors: PixelProgram = (image, json, { resample, valuesOfBytes }
     ["slice_grid", { elementType: "int64", shape: [grid.length], data: BigInt64Array.from(grid, BigInt) }],
   ] as const);
 };
+
+function blackSquare({ patchSize, mergeSize }: MiniCpmVImageOptions): Crop {
+  const side = patchSize * mergeSize;
+  const picture = { width: side, height: side, data: new Uint8Array(3 * side * side) };
+  return { picture, left: 0, top: 0, width: side, height: side };
+}
 
 function cropTensors(crops: readonly Crop[], options: MiniCpmVImageOptions, values: readonly Float32Array[]) {
   const { patchSize, mergeSize, positionsPerSide } = options;

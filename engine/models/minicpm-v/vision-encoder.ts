@@ -3,7 +3,19 @@
  * patches become one row each, and a merger of squares of 2 x 2 rows.
  */
 import { multiHeadAttention } from "../../graph/contrib-ops.ts";
-import { add, cast, gatherRows, layerNormalization, meanOfAxis, reshape } from "../../graph/standard-ops.ts";
+import { sliceBetween } from "../../graph/selection-ops.ts";
+import {
+  add,
+  cast,
+  concat,
+  divide,
+  gatherRows,
+  layerNormalization,
+  meanOfAxis,
+  multiply,
+  reshape,
+  split,
+} from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
@@ -44,7 +56,8 @@ export function miniCpmVVisionEncoder(config: MiniCpmVConfig): VisionEncoderDefi
       ...(config.markerIds && { marker_ids: config.markerIds }),
     },
     largestSizes(numEmbeddings) {
-      const numPatches = numEmbeddings * mergeSize ** 2;
+      // One square more, for pictures without slices.
+      const numPatches = (numEmbeddings + 1) * mergeSize ** 2;
       const numWindows = numPatches / PATCHES_PER_WINDOW;
       // Each part alone can have nearly all rows.
       return new Map([
@@ -80,8 +93,29 @@ function buildVisionEncoder(context: GraphContext, { vision, text }: MiniCpmVCon
   const states = layerNorm(context, vision, `${towerPrefix}post_layernorm`, hidden);
   const merged = mergeSquares(context, vision, states, text.hiddenSize);
   const itemTarget = graph.constant("item_shape", "int64", [3], [1, -1, text.hiddenSize]);
-  const item = cast(graph, "merged.cast", merged, "float32");
-  graph.output(reshape(graph, "image_features", item, itemTarget, [1, squares, text.hiddenSize]));
+  const item = cast(graph, "merged.cast", ofPicture(context, vision, grid, merged), "float32");
+  graph.output(reshape(graph, "image_features", item, itemTarget, [1, "numEmbeddings", text.hiddenSize]));
+}
+
+/** Without the embedding of the square that stands for missing slices. */
+function ofPicture({ graph }: GraphContext, { mergeSize }: MiniCpmVVisionConfig, grid: Value, merged: Value): Value {
+  const shape = graph.constant("slice_grid.pairs", "int64", [2], [3, 2]);
+  const pairs = reshape(graph, "picture.pairs", grid, shape, [3, 2]);
+  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
+  /** int64 [1]. */
+  const area = (index: number): Value => {
+    const pair = gatherRows(graph, `picture.pair.${index}`, pairs, scalar(index));
+    const [height, width] = split(graph, `picture.sides.${index}`, pair, { axis: 0, sizes: [1, 1] as const });
+    return multiply(graph, `picture.area.${index}`, height, width);
+  };
+  const ofSlices = multiply(graph, "picture.slices", area(1), area(2));
+  const numPatches = add(graph, "picture.patches", area(0), ofSlices);
+  const numSquares = divide(graph, "picture.squares", numPatches, scalar(mergeSize ** 2));
+  const outFeatures = Number(merged.shape[1]);
+  const starts = graph.constant("int64.zeros", "int64", [2], [0, 0]);
+  const width = graph.constant(`int64.${outFeatures}`, "int64", [1], [outFeatures]);
+  const ends = concat(graph, "picture.ends", [numSquares, width], 0);
+  return sliceBetween(graph, "picture.embeddings", merged, { starts, ends, shape: ["numEmbeddings", outFeatures] });
 }
 
 /** [numPatches, hiddenSize]. */
