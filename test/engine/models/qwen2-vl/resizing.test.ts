@@ -76,6 +76,8 @@ test.for([
   { kind: glm, shortest_edge: 12544, longest_edge: 47040000 },
   { kind: glm, shortest_edge: 12544, longest_edge: 50176 },
   { kind: glm, shortest_edge: 100_000, longest_edge: 100_000 },
+  // A strip of fewer squares than 100 becomes nearly twice as many.
+  { kind: { resizes_like: "qwen" }, shortest_edge: 78_400, longest_edge: 117_600 },
   { kind: paddleOcr, shortest_edge: 147_384, longest_edge: 2_822_400 },
   { kind: paddleOcr, shortest_edge: 12544, longest_edge: 50176 },
   { kind: paddleOcr, shortest_edge: 100_000, longest_edge: 100_000 },
