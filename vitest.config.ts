@@ -37,7 +37,7 @@ export default defineConfig({
     pool: "forks",
     // Like keepWasmCode(), for tests that start threads without an engine.
     execArgv: ["--no-wasm-code-gc"],
-    maxWorkers: 2,
+    maxWorkers: 3,
     reporters: ["default"],
   },
 });
