@@ -76,6 +76,27 @@ export function parseTokenizerJson(text: string): TokenizerJson {
   return parseCheckpointJson("tokenizer.json", text, tokenizerJson);
 }
 
+const tokensByName = z.record(z.string(), tokenText);
+
+/**
+ * Special tokens by the names that chat templates use: those of every tokenizer, and a model's own, such as `image_token`,
+ * in any of the places where transformers reads them (`_set_model_specific_special_tokens`).
+ */
+export function namedTokensOf(config: TokenizerConfig): Readonly<Record<string, string>> {
+  const ofTokenizer = Object.entries(config).filter(([name]) => name.endsWith("_token"));
+  const named = new Map(
+    ofTokenizer.flatMap(([name, value]): [string, string][] => {
+      const token = tokenText.safeParse(value);
+      return token.success ? [[name, token.data]] : [];
+    }),
+  );
+  for (const group of [config.extra_special_tokens, config.model_specific_special_tokens]) {
+    const tokens = tokensByName.safeParse(group);
+    if (tokens.success) for (const [name, token] of Object.entries(tokens.data)) named.set(name, token);
+  }
+  return Object.fromEntries(named);
+}
+
 export function parseTokenizerConfig(text: string): TokenizerConfig {
   return parseCheckpointJson("tokenizer_config.json", text, tokenizerConfig);
 }

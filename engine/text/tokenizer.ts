@@ -18,7 +18,7 @@ import { cutAtWords, MAX_PIECE_LENGTH, MAX_WORD_LENGTH, PIECE_LENGTH } from "./t
 import type { Piece } from "./text-pieces.ts";
 import { createTextStartRule } from "./text-start-rule.ts";
 import { createTokenBytes } from "./token-bytes.ts";
-import { parseTokenizerConfig, parseTokenizerJson, tryReadCheckpointFile } from "./tokenizer-json.ts";
+import { namedTokensOf, parseTokenizerConfig, parseTokenizerJson, tryReadCheckpointFile } from "./tokenizer-json.ts";
 import type { TokenizerConfig, TokenizerJson } from "./tokenizer-json.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
@@ -92,7 +92,7 @@ function vocabularyOf(model: object): string[] {
 
 export class Tokenizer implements Vocabulary {
   readonly eosToken: string | null;
-  /** Special tokens under the names that chat templates use: `bos_token`, `eos_token`, `unk_token`, `pad_token`. */
+  /** Special tokens under the names that chat templates use, such as `bos_token`. */
   readonly namedTokens: Readonly<Record<string, string>>;
   readonly #library: HuggingFaceTokenizer;
   /** Null if texts are not normalised. */
@@ -144,10 +144,7 @@ export class Tokenizer implements Vocabulary {
     this.#specialIds = new Set(json.added_tokens.filter((token) => token.special).map((token) => token.id));
     this.#toBytes = createTokenBytes(json.decoder);
     this.#withoutTextStart = createTextStartRule(json.decoder);
-    const names = ["bos_token", "eos_token", "unk_token", "pad_token"] as const;
-    this.namedTokens = Object.fromEntries(
-      names.flatMap((name) => (config[name] === null ? [] : [[name, config[name]]])),
-    );
+    this.namedTokens = namedTokensOf(config);
     this.eosToken = config.eos_token;
     const surroundings = this.#postProcessorTokens();
     this.prefixIds = configuredToken(config.add_bos_token, this.#idOf(config.bos_token)) ?? surroundings.prefix;

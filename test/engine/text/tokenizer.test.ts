@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 
-import { loadTokenizer } from "../../../engine/text/tokenizer.ts";
+import { loadTokenizer, parseTokenizer } from "../../../engine/text/tokenizer.ts";
 import type { Tokenizer } from "../../../engine/text/tokenizer.ts";
 import { fixtureFamilies, loadFixtureTokenizer, readCases } from "./fixture-tokenizer.ts";
 
@@ -304,4 +304,30 @@ test("the golden checkpoints' prompts have transformers' ids", async () => {
   for (const { text, promptTokenIds } of textOnly) {
     expect(await tokenizer.encode(text, { addSpecialTokens: false })).toEqual(promptTokenIds);
   }
+});
+
+test("special tokens have the names that transformers gives to chat templates", async () => {
+  const json = await readFile(new URL("../../fixtures/tokenizers/qwen2.json", import.meta.url), "utf8");
+  const config = {
+    bos_token: null,
+    eos_token: "<|im_end|>",
+    pad_token: "<|endoftext|>",
+    cls_token: "<|im_start|>",
+    sep_token: { __type: "AddedToken", content: "<|im_end|>", lstrip: false, normalized: false },
+    image_token: "<|image_pad|>",
+    note_token: 7,
+    add_bos_token: false,
+    extra_special_tokens: { row_token: "<|vision_end|>" },
+  };
+  // `special_tokens_map` of transformers 5.23.
+  expect(parseTokenizer(json, JSON.stringify(config)).namedTokens).toEqual({
+    eos_token: "<|im_end|>",
+    pad_token: "<|endoftext|>",
+    cls_token: "<|im_start|>",
+    sep_token: "<|im_end|>",
+    image_token: "<|image_pad|>",
+    row_token: "<|vision_end|>",
+  });
+  const withList = { extra_special_tokens: ["<|im_start|>"], model_specific_special_tokens: { box_token: "<|box|>" } };
+  expect(parseTokenizer(json, JSON.stringify(withList)).namedTokens).toEqual({ box_token: "<|box|>" });
 });
