@@ -7,6 +7,9 @@ import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { KvLayout } from "./built-model.ts";
 import type { WeightSource } from "./weight-source.ts";
 
+/** A format of floats. */
+export type PlainFormat = Extract<WeightFormat, { kind: "plain" }>;
+
 export interface Precision {
   /** Type of activations, norms, biases and the KV cache. */
   readonly activations: "float32" | "float16" | "bfloat16";
@@ -14,6 +17,8 @@ export interface Precision {
   readonly linear: WeightFormat;
   /** Format of the projection onto the vocabulary. */
   readonly head: WeightFormat;
+  /** Format of experts that ONNX Runtime's operator computes. Default: products of `linear` compute them. */
+  readonly experts?: PlainFormat;
   /** Format of the vision tower's and the projector's linear layers. */
   readonly vision: WeightFormat;
   /** Whether layers whose integers the checkpoint stores are computed with these integers. Default false. */

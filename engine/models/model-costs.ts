@@ -143,8 +143,8 @@ function expertBytes(
   return { all, perToken: (all * experts.numActive) / experts.numExperts };
 }
 
-/** See `routedExperts`. */
-const expertWeight = /\.experts\.\d+\./;
+/** See `mixture`. */
+const expertWeight = /\.experts\.(?:\d+|all)\./;
 
 /** Without tensors that are ready in the checkpoint and counted elsewhere. */
 function preparedBytes(

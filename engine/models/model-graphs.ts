@@ -26,6 +26,8 @@ export interface GraphOptions extends VisionPartSettings {
   readonly widenedLayers?: WidenedLayers;
   /** Default: the activations' type. */
   readonly kvPrecision?: KvPrecision;
+  /** Whether ONNX Runtime's operator computes experts on the CPU too, in float32. Default false: it does on cuda only. */
+  readonly fusesExperts?: boolean;
   /** Default: that of the architecture. */
   readonly definition?: ModelDefinition;
 }
@@ -60,10 +62,11 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
   const precision: Precision = {
     ...precisionOf(dtype, device, options.widenedLayers),
     ...(isKept && { keepsIntegers: true }),
+    ...(options.fusesExperts === true && { experts: { kind: "plain", elementType: "float32" } }),
   };
   const { definition = findModelDefinition(config) } = options;
   const configured = definition.configure(withoutQuantisation(config));
-  checkDevice(definition.architecture, configured.decoder, { device, kvLayout });
+  checkDevice(definition.architecture, configured.decoder, { device, kvLayout, dtype, precision });
   const model = withStatesOf(configured, device, precision);
   const visionParts = visionPartsOf(model, options, dtype, isKept);
   const length = checkedLength(maxModelLen, model.maxPositionEmbeddings);
@@ -116,29 +119,55 @@ function ofRuns(context: GraphContext, own: Partial<Pick<GraphContext, "runKind"
   return { ...context, ...own, zeroPointsByTokens: new Map(), orderedInputs: new Map() };
 }
 
+interface DeviceForm extends Required<Pick<GraphOptions, "device" | "kvLayout">> {
+  readonly dtype: ResolvedDtype;
+  readonly precision: Precision;
+}
+
 /**
- * Experts take as many rows as a run routes to them, which products of other devices would wait for. Recurrent states are
- * replaced in place over slots: a run that is computed again, as a captured graph is, would advance them twice.
+ * Recurrent states are replaced in place over slots: a run that is computed again, as a captured graph is, would advance
+ * them twice.
  */
-function checkDevice(
-  architecture: string,
-  { recurrent, experts }: DecoderDimensions,
-  { device, kvLayout }: Required<Pick<GraphOptions, "device" | "kvLayout">>,
-): void {
-  if (device === "cpu" || (recurrent === undefined && experts === undefined)) return;
-  if (device === "cuda" && experts === undefined) {
-    if (kvLayout.kind === "paged") return;
+function checkDevice(architecture: string, { recurrent, experts }: DecoderDimensions, form: DeviceForm): void {
+  const { device, kvLayout } = form;
+  if (device === "cpu") return;
+  if (experts !== undefined) checkExperts(architecture, experts, form);
+  if (recurrent === undefined) return;
+  if (device !== "cuda") {
     throw new EngineError(
       "invalid_configuration",
-      `${architecture} has layers with a recurrent state, which cuda computes over a paged KV cache only; the KV layout ` +
-        "is slots. Set KV_LAYOUT to paged.",
-      { setting: "kvLayout" },
+      `${architecture} has layers with a recurrent state, which only the devices cpu and cuda compute; the device is ` +
+        `${device}.`,
+      { setting: "device" },
+    );
+  }
+  if (kvLayout.kind === "paged") return;
+  throw new EngineError(
+    "invalid_configuration",
+    `${architecture} has layers with a recurrent state, which cuda computes over a paged KV cache only; the KV layout ` +
+      "is slots. Set KV_LAYOUT to paged.",
+    { setting: "kvLayout" },
+  );
+}
+
+/** Products of as many rows as a run routes to an expert would wait for the host. The operator for experts does not. */
+function checkExperts(
+  architecture: string,
+  { hasFactors }: NonNullable<DecoderDimensions["experts"]>,
+  { device, dtype, precision }: DeviceForm,
+): void {
+  if (device === "cuda" && hasFactors !== true) {
+    if (precision.experts !== undefined) return;
+    throw new EngineError(
+      "invalid_configuration",
+      `${architecture} has a mixture of experts, which cuda computes in bfloat16 and float16; the dtype is ${dtype}.`,
+      { setting: "dtype" },
     );
   }
   const what =
-    experts === undefined
-      ? "layers with a recurrent state, which only the devices cpu and cuda compute"
-      : "a mixture of experts, which only the device cpu computes";
+    hasFactors === true
+      ? "a mixture of experts with GELU and factors, which only the device cpu computes"
+      : "a mixture of experts, which only the devices cpu and cuda compute";
   throw new EngineError("invalid_configuration", `${architecture} has ${what}; the device is ${device}.`, {
     setting: "device",
   });

@@ -130,7 +130,7 @@ function writeRows(
     rows,
     numRows,
   }: { readonly firstRow: number; readonly rows: Int32Array | null; readonly numRows: number },
-  values: Uint8Array<ArrayBuffer> | Float32Array<ArrayBuffer>,
+  values: Uint8Array<ArrayBuffer> | ConvertedFloats,
 ): void {
   const rowBytes = values.byteLength / numRows;
   if (rows === null) return writeBytes(target, offset + firstRow * rowBytes, values);
@@ -147,7 +147,7 @@ type ConvertedFloats = Float32Array<ArrayBuffer> | Float16Array<ArrayBuffer> | U
 
 function writeConverted(
   target: number,
-  { numRows, columns, weightOffset, scalesOffset, targetRow, totalRows }: ConversionTask,
+  { numRows, columns, weightOffset, scalesOffset, targetRow, targetRows, totalRows }: ConversionTask,
   values: Float32Array<ArrayBuffer>,
   format: Exclude<WeightFormat, StoredFormat>,
 ): ConversionFault {
@@ -157,7 +157,7 @@ function writeConverted(
         return `has a value beyond ${LARGEST_FLOAT16}, the largest of float16`;
       }
       const converted = convertFloats(values, format.elementType);
-      writeBytes(target, weightOffset + targetRow * columns * converted.BYTES_PER_ELEMENT, converted);
+      writeRows(target, weightOffset, { firstRow: targetRow, rows: targetRows, numRows }, converted);
       return null;
     }
     case "blockwise": {

@@ -122,7 +122,8 @@ function createTasks(made: readonly MadeWeight[], targetFile: string): readonly 
   return made.flatMap(({ request, sources, rowOrder, weight, scales, zeroPoints }) => {
     const { format, shape } = request;
     const isQuantised = sources.some((source) => source.quantised !== undefined);
-    const isInOrder = !isQuantised && sources.every((source) => source.columnStride === undefined);
+    const alternates = request.alternatesPairs === true;
+    const isInOrder = !isQuantised && !alternates && sources.every((source) => source.columnStride === undefined);
     // A plain weight of any rank is treated as a column of elements, because its conversion does not depend on rows.
     const columns = format.kind === "plain" && isInOrder ? 1 : (shape[1] ?? 1);
     if (countElements(shape) === 0) return [];
@@ -139,7 +140,7 @@ function createTasks(made: readonly MadeWeight[], targetFile: string): readonly 
 
     const tasks: ConversionTask[] = [];
     let sourceRow = 0;
-    for (const source of sources) {
+    for (const [index, source] of sources.entries()) {
       const sourceRows = countElements(source.shape) / columns;
       for (let firstRow = 0; firstRow < sourceRows; firstRow += rowsPerTask) {
         const numRows = Math.min(rowsPerTask, sourceRows - firstRow);
@@ -154,7 +155,9 @@ function createTasks(made: readonly MadeWeight[], targetFile: string): readonly 
           scalesOffset: scales?.byteOffset ?? 0,
           zeroPointsOffset: zeroPoints?.byteOffset ?? null,
           targetRow: sourceRow + firstRow,
-          targetRows: positions && targetRowsOf(positions, sourceRow + firstRow, numRows),
+          targetRows: alternates
+            ? alternateRows(sourceRow - (index % 2) * sourceRows + (index % 2), firstRow, numRows)
+            : positions && targetRowsOf(positions, sourceRow + firstRow, numRows),
           totalRows,
         });
       }
@@ -177,6 +180,11 @@ function targetRowsOf(positions: Int32Array, firstRow: number, numRows: number):
     const inRun = row % positions.length;
     return row - inRun + positions[inRun]!;
   });
+}
+
+/** Rows of one matrix of a pair whose rows are stored by turns: every second one from `start` on. */
+function alternateRows(start: number, firstRow: number, numRows: number): Int32Array {
+  return Int32Array.from({ length: numRows }, (_, index) => start + 2 * (firstRow + index));
 }
 
 /** Runs as many tasks at once as there are threads. The others wait, so that little is held in memory. */

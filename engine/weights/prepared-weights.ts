@@ -40,6 +40,11 @@ export interface WeightRequest {
    * are sorted by group; see `GroupedMatrix.columnOrder`. Only of `stored-blocks`. Default: rows stay in order.
    */
   readonly rowOrder?: string;
+  /**
+   * Whether sources are pairs of matrices of equal shape, of which the rows are stored by turns: the first rows of both,
+   * then the second ones. Only of `plain`. Default false.
+   */
+  readonly alternatesPairs?: true;
 }
 
 export interface PreparedWeight {

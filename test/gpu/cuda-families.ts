@@ -28,6 +28,9 @@ export interface CudaFamily {
 
 export const cudaDtypes = ["bfloat16", "float16", "int8", "int4"] as const;
 
+/** Of models with experts. */
+const floats = ["bfloat16", "float16"] as const;
+
 export type CudaDtype = (typeof cudaDtypes)[number];
 
 const slots: KvLayout = { kind: "slots" };
@@ -88,6 +91,19 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/minicpm-v-4.6/v4", sizes: miniCpm, layouts: [paged] },
   { name: "../hub/minicpm-v-4.7/v4", sizes: miniCpm, layouts: [paged] },
   { name: "../hub/minicpm-ocr/v4", sizes: miniCpm, layouts: [paged] },
+  { name: "../hub/qwen3-moe/v4", sizes: grouped, dtypes: floats },
+  { name: "../hub/qwen3-vl-moe/v4", sizes: { vocab_size: 512 }, dtypes: floats },
+  { name: "../hub/qwen3.5-moe/v4", sizes: { vocab_size: 512 }, dtypes: floats, layouts: [paged] },
+  {
+    name: "../hub/qwen3.5-moe/v5",
+    sizes: { vocab_size: 512 },
+    textArchitecture: "Qwen3_5MoeForCausalLM",
+    dtypes: floats,
+    layouts: [paged],
+  },
+  { name: "../hub/deepseek-ocr/v4", sizes: {}, dtypes: floats },
+  { name: "../hub/deepseek-ocr-2/v4", sizes: {}, dtypes: floats },
+  { name: "../hub/deepseek-ocr-2/v5", sizes: {}, dtypes: floats },
 ];
 
 /** The content of config.json. */

@@ -16,6 +16,8 @@ export interface ExpertsShape {
   /** Experts that compute a token. */
   readonly numActive: number;
   readonly intermediateSize: number;
+  /** Whether `RouterOptions.factors` are given. Default false. */
+  readonly hasFactors?: true;
 }
 
 export interface RouterOptions {
@@ -28,7 +30,7 @@ export interface RouterOptions {
 }
 
 /** The experts of each token, the one with the largest weight first. */
-export interface Routes {
+interface Routes {
   /** int64 [N, numActive]. */
   readonly experts: Value;
   /** float [N, numActive]. */
@@ -39,6 +41,16 @@ export interface Routes {
 export function routerLogits(context: GraphContext, name: string, input: Value, numExperts: number): Value {
   const gate = { name, inFeatures: Number(input.shape[1]), outFeatures: numExperts, hasBias: false };
   return linear(context, input, gate, { kind: "plain", elementType: context.precision.activations });
+}
+
+export interface MixtureInput {
+  /** [N, hiddenSize]. */
+  readonly input: Value;
+  /** [N, numExperts] of the router. */
+  readonly logits: Value;
+  /** Name of the router. */
+  readonly router: string;
+  readonly activation: ActivationName;
 }
 
 /** Chooses the experts with the largest softmax of `logits` [N, numExperts]. Their shares among all experts are weights. */
@@ -92,7 +104,7 @@ function largestShares(
   };
 }
 
-export interface RoutedInput {
+interface RoutedInput {
   readonly routes: Routes;
   readonly activation: ActivationName;
 }

@@ -2,7 +2,8 @@
 import { simplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
 import { add, multiply } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
-import { route, routedExperts, routerLogits } from "../decoder-graph/experts.ts";
+import { routerLogits } from "../decoder-graph/experts.ts";
+import { mixture } from "../decoder-graph/mixture.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { rmsNorm } from "../rms-norm.ts";
 import type { Gemma4TextConfig } from "./text-config.ts";
@@ -31,9 +32,9 @@ export function withExperts(
   const scores = routerLogits(context, `${router}.proj`, routed, experts.numExperts);
   const logits = multiply(graph, `${router}.logits`, scores, factor);
   const factors = parameter(context, `${router}.per_expert_scale`, [experts.numExperts]);
-  const routes = route(context, router, logits, experts.numActive, { normalises: true, factors });
   const input = norm("pre_feedforward_layernorm_2", residual);
-  const chosen = routedExperts(context, experts, name, input, { routes, activation });
+  const shape = { ...experts, normalises: true, factors };
+  const chosen = mixture(context, shape, name, { input, logits, router, activation });
   const own = norm("post_feedforward_layernorm_1", output);
   return add(graph, `${name}.with_experts`, own, norm("post_feedforward_layernorm_2", chosen));
 }

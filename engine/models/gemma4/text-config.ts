@@ -161,7 +161,8 @@ function expertsOf(fields: TextFields, path: string): ExpertsShape {
     numExperts: required("num_experts"),
     numActive: required("top_k_experts"),
     intermediateSize: required("moe_intermediate_size"),
-  };
+    hasFactors: true,
+  } as const;
   if (shape.numActive <= shape.numExperts) return shape;
   throw unsupportedField(path, "top_k_experts", shape.numActive, `there are ${shape.numExperts} experts`);
 }

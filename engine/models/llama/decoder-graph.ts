@@ -5,8 +5,9 @@ import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
 import { decoderPerceptron } from "../decoder-graph/decoder-perceptron.ts";
-import { route, routedExperts, routerLogits } from "../decoder-graph/experts.ts";
+import { routerLogits } from "../decoder-graph/experts.ts";
 import { normaliseQueryAndKey, type HeadNormNames } from "../decoder-graph/head-norm.ts";
+import { mixture } from "../decoder-graph/mixture.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
 import { tokens } from "../decoder-graph/sizes.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
@@ -270,8 +271,7 @@ function perceptron(context: GraphContext, { config, glm }: DecoderOptions, { na
   const { experts } = config;
   if (experts?.layers[layer] === true) {
     const logits = routerLogits(context, `${name}.gate`, input, experts.numExperts);
-    const routes = route(context, `${name}.gate`, logits, experts.numActive, experts);
-    const mixed = routedExperts(context, experts, name, input, { routes, activation: "silu" });
+    const mixed = mixture(context, experts, name, { input, logits, router: `${name}.gate`, activation: "silu" });
     const { sharedIntermediateSize: intermediateSize = 0 } = experts;
     if (intermediateSize === 0) return mixed;
     const shape = { hiddenSize: config.hiddenSize, intermediateSize, activation: "silu" } as const;

@@ -61,17 +61,6 @@ describe.for(cudaFamilies)("$name on cuda", (family) => {
   );
 });
 
-/** Refused on cuda: experts. */
-const refused = [
-  "DeepseekOCR2ForCausalLM",
-  "DeepseekOCRForCausalLM",
-  "DeepseekOcr2ForConditionalGeneration",
-  "Qwen3_5MoeForCausalLM",
-  "Qwen3_5MoeForConditionalGeneration",
-  "Qwen3MoeForCausalLM",
-  "Qwen3VLMoeForConditionalGeneration",
-];
-
 test("forms of prompts for the CPU are refused on cuda, and not chosen by themselves", () => {
   const checkpoint = { onnxFileNames: null, tensors: new Map(), config: {} };
   for (const kvLayout of cudaLayouts) {
@@ -94,7 +83,7 @@ test("every architecture that cuda takes is among these families", async () => {
     shown.add(describeArchitecture(findModelDefinition(await familyConfig(family))));
   }
   const all = modelDefinitions.map(describeArchitecture);
-  expect([...shown, ...refused].sort()).toEqual([...new Set(all)].sort());
+  expect([...shown].sort()).toEqual([...new Set(all)].sort());
 });
 
 function describeArchitecture({

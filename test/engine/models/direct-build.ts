@@ -14,6 +14,7 @@ export interface DirectBuildOptions {
   readonly kvLayout?: KvLayout;
   readonly kvPrecision?: KvPrecision;
   readonly widenedLayers?: WidenedLayers;
+  readonly fusesExperts?: boolean;
   readonly sampleTokens?: () => Promise<readonly number[]>;
   readonly signal?: AbortSignal;
 }

@@ -8,7 +8,7 @@ import { Tensor } from "../../../engine/runtime/tensor.ts";
 import type { GoldenCase } from "../../support/checkpoints/goldens.ts";
 
 export interface ImageRows {
-  /** Row-major [positions.length, hiddenSize]. */
+  /** Row-major [positions.length, imageWidth]. */
   readonly embeddings: Float32Array;
   /** Rows of this run's tokens that the embeddings replace. */
   readonly positions: readonly number[];
@@ -57,7 +57,7 @@ export class DirectDecoder implements Disposable {
     const numSlots = tokenIds.length;
     const { length } = tokenIds[0]!;
     this.#bindSlots(numSlots);
-    const { hiddenSize, vocabSize, acceptsImages, takesPositions } = this.#model.decoder;
+    const { imageWidth, vocabSize, acceptsImages, takesPositions } = this.#model.decoder;
     const int64 = (values: readonly number[], shape: readonly number[]): Tensor =>
       Tensor.fromTypedArray("int64", BigInt64Array.from(values, BigInt), shape);
     const lengths = numComputed.map((computed) => computed + length);
@@ -75,7 +75,7 @@ export class DirectDecoder implements Disposable {
     };
     if (acceptsImages) {
       const embeddings = images?.embeddings ?? new Float32Array(0);
-      inputs.image_embeds = Tensor.fromTypedArray("float32", embeddings, [positions.length, hiddenSize]);
+      inputs.image_embeds = Tensor.fromTypedArray("float32", embeddings, [positions.length, imageWidth]);
       inputs.image_positions = int64(positions, [positions.length, 1]);
     }
     if (takesPositions) {

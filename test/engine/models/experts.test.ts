@@ -9,11 +9,11 @@ import { hubCases, writeHubCheckpoint } from "../../support/checkpoints/hub-chec
 import { createTemporaryFolder, type TemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom, type DirectBuildOptions } from "./direct-build.ts";
 import { DirectDecoder } from "./direct-decoder.ts";
-import { meanDivergence, relativeError } from "./golden-decoding.ts";
+import { argmaxRows, meanDivergence, relativeError } from "./golden-decoding.ts";
 
 const name = "qwen3-moe";
 const maxLength = 128;
-const [{ promptTokenIds, greedyTokenIds }] = hubCases(name) as [ReturnType<typeof hubCases>[number]];
+const [{ promptTokenIds, greedyTokenIds, logprobs }] = hubCases(name) as [ReturnType<typeof hubCases>[number]];
 const tokenIds = [...promptTokenIds, ...greedyTokenIds];
 
 async function buildHub(folder: TemporaryFolder, options: Partial<DirectBuildOptions> = {}): Promise<BuiltModel> {
@@ -90,9 +90,92 @@ test("sequences that decode together have the logits that each has alone", async
   }
 });
 
-test.for(["cuda", "webgpu"] as const)("experts are refused on %s before anything is built", async (device) => {
+// Experts one by one, in one tensor of a layer in either order of its axes, in FP8; beside shared experts, with a factor.
+test.for([
+  { family: "qwen3-moe", form: "v4" },
+  { family: "qwen3-moe", form: "v5" },
+  { family: "qwen3-vl-moe", form: "v4" },
+  { family: "qwen3.5-moe", form: "v4" },
+  { family: "qwen3.5-moe-fp8", form: "v4" },
+  { family: "deepseek-ocr", form: "v4" },
+  { family: "deepseek-ocr-2", form: "v5" },
+] as const)("ONNX Runtime's operator has the logits of $family in form $form", async ({ family, form }) => {
   await using folder = await createTemporaryFolder();
-  await expect(buildHub(folder, { dtype: "auto", device })).rejects.toThrow(
-    `Qwen3MoeForCausalLM has a mixture of experts, which only the device cpu computes; the device is ${device}.`,
+  await writeHubCheckpoint(family, form, folder.path);
+  const [recorded] = hubCases(family) as [ReturnType<typeof hubCases>[number]];
+  const ids = [...recorded.promptTokenIds, ...recorded.greedyTokenIds];
+  const rows = [...ids.keys()];
+  const [byProducts, byOperator] = await Promise.all(
+    [false, true].map(async (fusesExperts) => {
+      const options = { cacheFolder: folder.path, maxModelLen: 512, fusesExperts };
+      const model = await buildFrom(folder.path, options);
+      using decoder = new DirectDecoder(model, { numSlots: 1, maxLength: 512 });
+      return decoder.run({ tokenIds: [ids], numComputed: [0], logitRows: rows });
+    }),
   );
+  expect(relativeError(byOperator!, byProducts!)).toBeLessThan(1e-5);
 });
+
+test("ONNX Runtime's operator has transformers' tokens and logprobs, in chunks and beside a chunk without rows of logits", async () => {
+  await using folder = await createTemporaryFolder();
+  const model = await buildHub(folder, { fusesExperts: true });
+  const { vocabSize } = model.decoder;
+  const logits = logitsOf(model, 5);
+  const answered = logits.subarray((promptTokenIds.length - 1) * vocabSize, (tokenIds.length - 1) * vocabSize);
+  expect(argmaxRows(answered, vocabSize)).toEqual(greedyTokenIds);
+  for (const [index, token] of greedyTokenIds.entries()) {
+    const row = answered.subarray(index * vocabSize, (index + 1) * vocabSize);
+    const sum = row.reduce((total, value) => total + Math.exp(value), 0);
+    expect(row[token]! - Math.log(sum)).toBeCloseTo(logprobs[index]!, 4);
+  }
+
+  using decoder = new DirectDecoder(model, { numSlots: 1, maxLength });
+  const numBefore = tokenIds.length - 1;
+  decoder.run({ tokenIds: [tokenIds.slice(0, numBefore)], numComputed: [0], logitRows: [] });
+  const last = { tokenIds: [tokenIds.slice(numBefore)], numComputed: [numBefore], logitRows: [0] };
+  expect(relativeError(decoder.run(last), logits.subarray(numBefore * vocabSize))).toBeLessThan(1e-5);
+});
+
+test.for(["bfloat16", "float16"] as const)(
+  "experts are float16 in %s on cuda, one tensor of a layer",
+  async (dtype) => {
+    await using folder = await createTemporaryFolder();
+    await writeHubCheckpoint(name, "v4", folder.path);
+    const { config } = await openCheckpoint(folder.path, { cacheFolder: folder.path });
+    const { buildDecoder } = configureGraphs(config, { dtype, device: "cuda", maxModelLen: maxLength });
+    const { nodes } = buildDecoder(imaginedWeights).graph;
+    const mixtures = nodes.filter(({ operator }) => operator === "MoE");
+    const shapes = mixtures.map(({ inputs }) =>
+      inputs.flatMap((value) => (value === null ? [] : [`${value.elementType} ${value.shape.join(" ")}`])),
+    );
+    expect(shapes.map((ofLayer) => ofLayer.slice(2))).toEqual(
+      mixtures.map(() => ["float16 6 80 64", "float16 6 64 40"]),
+    );
+    expect(mixtures).toHaveLength(2);
+  },
+);
+
+test.for([
+  ["qwen3-moe", "webgpu", "auto", "has a mixture of experts, which only the devices cpu and cuda compute"],
+  [
+    "qwen3-moe",
+    "cuda",
+    "int8",
+    "has a mixture of experts, which cuda computes in bfloat16 and float16; the dtype is int8",
+  ],
+  [
+    "qwen3-moe",
+    "cuda",
+    "int4",
+    "has a mixture of experts, which cuda computes in bfloat16 and float16; the dtype is int4",
+  ],
+  ["gemma4-26b", "cuda", "auto", "has a mixture of experts with GELU and factors, which only the device cpu computes"],
+] as const)(
+  "experts of %s on %s in %s are refused before anything is built",
+  async ([family, device, dtype, reason]) => {
+    await using folder = await createTemporaryFolder();
+    await writeHubCheckpoint(family, "v4", folder.path);
+    const options = { cacheFolder: folder.path, maxModelLen: maxLength, dtype, device } as const;
+    await expect(buildFrom(folder.path, options)).rejects.toThrow(reason);
+  },
+);

@@ -336,3 +336,36 @@ test("a cache folder that is not writable is a configuration error without its p
   expect(error).toMatchObject({ code: "invalid_configuration" });
   expect((error as Error).message).not.toContain(folder.path);
 });
+
+test("the rows of a pair are stored by turns, also where one matrix takes several tasks", async () => {
+  await using folder = await createTemporaryFolder();
+  const shape = [1500, 1024] as const;
+  const [first, second, small] = [
+    floatTensor("first", shape, waves(shape[0] * shape[1])),
+    floatTensor(
+      "second",
+      shape,
+      waves(shape[0] * shape[1]).map((value) => -value),
+    ),
+    floatTensor("small", [1, 1024], waves(1024)),
+  ];
+  await writeCheckpoint(folder.path, {}, [first, second, small]);
+  const request: WeightRequest = {
+    name: "both",
+    sources: ["first", "second", "small", "small"],
+    shape: [3002, 1024],
+    format: float32,
+    alternatesPairs: true,
+  };
+  const { weight } = (await prepareIn(folder.path, [request])).get("both")!;
+  const values = new Float32Array(await bytesOf(weight));
+  const row = (index: number): Float32Array => values.subarray(index * 1024, (index + 1) * 1024);
+  const expected = (index: number): Float32Array =>
+    waves(shape[0] * shape[1]).subarray(index * 1024, (index + 1) * 1024);
+  for (const index of [0, 1, 1023, 1024, 1025, 1499]) {
+    expect(row(2 * index)).toEqual(expected(index));
+    expect(row(2 * index + 1)).toEqual(expected(index).map((value) => -value));
+  }
+  expect(row(3000)).toEqual(row(0));
+  expect(row(3001)).toEqual(row(0));
+});
