@@ -108,7 +108,11 @@ const clipOptions = z.object({
  */
 export function parsePreprocessorConfig(json: unknown): PreprocessorPlan {
   const nested = json as { readonly image_processor?: unknown } | null;
-  const config = parseProcessorOptions(clipOptions, nested?.image_processor ?? json);
+  const options = nested?.image_processor ?? json;
+  const config = parseProcessorOptions(clipOptions, options);
+  // Code of its own may do anything; nothing else here says which processor it is.
+  const { auto_map: ownCode } = options as { readonly auto_map?: unknown };
+  if (ownCode != null) throw unsupportedOption("auto_map", "is not supported");
   const type = config.image_processor_type ?? config.feature_extractor_type ?? "CLIPImageProcessor";
   // transformers 4 names the processors that compute with torch, and transformers 5 those that compute with Pillow.
   const defaults = processorDefaults(type.replace(/(Fast|Pil)$/, ""));
