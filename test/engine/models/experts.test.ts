@@ -2,6 +2,7 @@
 import { expect, test } from "vitest";
 
 import type { BuiltModel } from "../../../engine/models/built-model.ts";
+import { modelCosts } from "../../../engine/models/model-costs.ts";
 import { configureGraphs } from "../../../engine/models/model-graphs.ts";
 import { imaginedWeights } from "../../../engine/models/weight-source.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
@@ -154,6 +155,17 @@ test.for(["bfloat16", "float16"] as const)(
     expect(mixtures).toHaveLength(2);
   },
 );
+
+test("sizing for cuda counts all experts in 16 bits, and those that a token reads", async () => {
+  await using folder = await createTemporaryFolder();
+  await writeHubCheckpoint(name, "v4", folder.path);
+  const checkpoint = await openCheckpoint(folder.path, { cacheFolder: folder.path });
+  const options = { dtype: "bfloat16", device: "cuda", maxModelLen: maxLength } as const;
+  const { experts, weights } = modelCosts(checkpoint, configureGraphs(checkpoint.config, options));
+  // 2 layers of 6 experts with 3 * 64 * 40 weights of 2 bytes; a token reads 2 of 6.
+  expect(experts).toEqual({ all: 2 * 6 * 3 * 64 * 40 * 2, perToken: 2 * 2 * 3 * 64 * 40 * 2 });
+  expect(weights.decoder).toBeGreaterThan(experts!.all);
+});
 
 test.for([
   ["qwen3-moe", "webgpu", "auto", "has a mixture of experts, which only the devices cpu and cuda compute"],
