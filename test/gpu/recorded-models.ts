@@ -17,13 +17,13 @@ const encodesPictures = "llava-default";
 
 const hubFamily = /^\.\.\/hub\/([^/]+)\/v4$/;
 
-/** Its configuration penalises repetition, so its logprobs do not show ties. `qwen2` has the same architecture. */
-const penalised = "qwen2.5";
+/** Their configurations penalise repetition, so their logprobs do not show ties. */
+const penalised: ReadonlySet<string> = new Set(["qwen2.5", "hunyuan-ocr"]);
 
 /** Checkpoints as they are on the hub, with recorded logprobs: the cases without pictures. */
 const hubFamilies = cudaFamilies.flatMap((family) => {
   const name = hubFamily.exec(family.name)?.[1];
-  return name === undefined || name === penalised ? [] : [{ ...family, name: `hub/${name}` }];
+  return name === undefined || penalised.has(name) ? [] : [{ ...family, name: `hub/${name}` }];
 });
 
 /** With recurrent layers, beside keys and values. */
