@@ -54,7 +54,7 @@ export function resolvePromptDtype(
   const { promptDtype = "auto" } = settings;
   if (promptDtype === "model") return "none";
   const keepsBlocks = checkpoint.onnxFileNames === null && keepsStoredBlocks(settings, checkpoint);
-  const obstacle = obstacleTo(settings, layout, checkpoint, keepsBlocks);
+  const obstacle = obstacleTo(settings, layout, checkpoint, keepsBlocks) ?? obstacleOfExperts(checkpoint);
   if (promptDtype === "int8") {
     if (obstacle === null) return keepsBlocks ? "all" : "own";
     throw new EngineError(
@@ -99,6 +99,16 @@ function obstacleTo(
     "stand beside weights of dtype int4, or beside integers that the checkpoint stores in groups and the dtype " +
     `keeps; there are none of them with dtype ${dtype}`
   );
+}
+
+/**
+ * The weights of experts lie in a graph of each layer, which would lie in the graph of prompts or newest tokens. ONNX
+ * Runtime 1.30 packs weights for its kernels only where they are used in the main graph or one below it
+ * (`PrepackConstantInitializedTensors`), and a 4-bit matrix that is not packed is dequantised in every run.
+ */
+function obstacleOfExperts(checkpoint: WeightsOfCheckpoint): string | null {
+  if (configOf(checkpoint).decoder.experts === undefined) return null;
+  return "would slow a model with mixtures of experts down many times";
 }
 
 /** Whether layers are computed with integers of the checkpoint and with activations that are floats. */

@@ -11,6 +11,7 @@ import { benchAgainstBareLoop } from "./against-bare-loop.ts";
 import { benchAgainstLlamaCpp } from "./against-llama-cpp.ts";
 import { benchAgainstHubExport, benchAgainstSameGraph } from "./against-transformers-js.ts";
 import { benchEncoders } from "./encoders.ts";
+import { benchExperts } from "./experts.ts";
 import { benchFirstByte } from "./first-byte.ts";
 import { benchHops } from "./hops.ts";
 import { benchHostStep } from "./host-step.ts";
@@ -94,6 +95,7 @@ const benches: Readonly<Record<string, Bench>> = {
     run: benchAgainstHubExport,
   },
   quantised: { title: "Quantised uploads against our own int4 and int8", run: benchQuantised },
+  experts: { title: "Mixtures of experts against a dense decoder with as much work for a token", run: benchExperts },
   "start-up": { title: "Start-up", run: benchStartUp },
   prefix: { title: "First token of a second turn, 900 tokens of history", run: benchPrefix },
   "first-byte": { title: "First byte of a stream, by endpoint", run: benchFirstByte },

@@ -52,6 +52,17 @@ test.for([
   expect(resolvePromptDtype(settings, slots, weights(options.numWeights), 6 * GIBIBYTE)).toBe(options.widened);
 });
 
+test("a model with mixtures of experts has no 8-bit weights for prompts", () => {
+  const experts = { num_experts: 4, num_experts_per_tok: 2, moe_intermediate_size: 64 };
+  const config = { ...tinyConfig, ...experts, architectures: ["Qwen3MoeForCausalLM"], model_type: "qwen3_moe" };
+  const checkpoint = { ...weights(1), config };
+  const settings = { device: "cpu", dtype: "int4" } as const;
+  expect(resolvePromptDtype(settings, slots, checkpoint, GIBIBYTE)).toBe("none");
+  expect(() => resolvePromptDtype({ ...settings, promptDtype: "int8" }, slots, checkpoint, GIBIBYTE)).toThrow(
+    '8-bit weights for prompts would slow a model with mixtures of experts down many times. Choose the prompt dtype "model" or "auto".',
+  );
+});
+
 test("8-bit weights for prompts are not chosen where the longest sequence would not fit beside them", () => {
   const settings = { device: "cpu", dtype: "int4" } as const;
   const choose = (form: typeof slots | typeof int8Slots, maxModelLen: number | null): string =>
