@@ -19,46 +19,58 @@ export function softplus(graph: GraphBuilder, name: string, input: Value): Value
 
 export type ConvolutionActivation = "silu" | "none";
 
+export interface ConvolutionInputs {
+  readonly input: Value;
+  /** [channels, 1, kernelSize]. */
+  readonly kernel: Value;
+  /** [channels]; null: none. */
+  readonly bias: Value | null;
+  readonly past: Value;
+  readonly activation: ConvolutionActivation;
+}
+
+interface ConvolutionSizes {
+  readonly channels: number;
+  readonly kernelSize: number;
+}
+
+/** The sizes of a convolution over inputs with `rank` axes, of which channels are the last. Throws for wrong ones. */
+function convolutionSizes(
+  node: { readonly name: string; readonly operator: string },
+  { input, kernel, bias, past }: ConvolutionInputs,
+  rank: number,
+): ConvolutionSizes {
+  checkElementType(node, input, ...floats);
+  checkRank(node, input, rank);
+  checkRank(node, kernel, 3);
+  for (const other of [kernel, past]) checkElementType(node, other, input.elementType);
+  const channels = knownSize(node, input, rank - 1);
+  const kernelSize = knownSize(node, kernel, 2);
+  checkShape(node, kernel, [channels, 1, kernelSize]);
+  if (bias !== null) {
+    checkElementType(node, bias, input.elementType);
+    checkShape(node, bias, [channels]);
+  }
+  return { channels, kernelSize };
+}
+
 /**
  * A causal convolution over the tokens of each sequence, channel by channel, and its activation.
  *
  * @param inputs.input [B, S, channels].
- * @param inputs.kernel [channels, 1, kernelSize].
- * @param inputs.bias [channels]; null: none.
  * @param inputs.past [B, kernelSize - 1, channels]: the inputs of the last tokens before the run.
  * @returns `output` like `input`, and `present` like `past`, after the run.
  */
 export function causalConvolution(
   graph: GraphBuilder,
   name: string,
-  {
-    input,
-    kernel,
-    bias,
-    past,
-    activation,
-  }: {
-    readonly input: Value;
-    readonly kernel: Value;
-    readonly bias: Value | null;
-    readonly past: Value;
-    readonly activation: ConvolutionActivation;
-  },
+  inputs: ConvolutionInputs,
 ): { readonly output: Value; readonly present: Value } {
   const node = { name, operator: "CausalConvWithState" };
-  checkElementType(node, input, ...floats);
-  checkRank(node, input, 3);
-  checkRank(node, kernel, 3);
-  const { elementType } = input;
-  for (const other of [kernel, past]) checkElementType(node, other, elementType);
-  const channels = knownSize(node, input, 2);
-  const kernelSize = knownSize(node, kernel, 2);
-  checkShape(node, kernel, [channels, 1, kernelSize]);
+  const { channels, kernelSize } = convolutionSizes(node, inputs, 3);
+  const { input, kernel, bias, past, activation } = inputs;
   checkShape(node, past, [input.shape[0]!, kernelSize - 1, channels]);
-  if (bias !== null) {
-    checkElementType(node, bias, elementType);
-    checkShape(node, bias, [channels]);
-  }
+  const { elementType } = input;
   const [output, present] = graph.addNode({
     ...node,
     domain: microsoftDomain,
@@ -136,8 +148,6 @@ export function gatedDeltaRule(
  * `causalConvolution` over the packed tokens of several sequences, on CUDA only. Every sequence has at least one token.
  *
  * @param inputs.input [N, channels], one sequence after the other.
- * @param inputs.kernel [channels, 1, kernelSize].
- * @param inputs.bias [channels]; null: none.
  * @param inputs.cumulativeLengths int32 [B + 1]: the index of each sequence's first token among the N; then N.
  * @param inputs.past [B, channels, kernelSize - 1]: the inputs of the last tokens before the run.
  * @returns `output` like `input`, and `present` like `past`, after the run.
@@ -145,38 +155,15 @@ export function gatedDeltaRule(
 export function packedCausalConvolution(
   graph: GraphBuilder,
   name: string,
-  {
-    input,
-    kernel,
-    bias,
-    cumulativeLengths,
-    past,
-    activation,
-  }: {
-    readonly input: Value;
-    readonly kernel: Value;
-    readonly bias: Value | null;
-    readonly cumulativeLengths: Value;
-    readonly past: Value;
-    readonly activation: ConvolutionActivation;
-  },
+  { cumulativeLengths, ...inputs }: ConvolutionInputs & { readonly cumulativeLengths: Value },
 ): { readonly output: Value; readonly present: Value } {
   const node = { name, operator: "VarlenCausalConvWithState" };
-  checkElementType(node, input, ...floats);
   checkElementType(node, cumulativeLengths, "int32");
-  checkRank(node, input, 2);
-  checkRank(node, kernel, 3);
+  const { channels, kernelSize } = convolutionSizes(node, inputs, 2);
+  const { input, kernel, bias, past, activation } = inputs;
   checkRank(node, past, 3);
-  const { elementType } = input;
-  for (const other of [kernel, past]) checkElementType(node, other, elementType);
-  const channels = knownSize(node, input, 1);
-  const kernelSize = knownSize(node, kernel, 2);
-  checkShape(node, kernel, [channels, 1, kernelSize]);
   checkShape(node, past, [past.shape[0]!, channels, kernelSize - 1]);
-  if (bias !== null) {
-    checkElementType(node, bias, elementType);
-    checkShape(node, bias, [channels]);
-  }
+  const { elementType } = input;
   const [output, present] = graph.addNode({
     ...node,
     domain: microsoftDomain,
