@@ -18,7 +18,8 @@ import {
 import type { JsonObject, SchemaCheck } from "./json-schema.ts";
 import { comma, constantOf, jsonRulesFor, quoted, repeat, rule, StringEscaper, whitespace } from "./json-text.ts";
 import { LongTexts } from "./long-texts.ts";
-import { numberRangeOf } from "./number-range.ts";
+import { multiplesOf } from "./multiples.ts";
+import { numberBoundsOf, numberRangeOf, rangeKeywords } from "./number-range.ts";
 import { readPattern, readSearchPattern } from "./pattern-reader.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 import { schemaAt } from "./schema-references.ts";
@@ -37,6 +38,9 @@ const MAX_BOUNDED_CHARACTERS = 20_000;
  * percentages 60. This many take some tens of milliseconds.
  */
 const MAX_RANGE_CHARACTERS = 100_000;
+
+/** Maximum number of digits in all places of the multiples of all schemas. This many take some tens of milliseconds. */
+const MAX_MULTIPLES_SIZE = 30_000;
 
 /** The texts of a pattern or format, with a minimum length or without. */
 interface Texts {
@@ -78,6 +82,7 @@ class SchemaReader {
   readonly #longTexts = new LongTexts();
   #numBoundedCharacters = 0;
   #numRangeCharacters = 0;
+  #multiplesSize = 0;
   #numMerged = 0;
 
   constructor(schema: unknown, isCompact: boolean) {
@@ -190,10 +195,11 @@ class SchemaReader {
   }
 
   #numberOf(type: "integer" | "number", schema: JsonObject, path: string): Expression {
-    const { minimum, maximum, exclusiveMinimum, exclusiveMaximum } = schema;
-    const bounds = [minimum, maximum, exclusiveMinimum, exclusiveMaximum];
-    if (bounds.every((bound) => bound === undefined)) return rule(type);
-    return this.#shared(`${type} ${bounds.join()}`, () => {
+    const { multipleOf: step } = schema;
+    const bounds = rangeKeywords.map((keyword) => schema[keyword]);
+    if (step === undefined && bounds.every((bound) => bound === undefined)) return rule(type);
+    return this.#shared(`${type} ${[...bounds, step].join()}`, () => {
+      if (step !== undefined) return this.#multiplesOf(type, step as number, schema, path);
       const range = numberRangeOf(schema, type);
       if (range.kind !== "bounded") return rule(type);
       this.#numRangeCharacters += range.rule.length;
@@ -204,6 +210,20 @@ class SchemaReader {
       }
       return readGrammar(`root ::= ${range.rule}`).root;
     });
+  }
+
+  #multiplesOf(type: "integer" | "number", step: number, schema: JsonObject, path: string): Expression {
+    const maxSize = MAX_MULTIPLES_SIZE - this.#multiplesSize;
+    const multiples = multiplesOf({ type, step, bounds: numberBoundsOf(schema)!, maxSize });
+    if (multiples.kind === "some") {
+      this.#multiplesSize += multiples.size;
+      return multiples.expression;
+    }
+    const problem =
+      multiples.kind === "none"
+        ? "of which no number of at most 15 digits within the bounds is a multiple"
+        : "whose multiples take too many parts; narrow the range, or leave it out";
+    return refuseStructuredOutput(`${path}.multipleOf is ${step}, ${problem}`);
   }
 
   /** Beside a pattern, a format only describes, as everywhere in JSON Schema: generators of schemas write both. */

@@ -1,12 +1,12 @@
 /** Finds the parts of a JSON Schema that are not enforced, so that they are rejected instead of ignored. */
-import { numberRangeOf } from "./number-range.ts";
+import { numberBoundsOf, numberRangeOf, rangeKeywords } from "./number-range.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 import { SchemaMerger } from "./schema-merge.ts";
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
 const conditionalKeywords = ["not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies"];
-const countingKeywords = ["multipleOf", "uniqueItems", "contains", "minContains", "maxContains"];
+const countingKeywords = ["uniqueItems", "contains", "minContains", "maxContains"];
 const dynamicKeywords = ["$dynamicRef", "$recursiveRef"];
 /** Keywords that restrict values but are not enforced. */
 const unsupportedKeywords = [...conditionalKeywords, ...countingKeywords, ...dynamicKeywords];
@@ -23,7 +23,6 @@ export const nameKeywords = [
 ];
 export const restKeywords = ["additionalProperties", "unevaluatedProperties"];
 export const listKeywords = ["items", "prefixItems", "unevaluatedItems", "minItems", "maxItems"];
-const rangeKeywords = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"];
 export const textKeywords = ["format", "pattern"];
 export const lengthKeywords = ["minLength", "maxLength"];
 const restrictingKeywords = [
@@ -31,6 +30,7 @@ const restrictingKeywords = [
   restKeywords,
   listKeywords,
   rangeKeywords,
+  "multipleOf",
   textKeywords,
   lengthKeywords,
 ].flat();
@@ -124,11 +124,23 @@ function checkCombinations(schema: JsonObject, path: string): void {
     const overruled = others[0] ?? restrictingKeywords.find((keyword) => isPresent(schema, keyword));
     if (overruled !== undefined) refuseCombination(path, decisive, overruled);
   }
-  if (numericTypesOf(schema).some((type) => numberRangeOf(schema, type).kind === "unsupported")) {
+  if (isPresent(schema, "multipleOf")) checkMultiples(schema, path);
+  else if (numericTypesOf(schema).some((type) => numberRangeOf(schema, type).kind === "unsupported")) {
     const supported = "non-empty ranges of type integer or number, with bounds of at most 15 digits";
     refuseStructuredOutput(`${path} has a range of numbers that cannot be enforced; supported are ${supported}`);
   }
   checkNames(schema, path);
+}
+
+function checkMultiples(schema: JsonObject, path: string): void {
+  const { multipleOf } = schema;
+  if (typeof multipleOf !== "number" || !Number.isFinite(multipleOf) || multipleOf <= 0) {
+    refuseStructuredOutput(`${path}.multipleOf must be a number above 0`);
+  }
+  if (!numericTypesOf(schema).every((type) => type === "integer" || type === "number")) {
+    refuseStructuredOutput(`${path} has multipleOf without the type integer or number, which is not supported`);
+  }
+  if (numberBoundsOf(schema) === null) refuseStructuredOutput(`${path} has a bound that is not a number`);
 }
 
 /** The types to which bounds of numbers apply; the type of the schema if they apply to none. */

@@ -20,9 +20,28 @@ interface Bounds {
   readonly max: number | null;
 }
 
-interface NumberBounds extends Bounds {
+export interface NumberBounds extends Bounds {
   readonly excludesMin: boolean;
   readonly excludesMax: boolean;
+}
+
+export const rangeKeywords = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"] as const;
+
+/** Null for a bound that is not a number. */
+export function numberBoundsOf(schema: Readonly<Record<string, unknown>>): NumberBounds | null {
+  const { minimum, maximum, exclusiveMinimum, exclusiveMaximum } = schema;
+  if (!rangeKeywords.every((keyword) => schema[keyword] === undefined || typeof schema[keyword] === "number"))
+    return null;
+  const lower = [minimum, exclusiveMinimum].filter((bound) => bound !== undefined) as number[];
+  const upper = [maximum, exclusiveMaximum].filter((bound) => bound !== undefined) as number[];
+  const min = lower.length === 0 ? null : Math.max(...lower);
+  const max = upper.length === 0 ? null : Math.min(...upper);
+  return {
+    min,
+    max,
+    excludesMin: min !== null && min === exclusiveMinimum,
+    excludesMax: max !== null && max === exclusiveMaximum,
+  };
 }
 
 /**
@@ -31,16 +50,10 @@ interface NumberBounds extends Bounds {
  * @param type One of its types, if it has several.
  */
 export function numberRangeOf(schema: Readonly<Record<string, unknown>>, type: unknown = schema.type): NumberRange {
-  const { minimum, maximum, exclusiveMinimum, exclusiveMaximum } = schema;
-  const bounds = [minimum, maximum, exclusiveMinimum, exclusiveMaximum];
-  if (bounds.every((bound) => bound === undefined)) return { kind: "unbounded" };
-  if (!bounds.every((bound) => bound === undefined || typeof bound === "number")) return { kind: "unsupported" };
-  const lower = [minimum, exclusiveMinimum].filter((bound) => bound !== undefined) as number[];
-  const upper = [maximum, exclusiveMaximum].filter((bound) => bound !== undefined) as number[];
-  const min = lower.length === 0 ? null : Math.max(...lower);
-  const max = upper.length === 0 ? null : Math.min(...upper);
-  const excludesMin = min !== null && min === exclusiveMinimum;
-  const excludesMax = max !== null && max === exclusiveMaximum;
+  if (!rangeKeywords.some((keyword) => schema[keyword] !== undefined)) return { kind: "unbounded" };
+  const bounds = numberBoundsOf(schema);
+  if (bounds === null) return { kind: "unsupported" };
+  const { min, max, excludesMin, excludesMax } = bounds;
   const options =
     type === "integer"
       ? integers({

@@ -1,6 +1,7 @@
 /** Merges the schemas of `allOf`, and keywords beside `$ref`, `anyOf` and `oneOf`, into one schema. */
 import { isDeepStrictEqual } from "node:util";
 
+import { leastCommonMultiple } from "./multiples.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 import { schemaAt } from "./schema-references.ts";
 
@@ -133,6 +134,8 @@ function mergeValues(keyword: string, left: unknown, right: unknown, path: strin
   if (typeof left === "number" && typeof right === "number") {
     if (lowerBounds.has(keyword)) return Math.max(left, right);
     if (upperBounds.has(keyword)) return Math.min(left, right);
+    const multiple = keyword === "multipleOf" && left > 0 && right > 0 ? leastCommonMultiple(left, right) : null;
+    if (multiple !== null) return multiple;
   }
   if (keyword === "type") return commonTypes(left, right, path);
   if (keyword === "items" && isObject(left) && isObject(right)) return { allOf: [left, right] };

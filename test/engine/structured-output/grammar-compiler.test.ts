@@ -70,10 +70,17 @@ const refusals: [string, StructuredOutput, string][] = [
   ],
   ["a grammar that never ends", { kind: "grammar", grammar: 'root ::= "a" root' }, "never ends"],
   ["a keyword that would be ignored", schema({ type: "array", items: { not: {} } }), "json.items has the keyword not"],
+  ["multiples of zero", schema({ type: "integer", multipleOf: 0 }), "json.multipleOf must be a number above 0"],
+  ["multiples of any type", schema({ multipleOf: 5 }), "json has multipleOf without the type integer or number"],
   [
-    "multipleOf",
-    schema({ properties: { a: { type: "integer", multipleOf: 5 } } }),
-    "json.properties.a has the keyword multipleOf",
+    "a range without a multiple",
+    schema({ properties: { a: { type: "integer", multipleOf: 5, minimum: 6, maximum: 9 } } }),
+    "json.properties.a.multipleOf is 5, of which no number of at most 15 digits within the bounds is a multiple",
+  ],
+  [
+    "multiples that take too many parts",
+    schema({ type: "integer", multipleOf: 7919 }),
+    "json.multipleOf is 7919, whose multiples take too many parts; narrow the range",
   ],
   ["restrictions beside an enum", schema({ enum: [{}], required: ["a"] }), "the keywords enum and required together"],
   [

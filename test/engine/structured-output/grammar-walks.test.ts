@@ -120,6 +120,20 @@ const schemas: [string, object][] = [
       maxItems: 6,
     },
   ],
+  [
+    "multiples",
+    {
+      type: "array",
+      prefixItems: [
+        { type: "integer", multipleOf: 64, minimum: 64, maximum: 4096 },
+        { type: "number", multipleOf: 0.25, exclusiveMinimum: -3, maximum: 40 },
+        { allOf: [{ type: "integer", multipleOf: 4 }, { multipleOf: 6 }] },
+        { type: "number", multipleOf: 500 },
+      ],
+      minItems: 4,
+      items: false,
+    },
+  ],
   ["properties that are required and not described", { type: "object", properties: { a: text }, required: ["a", "b"] }],
   ["objects of which only names are known", { type: "object", required: ["a"] }],
   [
