@@ -1,11 +1,11 @@
 /** Turns encoded pictures into pixel values on its own threads, in an order that is fair to all requests. */
-import { availableParallelism } from "node:os";
 import type { Piscina } from "piscina";
 
 import { defaultDecodeLimits } from "../contract/default-limits.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
 import { FairQueue, type FairQueueLimits, type QueuedWork } from "../fair-queue.ts";
 import { moduleUrl } from "../module-url.ts";
+import { numUsableCpus } from "../runtime/usable-cores.ts";
 import { decodeCostOf } from "./decode-cost.ts";
 import type { PictureHeader } from "./picture-header.ts";
 import type { PixelValues } from "./pixel-values.ts";
@@ -197,7 +197,7 @@ export function createImageProcessor(options: ImageProcessorOptions): ImageProce
 }
 
 function defaultNumThreads(): number {
-  return Math.max(availableParallelism() >> 1, 1);
+  return Math.max(numUsableCpus() >> 1, 1);
 }
 
 type FinishedReply = Extract<PixelReply, { readonly kind: "header" | "pixels" | "tensors" }>;

@@ -20,7 +20,7 @@ import { sampleText } from "../models/kv-steps/sample-text.ts";
 import { resolvePromptDtype } from "../models/prompt-dtype.ts";
 import { MultiModalCaches } from "../multimodal/caches/multimodal-caches.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
-import { numUsableCores } from "../runtime/physical-cores.ts";
+import { numUsableCores } from "../runtime/usable-cores.ts";
 import { takeClasses } from "../sampling/custom/given-classes.ts";
 import type { GivenLogitsProcessor } from "../sampling/custom/given-classes.ts";
 import { findInstalledProcessors } from "../sampling/custom/installed-processors.ts";

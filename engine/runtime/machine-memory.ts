@@ -2,8 +2,10 @@
 import { totalmem } from "node:os";
 import { constrainedMemory } from "node:process";
 
-/** The machine's memory, or the limit of its container. */
+import { containerLimits } from "./container-limits.ts";
+
+/** The machine's memory, or the smallest limit of its containers. */
 export function machineMemoryBytes(): number {
   const limit = constrainedMemory();
-  return limit > 0 ? Math.min(limit, totalmem()) : totalmem();
+  return Math.min(totalmem(), containerLimits().memoryBytes, limit > 0 ? limit : Number.POSITIVE_INFINITY);
 }

@@ -12,8 +12,8 @@ import { IoBinding } from "./io-binding.ts";
 import { stringAt } from "./ort-api.ts";
 import type { OutPointer, Pointer, Status } from "./ort-api.ts";
 import { checkStatus, LOG_SEVERITY_FATAL, ortEnvironment } from "./ort-environment.ts";
-import { numUsableCores } from "./physical-cores.ts";
 import { checkedByteLength, Tensor } from "./tensor.ts";
+import { numUsableCores } from "./usable-cores.ts";
 
 export type GraphOptimizationLevel = "disabled" | "basic" | "extended" | "all";
 

@@ -59,7 +59,7 @@ export const engineSettings = {
   numThreads: setting(
     "NUM_THREADS",
     integer(1, 1024, "threads"),
-    "Threads per computation; default: the number of physical cores.",
+    "Threads per computation; default: the physical cores that the process or its container may use.",
   ),
   /** Null if it depends on the user's home. */
   cacheFolder: setting(
