@@ -55,11 +55,11 @@ export interface ImageLimits {
   /** Rounded up to whole seconds. Default: `defaultDecodeLimits`. */
   readonly decodeTimeoutMs?: number;
   readonly fetchTimeoutMs: number;
-  /** Encoded bytes that all requests together hold of images being fetched or processed. Default: 1 GiB. */
+  /** Encoded bytes that all requests together hold of images being fetched or processed. Default: a quarter of the memory, at most 1 GiB. */
   readonly maxFetchedBytes?: number;
   /**
    * Bytes of processed images that all requests hold together until their prompts are computed. Default: a quarter of the
-   * machine's memory, at least 1 GiB.
+   * memory of the machine or its container.
    */
   readonly maxProcessedBytes?: number;
 }

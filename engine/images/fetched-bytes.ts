@@ -3,8 +3,6 @@ import { EngineError } from "../contract/errors.ts";
 import { FairQueue } from "../fair-queue.ts";
 import type { QueuedWork } from "../fair-queue.ts";
 
-/** A request of a few hundred bytes may name pictures of `maxImagesPerPrompt` times `maxImageBytes`. */
-const MAX_FETCHED_BYTES = 1024 ** 3;
 /** Bytes are counted in portions, so that a chunk of a body costs an addition. */
 const PORTION_BYTES = 1024 ** 2;
 
@@ -12,12 +10,12 @@ interface Portion extends QueuedWork {
   readonly holder: HeldBytes;
 }
 
-/** Mutable: what all requests hold. */
+/** Mutable: what all requests hold. A request of a few hundred bytes may name hundreds of megabytes. */
 export class FetchedBytes {
   readonly #maxBytes: number;
   readonly #portions: FairQueue<Portion>;
 
-  constructor(maxBytes = MAX_FETCHED_BYTES) {
+  constructor(maxBytes: number) {
     this.#maxBytes = maxBytes;
     this.#portions = new FairQueue({ maxNumWaiting: Number.POSITIVE_INFINITY, maxWaitingBytes: maxBytes });
   }

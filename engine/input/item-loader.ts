@@ -28,6 +28,7 @@ import type { ProcessedItem } from "../multimodal/processed-item.ts";
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
 import type { PromptText } from "../multimodal/prompt-text.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
+import { imageBudgets } from "./image-budgets.ts";
 import { tooManyEmbeddings } from "./request-options.ts";
 
 /** Looks items up by `mmHash`. Missing items are processed as one batch, once for all requests that need them. */
@@ -99,10 +100,6 @@ interface LoadingRequest extends ItemRequest {
   readonly onProcessed: Required<EncodedImage>["onProcessed"];
 }
 
-/** Part of the memory for tensors of requests that wait. Small machines have room for a few large pictures. */
-const SHARE_FOR_TENSORS = 0.25;
-const MIN_BYTES_FOR_TENSORS = 1024 ** 3;
-
 export class ItemLoader {
   readonly #options: ItemLoaderOptions;
   readonly #fetchedBytes: FetchedBytes;
@@ -110,10 +107,9 @@ export class ItemLoader {
 
   constructor(options: ItemLoaderOptions) {
     this.#options = options;
-    this.#fetchedBytes = new FetchedBytes(options.limits.maxFetchedBytes);
-    this.#heldTensors = new HeldTensors(
-      options.limits.maxProcessedBytes ?? Math.max(machineMemoryBytes() * SHARE_FOR_TENSORS, MIN_BYTES_FOR_TENSORS),
-    );
+    const budgets = imageBudgets(machineMemoryBytes());
+    this.#fetchedBytes = new FetchedBytes(options.limits.maxFetchedBytes ?? budgets.maxFetchedBytes);
+    this.#heldTensors = new HeldTensors(options.limits.maxProcessedBytes ?? budgets.maxProcessedBytes);
   }
 
   /** Begins to count the tensors of a request. */

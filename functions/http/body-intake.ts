@@ -17,6 +17,11 @@ export const MAX_NUM_BODIES = 1024;
 export const NUM_LONGEST_BODIES = 8;
 /** All bodies together may hold this much in any case. */
 export const MIN_ROOM_BYTES = 64 * 1024 ** 2;
+/**
+ * Otherwise, they hold no more than this part of the largest heap, which is itself half of a small container's memory.
+ * They are outside of the heap.
+ */
+const MAX_ROOM_OF_HEAP = 0.5;
 /** A body up to this length is never rejected for lack of memory: a question without pictures. */
 const FREE_BYTES = 64 * 1024;
 /**
@@ -47,6 +52,12 @@ export interface BodyIntakeOptions {
   readonly now?: () => number;
 }
 
+/** Bytes that bodies of up to `maxBodyBytes`, which is always at most this, may hold together. */
+export function roomForBodies(maxBodyBytes: number, heapBytes = getHeapStatistics().heap_size_limit): number {
+  const mostBytes = Math.min(NUM_LONGEST_BODIES * maxBodyBytes, Math.floor(heapBytes * MAX_ROOM_OF_HEAP));
+  return Math.max(mostBytes, maxBodyBytes, MIN_ROOM_BYTES);
+}
+
 /** Owns the thread that parses long bodies. Mutable; one per process. */
 export class BodyIntake {
   readonly #idleTimeoutMs: number;
@@ -68,7 +79,7 @@ export class BodyIntake {
     this.#idleTimeoutMs = idleTimeoutMs;
     this.#drainSignal = drainSignal;
     this.#maxNumBodies = maxNumBodies;
-    this.#maxHeldBytes = Math.max(NUM_LONGEST_BODIES * maxBodyBytes, MIN_ROOM_BYTES);
+    this.#maxHeldBytes = roomForBodies(maxBodyBytes);
     this.#maxKeptBytes = options.maxKeptBytes ?? getHeapStatistics().heap_size_limit * SHARE_OF_HEAP;
     drainSignal.addEventListener("abort", () => {
       for (const body of this.#bodies) body.end(drainSignal.reason);

@@ -8,7 +8,7 @@ import type { PreparedLine } from "../batch/answer-line.ts";
 import { LINE_ROOM_BYTES } from "../batch/batch-line.ts";
 import type { BatchLine } from "../batch/batch-line.ts";
 import type { WorkWindow } from "../batch/work-window.ts";
-import { MIN_ROOM_BYTES, NUM_LONGEST_BODIES } from "../http/body-intake.ts";
+import { roomForBodies } from "../http/body-intake.ts";
 import { HttpError } from "../http/errors.ts";
 import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
@@ -111,7 +111,7 @@ export async function createJobs(openSource: OpenJobSource, dependencies: JobsDe
     maxNumDeliveries: jobs.maxDeliveries,
     maxMessageBytes: maxBodyBytes + LINE_ROOM_BYTES,
     // As much as all bodies of requests may hold.
-    maxHeldBytes: Math.max(NUM_LONGEST_BODIES * (maxBodyBytes + LINE_ROOM_BYTES), MIN_ROOM_BYTES),
+    maxHeldBytes: roomForBodies(maxBodyBytes + LINE_ROOM_BYTES),
     retry: retryOptions,
     onOutcome(outcome, numRunning) {
       metrics.countJob(outcome);

@@ -1,6 +1,6 @@
 /** What the HTTP application needs to take jobs, as the settings say. */
 import { toModelList } from "../api/routes/models.ts";
-import { MIN_ROOM_BYTES, NUM_LONGEST_BODIES } from "../http/body-intake.ts";
+import { roomForBodies } from "../http/body-intake.ts";
 import type { Service } from "../service.ts";
 import type { Config } from "../settings/config.ts";
 import { createSenderCheck } from "./push/check-sender.ts";
@@ -24,7 +24,7 @@ export function createPushes({ jobs, engine, maxBodyBytes }: Config): Pushes | n
   const source = createPushedJobSource({
     maxNumWaiting: engine.maxNumWaiting,
     // As much as all bodies that are arriving may hold.
-    maxWaitingBytes: Math.max(NUM_LONGEST_BODIES * maxBodyBytes, MIN_ROOM_BYTES),
+    maxWaitingBytes: roomForBodies(maxBodyBytes),
   });
   const events = acceptsEvents ? { source, checkSender: createSenderCheck(push), hasSinks: results.length > 0 } : null;
   return { source, events };

@@ -51,7 +51,7 @@ const operationRows: readonly (readonly [limit: string, value: string])[] = [
   ["requests of one connection that wait for their answers", shown(MAX_PIPELINED_REQUESTS)],
   [
     "bodies arriving at the same time",
-    `${MAX_NUM_BODIES}, and ${NUM_LONGEST_BODIES} x \`MAX_BODY_BYTES\` in memory (at least ${mebibytes(MIN_ROOM_BYTES)})`,
+    `${MAX_NUM_BODIES}, and ${NUM_LONGEST_BODIES} x \`MAX_BODY_BYTES\` in memory (at least ${mebibytes(MIN_ROOM_BYTES)}, otherwise at most half of Node's largest heap)`,
   ],
   ["nesting depth of a body", shown(MAX_JSON_DEPTH)],
   ["lists and objects, names, values in a body", list(MAX_JSON_CONTAINERS, MAX_JSON_KEYS, MAX_JSON_VALUES)],

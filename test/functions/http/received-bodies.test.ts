@@ -3,7 +3,7 @@ import type { Socket } from "node:net";
 import { brotliCompressSync, deflateSync, gzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
 
-import { BodyIntake } from "../../../functions/http/body-intake.ts";
+import { BodyIntake, roomForBodies } from "../../../functions/http/body-intake.ts";
 import { HttpError } from "../../../functions/http/errors.ts";
 import { receiveBody } from "../../../functions/http/received-body.ts";
 import { hang } from "../../support/engine/scripted-engine.ts";
@@ -420,3 +420,16 @@ function requestOf(write: (send: (text: string) => void) => Promise<void> | void
 async function drain(chunks: AsyncIterable<Uint8Array>): Promise<void> {
   for await (const chunk of chunks) expect(chunk.byteLength).toBeGreaterThan(0);
 }
+
+describe("the room for bodies", () => {
+  const MEBIBYTE = 2 ** 20;
+
+  test.for([
+    { heap: 4288, longest: 32, room: 256 },
+    { heap: 259, longest: 32, room: 129 },
+    { heap: 259, longest: 1, room: 64 },
+    { heap: 259, longest: 200, room: 200 },
+  ])("is $room MiB for bodies of $longest MiB beside a heap of $heap MiB", ({ heap, longest, room }) => {
+    expect(Math.floor(roomForBodies(longest * MEBIBYTE, heap * MEBIBYTE) / MEBIBYTE)).toBe(room);
+  });
+});
