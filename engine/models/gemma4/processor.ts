@@ -1,7 +1,7 @@
 /** Gemma 4's pictures in prompts: as many tokens as a picture of this shape has squares, between two markers. */
 import { moduleUrl } from "../../module-url.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
-import type { MultiModalInputs, ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
+import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
 import type { ImageSize } from "../../multimodal/processing-info.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
@@ -16,8 +16,8 @@ const endOfImage = "<image|>";
 /** Equals Hugging Face's Gemma4Processor for images; videos and audio are not supported. */
 export const gemma4Inputs: MultiModalInputs<ProcessorContext> = {
   pixelProgram: moduleUrl("./pixel-program", import.meta.url),
-  createProcessingInfo(context) {
-    const options = parseGemma4ImageOptions(encoderOptions(context));
+  createProcessingInfo({ preprocessorConfig }) {
+    const options = parseGemma4ImageOptions(preprocessorConfig);
     return {
       supportedLimits: { image: null },
       // An embedding and both markers.
@@ -30,14 +30,13 @@ export const gemma4Inputs: MultiModalInputs<ProcessorContext> = {
   createDummyInputs(info, { imageToken }) {
     return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
   },
-  createProcessor(_, context) {
-    const { imageToken, imageTokenId, pixels, tokenId } = context;
+  createProcessor(_, { imageToken, imageTokenId, pixels, preprocessorConfig, tokenId }) {
     const start = requiredToken(tokenId, startOfImage);
     const end = requiredToken(tokenId, endOfImage);
     return {
       imagePlaceholder: imageToken,
       imagePlaceholderTokenIds: [imageTokenId],
-      options: encoderOptions(context),
+      options: preprocessorConfig,
       requestOptions: new Set(["max_soft_tokens", "resample", ...scalingOptions]),
       checkOptions: parseGemma4ImageOptions,
       numImageTokens: (size, changed) => numSquares(size, parseGemma4ImageOptions(changed)),
@@ -64,9 +63,4 @@ export const gemma4Inputs: MultiModalInputs<ProcessorContext> = {
 function numSquares(size: ImageSize, options: Gemma4ImageOptions): number {
   const { rows, columns } = gemma4Grid(size, options);
   return rows * columns;
-}
-
-/** The checkpoint's options with the encoder's sizes. */
-function encoderOptions({ preprocessorConfig, visionEncoder }: ProcessorContext): ProcessorOptions {
-  return { ...preprocessorConfig, ...visionEncoder.imageOptions };
 }

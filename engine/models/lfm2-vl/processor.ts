@@ -2,7 +2,7 @@
 import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
-import type { MultiModalInputs, ProcessorOptions, UpdateItem } from "../../multimodal/multimodal-processor.ts";
+import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
 import { selectTokenIds } from "../../multimodal/prompt-update.ts";
@@ -24,8 +24,8 @@ const thumbnail = "<|img_thumbnail|>";
 /** Equals Hugging Face's Lfm2VlProcessor. */
 export const lfm2VlInputs: MultiModalInputs<ProcessorContext> = {
   pixelProgram: moduleUrl("./pixel-program", import.meta.url),
-  createProcessingInfo(context) {
-    const options = parseLfm2TileOptions(encoderOptions(context));
+  createProcessingInfo({ preprocessorConfig }) {
+    const options = parseLfm2TileOptions(preprocessorConfig);
     const imageSizeWithMostFeatures = largestPicture(options);
     return {
       supportedLimits: { image: null },
@@ -39,15 +39,13 @@ export const lfm2VlInputs: MultiModalInputs<ProcessorContext> = {
   createDummyInputs(info, { imageToken }) {
     return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
   },
-  createProcessor(_, context) {
-    const { imageToken, imageTokenId, pixels, tokenId } = context;
+  createProcessor(_, { imageToken, imageTokenId, pixels, preprocessorConfig, tokenId }) {
     const start = requiredToken(tokenId, startOfImage);
     const end = requiredToken(tokenId, endOfImage);
     const placeToken = (row: number, column: number): number =>
       requiredToken(tokenId, `<|img_row_${row}_col_${column}|>`);
-    const options = encoderOptions(context);
-    // The farthest places, so that no request is the first to need one that is missing.
-    const { max_tiles: mostTiles } = parseLfm2TileOptions(options);
+    // The farthest places, so that no picture is the first to need one that is missing.
+    const { max_tiles: mostTiles } = parseLfm2TileOptions(preprocessorConfig);
     for (let rows = 1; rows <= mostTiles; rows++) placeToken(rows, Math.floor(mostTiles / rows));
     const features = (count: number): number[] => Array.from({ length: count }, () => imageTokenId);
     /** The tokens between both markers. */
@@ -67,7 +65,7 @@ export const lfm2VlInputs: MultiModalInputs<ProcessorContext> = {
     return {
       imagePlaceholder: imageToken,
       imagePlaceholderTokenIds: [imageTokenId],
-      options,
+      options: preprocessorConfig,
       requestOptions: new Set([
         "do_image_splitting",
         "min_tiles",
@@ -106,9 +104,4 @@ function wholeEmbeddings(count: number, { max_image_tokens: most }: Lfm2TileOpti
     "invalid_argument",
     `This model accepts embeddings only for pictures that are not cut, which have at most ${most} rows; got ${count}.`,
   );
-}
-
-/** The checkpoint's options with the encoder's sizes. */
-function encoderOptions({ preprocessorConfig, visionEncoder }: ProcessorContext): ProcessorOptions {
-  return { ...preprocessorConfig, ...visionEncoder.imageOptions };
 }
