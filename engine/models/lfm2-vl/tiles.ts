@@ -121,11 +121,12 @@ export function numEmbeddings(size: ImageSize, options: Lfm2TileOptions): number
 }
 
 /**
- * A picture with the most embeddings, of those that are about as elongated as `max_image_tokens` squares in rows of equal
- * length. Pictures that are far more elongated than any of them can have more, and are rejected.
+ * A picture with the most embeddings, of those that are about as elongated as `max_image_tokens` squares or `max_tiles`
+ * tiles in rows of equal length. Pictures that are far more elongated than any of them can have more, and are rejected.
  */
 export function largestPicture(options: Lfm2TileOptions): ImageSize {
-  const { max_image_tokens: mostSquares, max_tiles, tile_size, squareSize } = options;
+  const { max_image_tokens, max_tiles, tile_size, squareSize } = options;
+  const mostParts = Math.max(max_image_tokens, max_tiles);
   let best: ImageSize = { width: squareSize, height: squareSize };
   let most = 0;
   // Large enough to be cut into the most tiles, and small enough to be enlarged.
@@ -134,8 +135,8 @@ export function largestPicture(options: Lfm2TileOptions): ImageSize {
     max_tiles * tile_size ** 2,
     options.minPixels / 2,
   ];
-  for (let rows = 1; rows <= mostSquares; rows++) {
-    for (let columns = 1; rows * columns <= mostSquares; columns++) {
+  for (let rows = 1; rows <= mostParts; rows++) {
+    for (let columns = 1; rows * columns <= mostParts; columns++) {
       for (const area of areas) {
         const unit = Math.sqrt(area / (rows * columns));
         const size = { width: Math.ceil(columns * unit), height: Math.ceil(rows * unit) };

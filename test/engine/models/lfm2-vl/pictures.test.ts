@@ -56,19 +56,23 @@ test.for(layouts)("%i x %i pixels with %j are cut and resized as in transformers
   });
 });
 
-test.for<ProcessorOptions>([{}, { max_tiles: 1, min_tiles: 1 }, { use_thumbnail: false }, { max_image_tokens: 64 }])(
-  "with %j no usual picture has more embeddings than the largest",
-  (json) => {
-    const options = parseLfm2TileOptions(json);
-    const most = numEmbeddings(largestPicture(options), options);
-    for (let width = 1; width < 4000; width += 61) {
-      for (let height = 1; height < 4000; height += 67) {
-        if (Math.max(width, height) > options.max_image_tokens * Math.min(width, height)) continue;
-        expect(numEmbeddings({ width, height }, options), `${width}x${height}`).toBeLessThanOrEqual(most);
-      }
+test.for<ProcessorOptions>([
+  {},
+  { max_tiles: 1, min_tiles: 1 },
+  { use_thumbnail: false },
+  { max_image_tokens: 64 },
+  { min_image_tokens: 1, max_image_tokens: 1 },
+])("with %j no usual picture has more embeddings than the largest", (json) => {
+  const options = parseLfm2TileOptions(json);
+  const most = numEmbeddings(largestPicture(options), options);
+  for (let width = 1; width < 4000; width += 61) {
+    for (let height = 1; height < 4000; height += 67) {
+      const mostElongated = Math.max(options.max_image_tokens, options.max_tiles);
+      if (Math.max(width, height) > mostElongated * Math.min(width, height)) continue;
+      expect(numEmbeddings({ width, height }, options), `${width}x${height}`).toBeLessThanOrEqual(most);
     }
-  },
-);
+  }
+});
 
 test.for<[options: ProcessorOptions, message: string]>([
   [{ tile_size: 500 }, "tile_size is 500; expected a multiple of 32"],
