@@ -7,7 +7,13 @@ import { lfmDimensions } from "../lfm2/definition.ts";
 import { buildProjector, decoderNames, projectorPrefixes, towerPrefixes } from "../llava/definition.ts";
 import type { ConfiguredModel, ModelDefinition, VisionEncoderDefinition } from "../model-definition.ts";
 import { patches } from "../qwen2-vl/patch-rotary.ts";
-import { buildSiglip2Tower, patchesOfPicture, patchesOfTiles, patchesPerTile } from "../siglip2/vision-tower.ts";
+import {
+  buildSiglip2Tower,
+  keptPatches,
+  patchesOfPicture,
+  patchesOfTiles,
+  patchesPerTile,
+} from "../siglip2/vision-tower.ts";
 import { findPrefix } from "../weight-source.ts";
 import { parseLfm2VlConfig, type Lfm2VlConfig } from "./config.ts";
 import { lfm2VlInputs } from "./processor.ts";
@@ -52,10 +58,11 @@ function visionEncoder(config: Lfm2VlConfig): VisionEncoderDefinition {
     // Tiles and picture have all patches together; how they share them makes no difference.
     largestSizes: (numEmbeddings) =>
       new Map([
-        [patches, numEmbeddings * patchesPerSquare],
+        [patches, (numEmbeddings + 1) * patchesPerSquare],
         [patchesOfTiles, numEmbeddings * patchesPerSquare],
         [patchesPerTile, numEmbeddings * patchesPerSquare],
-        [patchesOfPicture, 0],
+        [patchesOfPicture, patchesPerSquare],
+        [keptPatches, numEmbeddings * patchesPerSquare],
       ]),
     build: (context) => buildVisionEncoder(context, config),
   };

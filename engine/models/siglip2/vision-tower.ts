@@ -1,5 +1,5 @@
-/** SigLIP 2's tower over the patches of tiles of one size and of one picture in its own shape (NaFlex). */
-import { less, where } from "../../graph/selection-ops.ts";
+/** SigLIP 2's tower over the patches of tiles of one size and of one picture behind them in its own shape (NaFlex). */
+import { less, maximum, where } from "../../graph/selection-ops.ts";
 import {
   add,
   concat,
@@ -16,20 +16,24 @@ import { byPixel } from "../gemma4/square-encoder.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
 import { patches } from "../qwen2-vl/patch-rotary.ts";
-import { attendWithinCrops } from "../vision-transformer/crop-attention.ts";
+import { attendWithinCrops, firstRows } from "../vision-transformer/crop-attention.ts";
 import { encoderLayer, layerNorm, type Attend } from "../vision-transformer/encoder-layers.ts";
 import type { Siglip2Config } from "./config.ts";
 import { interpolatedPositions, type PatchGrid } from "./positions.ts";
 
-/** Names of sizes: patches of one tile, of all tiles, and of the picture after them. */
+/** Names of sizes: patches of one tile, of all tiles, of the picture behind them, and all without a stand-in. */
 export const patchesPerTile = "patchesPerTile";
 export const patchesOfTiles = "patchesOfTiles";
 export const patchesOfPicture = "patchesOfPicture";
+export const keptPatches = "keptPatches";
 
 export interface Siglip2Inputs {
-  /** float [numPatches, 3 * patchSize^2], channel by channel: of the tiles, which may be none, and then of the picture. */
+  /** float [numPatches, 3 * patchSize^2], channel by channel: of one or more tiles, and then of the picture. */
   readonly pixels: Value;
-  /** int64 [2, 2]: rows and columns of patches of a tile, and of the picture. */
+  /**
+   * int64 [2, 2]: rows and columns of patches of a tile, and of the picture; zeros if there is no picture. One square of
+   * patches stands for it then.
+   */
   readonly shapes: Value;
   /** Side of the squares of patches by which patches are ordered in each tile and in the picture. */
   readonly mergeSize: number;
@@ -41,9 +45,11 @@ interface Places {
   /** int64 []: patches of all tiles. */
   readonly numInTiles: Value;
   readonly numPatches: Value;
+  /** The same without those of a stand-in. */
+  readonly numKept: Value;
 }
 
-/** Returns float [numPatches, hiddenSize], after the last norm. */
+/** Returns float [keptPatches, hiddenSize], after the last norm: the patches of a stand-in are left out. */
 export function buildSiglip2Tower(
   context: GraphContext,
   config: Siglip2Config,
@@ -56,11 +62,18 @@ export function buildSiglip2Tower(
   for (let layer = 0; layer < config.numLayers; layer++) {
     hidden = encoderLayer(context, config, `${prefix}encoder.layers.${layer}`, hidden, { attend });
   }
-  return layerNorm(context, config, `${prefix}post_layernorm`, hidden);
+  const count = reshape(context.graph, "patches.kept", places.numKept, vectorShape(context), [1]);
+  const kept = firstRows(context, "states.kept", hidden, { count, size: keptPatches });
+  return layerNorm(context, config, `${prefix}post_layernorm`, kept);
 }
 
 function scalar({ graph }: GraphContext, value: number): Value {
   return graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
+}
+
+/** Of int64 []. */
+function vectorShape({ graph }: GraphContext): Value {
+  return graph.constant("vector_shape", "int64", [1], [1]);
 }
 
 function placesOf(context: GraphContext, { pixels, shapes, mergeSize }: Siglip2Inputs): Places {
@@ -71,13 +84,19 @@ function placesOf(context: GraphContext, { pixels, shapes, mergeSize }: Siglip2I
     const columns = gatherRows(graph, `${name}.columns`, sides, scalar(context, 1));
     return { rows, columns, numPatches: multiply(graph, `${name}.size`, rows, columns), size, mergeSize };
   };
-  const picture = grid("picture", 1, patchesOfPicture);
+  const given = grid("picture", 1, patchesOfPicture);
+  const orSquare = (name: string, length: Value): Value => maximum(graph, name, length, scalar(context, mergeSize));
+  const rows = orSquare("picture.rows.computed", given.rows);
+  const columns = orSquare("picture.columns.computed", given.columns);
+  const picture = { ...given, rows, columns, numPatches: multiply(graph, "picture.size.computed", rows, columns) };
   const numPatches = gatherRows(graph, "patches.count", shapeOf(graph, "patches.shape", pixels, 1), scalar(context, 0));
+  const numInTiles = subtract(graph, "tiles.size", numPatches, picture.numPatches);
   return {
     tile: grid("tile", 0, patchesPerTile),
     picture,
-    numInTiles: subtract(graph, "tiles.size", numPatches, picture.numPatches),
+    numInTiles,
     numPatches,
+    numKept: add(graph, "patches.kept.count", numInTiles, given.numPatches),
   };
 }
 
@@ -114,7 +133,7 @@ function embedPatches(
 function attendTilesAndPicture(context: GraphContext, config: Siglip2Config, { tile, numInTiles }: Places): Attend {
   const { graph } = context;
   const { hiddenSize } = config;
-  const vector = graph.constant("vector_shape", "int64", [1], [1]);
+  const vector = vectorShape(context);
   const constant = (value: number): Value => graph.constant(`int64.${value}`, "int64", [1], [value]);
   const perTile = reshape(graph, "tile.patches", tile.numPatches, vector, [1]);
   const tiles = {

@@ -20,6 +20,25 @@ export interface EqualCrops {
 }
 
 /**
+ * The first `count` (int64 [1]) of the rows [rows, width]. `size` is the name of their number.
+ */
+export function firstRows(
+  { graph }: GraphContext,
+  name: string,
+  rows: Value,
+  { count, size }: { readonly count: Value; readonly size: string },
+): Value {
+  const width = Number(rows.shape[1]);
+  const starts = graph.constant("int64.zeros", "int64", [2], [0, 0]);
+  const widthValue = graph.constant(`int64.${width}`, "int64", [1], [width]);
+  const ends = concat(graph, `${name}.end`, [count, widthValue], 0);
+  return sliceBetween(graph, name, rows, { starts, ends, shape: [size, width] });
+}
+
+/**
+ * Kernels of the CPU compute an empty batch, others are not known to. So there is at least one crop of each kind; where a
+ * picture has none, a square of patches stands for it.
+ *
  * @param of `rows`: the name of the number of rows of all crops; `numBefore`, int64 [1]: those of the first crops. The
  * second ones have the rest.
  */

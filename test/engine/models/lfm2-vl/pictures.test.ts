@@ -8,8 +8,10 @@ import {
   numEmbeddings,
   parseLfm2TileOptions,
 } from "../../../../engine/models/lfm2-vl/tiles.ts";
+import { dummyPicture } from "../../../../engine/multimodal/dummy-inputs.ts";
 import { splitFields } from "../../../../engine/multimodal/field-config.ts";
 import type { ProcessorOptions } from "../../../../engine/multimodal/multimodal-processor.ts";
+import type { ItemTensor } from "../../../../engine/multimodal/processed-item.ts";
 import { BuiltVisionEncoder } from "../../../../engine/vision/built-vision-encoder.ts";
 import { writeHubCheckpoint } from "../../../support/checkpoints/hub-checkpoints.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
@@ -82,6 +84,27 @@ test.for<[options: ProcessorOptions, message: string]>([
   [{ crop_to_patches: true }, "crop_to_patches is not supported"],
 ])("the options %j are rejected", ([options, message]) => {
   expect(() => parseLfm2TileOptions(options)).toThrow(message);
+});
+
+test.for<[width: number, height: number, options: ProcessorOptions, shapes: number[], numPatches: number]>([
+  [1, 1, {}, [4, 4, 0, 0], 16 + 4],
+  [40, 40, { do_image_splitting: false }, [8, 8, 0, 0], 64 + 4],
+  [300, 100, {}, [6, 6, 4, 12], 3 * 36 + 48],
+  [300, 100, { use_thumbnail: false }, [6, 6, 6, 6], 3 * 36],
+])("%i x %i pixels with %j have at least one tile, and a picture or its stand-in", async (picture) => {
+  const [width, height, options, shapes, numPatches] = picture;
+  await using inputs = await createHubInputs("lfm2-vl");
+  const { processor } = inputs.imageInputs!;
+  const encoded = { bytes: dummyPicture({ width, height }), parameter: "picture" };
+  const batch = await processor.processImages(
+    [encoded],
+    { ...processor.options, ...options },
+    new AbortController().signal,
+  );
+  const [tensors] = splitFields(batch.fields, processor.fieldConfigs(batch));
+  const spatialShapes = tensors!.get("spatial_shapes") as ItemTensor<"int64">;
+  expect(Array.from(spatialShapes.data, Number)).toEqual(shapes);
+  expect(tensors!.get("pixel_values")!.shape[0]).toBe(numPatches);
 });
 
 test("without the whole picture, the tiles have the embeddings that they have beside it", async () => {
