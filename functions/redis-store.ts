@@ -3,10 +3,16 @@ import { Redis, ReplyError } from "ioredis";
 
 import type { ByteStore, ByteStoreEntry } from "../engine/index.ts";
 import type { Logger } from "./logger.ts";
+import { leaveReplica } from "./redis-failover.ts";
 import { RedisLog } from "./redis-log.ts";
 
 const CONNECT_TIMEOUT_MS = 5_000;
 const MAX_RECONNECT_PAUSE_MS = 2_000;
+
+export interface RedisStoreOptions {
+  /** A connection whose server rejects writes as a replica is replaced at this age. Default 15 s. */
+  readonly minConnectionAgeMs?: number;
+}
 
 /**
  * Connects and reconnects in the background until it is closed. A late cache is useless, so calls without a connection
@@ -15,7 +21,12 @@ const MAX_RECONNECT_PAUSE_MS = 2_000;
  *
  * @param url `redis://` or, over TLS, `rediss://`, with user, password and database.
  */
-export function createRedisStore(url: string, logger: Logger): ByteStore {
+export function createRedisStore(
+  url: string,
+  logger: Logger,
+  { minConnectionAgeMs }: RedisStoreOptions = {},
+): ByteStore {
+  let isLeaving = false;
   const redis = new Redis(url, {
     enableOfflineQueue: false,
     // It would call INFO, which needs more permissions. A server that is loading its data says so in every reply.
@@ -24,6 +35,7 @@ export function createRedisStore(url: string, logger: Logger): ByteStore {
     maxRetriesPerRequest: 0,
     connectTimeout: CONNECT_TIMEOUT_MS,
     retryStrategy: (attempt) => Math.min(50 * 2 ** attempt, MAX_RECONNECT_PAUSE_MS),
+    reconnectOnError: leaveReplica(() => (isLeaving = true), minConnectionAgeMs),
     connectionName: "fovea",
   });
   let isClosed = false;
@@ -32,7 +44,11 @@ export function createRedisStore(url: string, logger: Logger): ByteStore {
     if (!isClosed) log.disconnected(reason);
   };
   redis.on("error", (error) => disconnected(error.message));
-  redis.on("close", () => disconnected("The connection was closed."));
+  redis.on("close", () => {
+    // The log has the reason already: rejected writes.
+    if (!isLeaving) disconnected("The connection was closed.");
+    isLeaving = false;
+  });
   redis.on("ready", () => log.connected());
 
   /** Callers see only a miss, so the reason is logged here. */

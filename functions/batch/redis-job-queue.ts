@@ -3,6 +3,7 @@ import { DelayedError, Queue, WaitingError, Worker } from "bullmq";
 import type { Job } from "bullmq";
 
 import type { Logger } from "../logger.ts";
+import { isOfReplica } from "../redis-failover.ts";
 import { delayJob } from "./delay-job.ts";
 import type { JobQueue, JobWork } from "./job-queue.ts";
 import { RetryDelays } from "./retry-delays.ts";
@@ -52,7 +53,12 @@ class RedisJobQueue implements JobQueue {
   constructor(options: RedisJobQueueOptions) {
     this.#options = options;
     this.#delays = new RetryDelays(options.retry);
-    const connection = { url: options.url, enableOfflineQueue: false, connectionName: "fovea-batches" };
+    const connection = {
+      url: options.url,
+      enableOfflineQueue: false,
+      reconnectOnError: isOfReplica,
+      connectionName: "fovea-batches",
+    };
     // The check would call INFO, which needs more permissions.
     this.#queue = new Queue(options.name, { connection, prefix: options.keyPrefix, skipVersionCheck: true });
     this.#queue.on("error", this.#warnOnce);
@@ -68,7 +74,12 @@ class RedisJobQueue implements JobQueue {
   start(work: JobWork): void {
     const { url, name, keyPrefix, maxNumRunning, lockMs = DEFAULT_LOCK_MS } = this.#options;
     const worker = new Worker(name, (job, token, signal) => this.#run(job, token ?? "", signal, work), {
-      connection: { url, connectionName: "fovea-batches", maxRetriesPerRequest: null },
+      connection: {
+        url,
+        reconnectOnError: isOfReplica,
+        connectionName: "fovea-batches",
+        maxRetriesPerRequest: null,
+      },
       prefix: keyPrefix,
       skipVersionCheck: true,
       concurrency: maxNumRunning,

@@ -104,6 +104,31 @@ test.for([0, 50])("a queue closes although Redis became unreachable %i ms before
   await queue.close();
 });
 
+test("a queue whose Redis becomes a replica continues at the new primary", async () => {
+  const [old, next] = await Promise.all([startRedisServer(), startRedisServer()]);
+  await using proxy = await startTcpProxy(old.port);
+  const url = `redis://127.0.0.1:${proxy.port}`;
+  const queue = createRedisJobQueue({ ...options, url, keyPrefix: "test", name: "failover", lockMs: 300 });
+  const begun: string[] = [];
+  queue.start(async (jobId) => {
+    begun.push(jobId);
+    return "finished";
+  });
+  const add = (jobId: string) =>
+    queue.add(jobId).then(
+      () => true,
+      () => false,
+    );
+  await expect.poll(() => add("a")).toBe(true);
+  await expect.poll(() => begun).toEqual(["a"]);
+  old.command("replicaof", "127.0.0.1", String(next.port));
+  proxy.leadTo(next.port);
+  await expect.poll(() => add("b"), { timeout: 60_000 }).toBe(true);
+  await expect.poll(() => begun, { timeout: 60_000 }).toEqual(["a", "b"]);
+  await queue.close();
+  await Promise.all([old.kill(), next.kill()]);
+}, 120_000);
+
 test("a job whose attempt failed in a process with a fast clock is retried by another one in time", async () => {
   const [fast, right] = [openRedisQueue("fast"), openRedisQueue("fast")];
   const failed = Promise.withResolvers<void>();

@@ -6,6 +6,8 @@ export interface TcpProxy extends AsyncDisposable {
   readonly port: number;
   /** Connections that clients have opened so far. */
   readonly numConnections: number;
+  /** Leads new connections to another server; the others stay. */
+  leadTo(port: number): void;
   /** Ends all connections and accepts no more. Idempotent. */
   cut(): void;
 }
@@ -13,9 +15,10 @@ export interface TcpProxy extends AsyncDisposable {
 export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
   const sockets = new Set<Socket>();
   let numConnections = 0;
+  let currentPort = targetPort;
   const server = createServer((client) => {
     numConnections += 1;
-    const target = connect(targetPort, "127.0.0.1");
+    const target = connect(currentPort, "127.0.0.1");
     for (const [socket, other] of [
       [client, target],
       [target, client],
@@ -42,6 +45,9 @@ export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
     port: (server.address() as AddressInfo).port,
     get numConnections() {
       return numConnections;
+    },
+    leadTo(port) {
+      currentPort = port;
     },
     cut,
     async [Symbol.asyncDispose]() {

@@ -16,6 +16,8 @@ export interface RedisCacheOptions {
   readonly commandTimeoutMs?: number;
   readonly maxValueBytes?: number;
   readonly timeToLiveSeconds?: number;
+  /** Of `createRedisStore`. */
+  readonly minConnectionAgeMs?: number;
   /** In front of the tier in Redis. */
   readonly fasterTiers?: readonly CacheTier<Float32Array>[];
 }
@@ -53,7 +55,7 @@ export function createUnconnectedRedisCache(url: string, options: RedisCacheOpti
   const { keyPrefix = "test:", commandTimeoutMs = 2_000, maxValueBytes = 2 ** 20, fasterTiers = [] } = options;
   const log: string[] = [];
   const logger = createLogger({ level: "debug", write: (line) => void log.push(line) });
-  const connection = createRedisStore(url, logger);
+  const connection = createRedisStore(url, logger, options);
   const store = new GuardedStore(connection, {
     commandTimeoutMs,
     probeKey: `${keyPrefix}probe`,

@@ -10,6 +10,7 @@ import { afterEach, describe, expect, test } from "vitest";
 
 import { startRedisServer } from "../../../support/servers/redis-server.ts";
 import type { RedisServer, RedisServerOptions } from "../../../support/servers/redis-server.ts";
+import { startTcpProxy } from "../../../support/servers/tcp-proxy.ts";
 import { numbersOf } from "./numbers.ts";
 import { createRedisCache, createUnconnectedRedisCache } from "./redis-caches.ts";
 import type { RedisCache, RedisCacheOptions } from "./redis-caches.ts";
@@ -192,6 +193,22 @@ describe("a Redis in trouble", () => {
     expect(cache.store.state).toEqual({ canRead: true, canWrite: false });
     server.command("replicaof", "no", "one");
     await expectRecovery(cache, "b");
+  });
+
+  test("a primary that a failover makes a replica: its connections move to the new primary", async () => {
+    const [old, next] = [await serverOf(), await serverOf()];
+    const proxy = await startTcpProxy(old.port);
+    opened.push(async () => proxy[Symbol.asyncDispose]());
+    const cache = await cacheOf(`redis://127.0.0.1:${proxy.port}`, { minConnectionAgeMs: 0 });
+    await isProcessed(cache, "a");
+    old.command("replicaof", "127.0.0.1", String(next.port));
+    proxy.leadTo(next.port);
+    await expectRecovery(cache, "b");
+    expect(Number(next.command("exists", "test:b"))).toBe(1);
+    expect(cache.log.filter((line) => /"warn"|again/.test(line))).toEqual([
+      expect.stringMatching(/Redis rejects writes.*READONLY/),
+      expect.stringContaining("Redis accepts writes again"),
+    ]);
   });
 
   test("a user with read rights only gets hits, and no request fails", async () => {

@@ -9,6 +9,7 @@ import { LEASE_MS, testJobSource } from "../../../contracts/job-source.ts";
 import { freePort } from "../../../support/servers/free-port.ts";
 import { startRedisServer } from "../../../support/servers/redis-server.ts";
 import type { RedisServer } from "../../../support/servers/redis-server.ts";
+import { startTcpProxy } from "../../../support/servers/tcp-proxy.ts";
 
 let redis: RedisServer;
 const queues: Queue[] = [];
@@ -59,6 +60,31 @@ test("data that is no JSON is handed out as it is, with the jobs beside it", asy
   for (const job of jobs) await job.release(0);
   await source.close();
 });
+
+test("a queue whose Redis becomes a replica is read at the new primary", async () => {
+  const [old, next] = await Promise.all([startRedisServer(), startRedisServer()]);
+  await using proxy = await startTcpProxy(old.port);
+  const url = `redis://127.0.0.1:${proxy.port}`;
+  const source = createRedisJobSource({
+    url,
+    queue: "failover",
+    prefix: "bull",
+    leaseMs: LEASE_MS,
+    logger,
+    waitSeconds: 1,
+  });
+  const never = new AbortController().signal;
+  expect(await source.take(1, never)).toEqual([]);
+  old.command("replicaof", "127.0.0.1", String(next.port));
+  proxy.leadTo(next.port);
+  const queue = new Queue("failover", { connection: { url: next.url } });
+  await queue.add("chat", { n: 1 });
+  const take = async () => (await source.take(1, never).catch(() => [])).map(({ body }) => body);
+  await expect.poll(take, WAIT_OPTIONS).toEqual(['{"n":1}']);
+  await source.close();
+  await queue.close();
+  await Promise.all([old.kill(), next.kill()]);
+}, 120_000);
 
 test("a job that a worker with a slow clock has released comes back to it in time", async () => {
   const name = `jobs-${randomUUID()}`;

@@ -1,0 +1,28 @@
+/**
+ * Connections to a Redis server that a failover has made a replica. It keeps them and rejects their writes, for as long
+ * as they last, while its name or its proxy already leads to the new primary.
+ */
+
+/** Also in the message of a script, which older servers begin with words of their own. */
+export function isOfReplica({ message }: Error): boolean {
+  return /\bREADONLY\b/.test(message);
+}
+
+/** A server that is always read-only still answers reads, which a connection of its own age should not interrupt often. */
+const MIN_AGE_MS = 15_000;
+
+/**
+ * For `reconnectOnError` of one connection: whether it should be opened anew, which it is at most once per `minAgeMs`.
+ *
+ * @param onLeave Called before that.
+ */
+export function leaveReplica(onLeave: () => void, minAgeMs = MIN_AGE_MS): (error: Error) => boolean {
+  let openedAt = performance.now();
+  return (error) => {
+    const now = performance.now();
+    if (!isOfReplica(error) || now - openedAt < minAgeMs) return false;
+    openedAt = now;
+    onLeave();
+    return true;
+  };
+}
