@@ -64,7 +64,7 @@ export async function openCheckpoint(folder: string, { cacheFolder }: OpenCheckp
   const isExport = single === null && indexBytes === null;
   const stored = single ?? (isExport ? new Map<string, StoredTensor>() : await readShards(absoluteFolder, indexBytes));
   // The files of an export contain everything, whatever its configuration says of the weights that they come from.
-  const tensors = isExport ? stored : withSeparateExperts(await locateQuantised(config, stored));
+  const tensors = isExport ? stored : await locateQuantised(config, withSeparateExperts(stored));
 
   return {
     folder: absoluteFolder,

@@ -14,7 +14,7 @@ import type { WeightFormat } from "./prepared-weights.ts";
 import { dequantizeRows } from "./quantised/dequantize-rows.ts";
 import { packBlocks, readGroupedRows } from "./quantised/grouped-rows.ts";
 import { quantizeBlockwise, quantizePerChannel } from "./quantize.ts";
-import { readFilePart, readStrip, TensorFault } from "./read-file-part.ts";
+import { readColumns, readFilePart, TensorFault, toRows } from "./read-file-part.ts";
 import { bytesPerElement } from "./safetensors.ts";
 import type { StoredTensor } from "./stored-tensor.ts";
 
@@ -65,28 +65,6 @@ function readFloats({ source, firstRow, numRows, columns }: ConversionTask): Flo
   const rowBytes = columns * bytesPerElement[source.elementType];
   const bytes = readFilePart(source.file, source.byteOffset + firstRow * rowBytes, numRows * rowBytes);
   return toFloat32(bytes, source.elementType);
-}
-
-/** Some rows of a matrix that is stored column by column: their elements of the first column, then of the next. */
-function readColumns(
-  { file, byteOffset, elementType, columnStride }: StoredTensor,
-  columns: number,
-  { firstRow, numRows }: { readonly firstRow: number; readonly numRows: number },
-): Uint8Array<ArrayBuffer> {
-  const bytes = bytesPerElement[elementType];
-  const columnBytes = columnStride! * bytes;
-  const strip = { offset: 0, length: numRows * bytes };
-  const first = byteOffset + firstRow * bytes;
-  return readStrip({ file, byteOffset: first, byteLength: columns * columnBytes }, columnBytes, strip);
-}
-
-function toRows(byColumn: Float32Array<ArrayBuffer>, columns: number): Float32Array<ArrayBuffer> {
-  const values = new Float32Array(byColumn.length);
-  const numRows = byColumn.length / columns;
-  for (let column = 0; column < columns; column++) {
-    for (let row = 0; row < numRows; row++) values[row * columns + column] = byColumn[column * numRows + row]!;
-  }
-  return values;
 }
 
 type StoredFormat = Extract<WeightFormat, { kind: "stored-blocks" | "stored-channels" }>;

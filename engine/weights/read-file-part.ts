@@ -1,6 +1,7 @@
 /** Reads parts of tensors from files, for threads that convert weights. */
 import { closeSync, openSync, readSync } from "node:fs";
 
+import { bytesPerElement } from "./safetensors.ts";
 import type { StoredTensor } from "./stored-tensor.ts";
 
 /** The error of a tensor's content, for a message that starts with the tensor's name. */
@@ -41,6 +42,35 @@ export function readStrip(
   } finally {
     closeSync(source);
   }
+}
+
+/**
+ * Some rows of a matrix with a `columnStride`, as the file has them: their elements of the first column, then of the
+ * next.
+ */
+export function readColumns(
+  { file, byteOffset, elementType, columnStride }: StoredTensor,
+  numColumns: number,
+  { firstRow, numRows }: { readonly firstRow: number; readonly numRows: number },
+): Uint8Array<ArrayBuffer> {
+  const bytes = bytesPerElement[elementType];
+  const columnBytes = columnStride! * bytes;
+  const strip = { offset: 0, length: numRows * bytes };
+  const first = byteOffset + firstRow * bytes;
+  return readStrip({ file, byteOffset: first, byteLength: numColumns * columnBytes }, columnBytes, strip);
+}
+
+/** Row by row what `byColumn` has column by column. */
+export function toRows<Values extends Float32Array<ArrayBuffer> | Uint8Array<ArrayBuffer>>(
+  byColumn: Values,
+  numColumns: number,
+): Values {
+  const values = byColumn.slice() as Values;
+  const numRows = byColumn.length / numColumns;
+  for (let column = 0; column < numColumns; column++) {
+    for (let row = 0; row < numRows; row++) values[row * numColumns + column] = byColumn[column * numRows + row]!;
+  }
+  return values;
 }
 
 function readInto(source: number, bytes: Uint8Array<ArrayBuffer>, position: number): void {

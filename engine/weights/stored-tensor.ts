@@ -90,9 +90,11 @@ export interface Float8Matrix {
   readonly kind: "float8";
   /** float8e4m3 [out, in]. */
   readonly codes: StoredTensor;
-  /** Float [ceil(out / rows), ceil(in / columns)] in any shape with as many elements. */
+  /** Float [ceil(out / rows), ceil(in / columns)] in any shape with as many elements. Codes and scales may be by column. */
   readonly scales: StoredTensor;
   readonly blockShape: readonly [rows: number, columns: number];
+  /** The row of the blocks with which the matrix begins, if it shares them with another one. Default 0. */
+  readonly firstRow?: number;
 }
 
 /** bitsandbytes' LLM.int8(): an element is `code * scale / 127`, with a scale for each output. */

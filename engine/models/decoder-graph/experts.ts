@@ -37,10 +37,14 @@ interface Routes {
   readonly weights: Value;
 }
 
-/** float [N, numExperts] of the linear layer `name`, in the activations' type whatever the others are quantised to. */
+/**
+ * float [N, numExperts] of the linear layer `name`, in the activations' type whatever the others are quantised to, also
+ * by the checkpoint: kernels for integers round activations, and one rounded logit can choose another expert.
+ */
 export function routerLogits(context: GraphContext, name: string, input: Value, numExperts: number): Value {
+  const { keepsIntegers: _, ...precision } = context.precision;
   const gate = { name, inFeatures: Number(input.shape[1]), outFeatures: numExperts, hasBias: false };
-  return linear(context, input, gate, { kind: "plain", elementType: context.precision.activations });
+  return linear({ ...context, precision }, input, gate, { kind: "plain", elementType: precision.activations });
 }
 
 export interface MixtureInput {

@@ -1,6 +1,6 @@
 /** Reads rows of a quantised matrix as float32. */
 import { isFloat, toFloat32 } from "../float-conversion.ts";
-import { readFilePart, TensorFault } from "../read-file-part.ts";
+import { readColumns, readFilePart, TensorFault, toRows } from "../read-file-part.ts";
 import type { CodebookMatrix, Float8Matrix, Int8RowsMatrix, QuantisedMatrix, StoredTensor } from "../stored-tensor.ts";
 import { dequantizeGroups, readGroupedRows, type RowRange } from "./grouped-rows.ts";
 
@@ -36,16 +36,24 @@ const float8Values = Float32Array.from({ length: 256 }, (_, code) => {
 });
 
 function dequantizeFloat8(
-  { codes: tensor, scales: scaleTensor, blockShape: [blockRows, blockColumns] }: Float8Matrix,
+  {
+    codes: tensor,
+    scales: scaleTensor,
+    blockShape: [blockRows, blockColumns],
+    firstRow: firstInBlocks = 0,
+  }: Float8Matrix,
   numColumns: number,
   { firstRow, numRows }: RowRange,
 ): Float32Array<ArrayBuffer> {
-  const codes = readFilePart(tensor.file, tensor.byteOffset + firstRow * numColumns, numRows * numColumns);
+  const codes =
+    tensor.columnStride === undefined
+      ? readFilePart(tensor.file, tensor.byteOffset + firstRow * numColumns, numRows * numColumns)
+      : toRows(readColumns(tensor, numColumns, { firstRow, numRows }), numColumns);
   const scales = readAll(scaleTensor);
   const blocksPerRow = Math.ceil(numColumns / blockColumns);
   const values = new Float32Array(codes.length);
   for (let row = 0; row < numRows; row++) {
-    const firstScale = Math.floor((firstRow + row) / blockRows) * blocksPerRow;
+    const firstScale = Math.floor((firstInBlocks + firstRow + row) / blockRows) * blocksPerRow;
     for (let column = 0; column < numColumns; column++) {
       const index = row * numColumns + column;
       const value = float8Values[codes[index]!]!;
@@ -120,10 +128,8 @@ function nestedScales(
 
 function readAll(tensor: StoredTensor): Float32Array {
   if (!isFloat(tensor.elementType)) throw new TensorFault(`has scales of ${tensor.elementType} in ${tensor.name}`);
-  return requireFinite(
-    tensor,
-    toFloat32(readFilePart(tensor.file, tensor.byteOffset, tensor.byteLength), tensor.elementType),
-  );
+  const values = toFloat32(readFilePart(tensor.file, tensor.byteOffset, tensor.byteLength), tensor.elementType);
+  return requireFinite(tensor, tensor.columnStride === undefined ? values : toRows(values, tensor.shape[1]!));
 }
 
 /** A scale that is not finite would make all of its weights so, and each answer nonsense. */

@@ -2,6 +2,7 @@
 import { z } from "zod";
 
 import { isBlockShape, requireScales } from "./compressed-tensors.ts";
+import { fusedScaleSuffixes, locateFusedExperts } from "./fused-fp8-experts.ts";
 import {
   floatTypes,
   invalidCheckpoint,
@@ -33,9 +34,9 @@ export function parseFp8(json: unknown): Quantisation {
   return {
     description: `fp8, ${blockSize === null ? "a scale per matrix" : `blocks of ${blockSize.join(" x ")}`}`,
     keepsIntegers: false,
-    suffixes: ["weight_scale", "weight_scale_inv"],
+    suffixes: ["weight_scale", "weight_scale_inv", ...fusedScaleSuffixes],
     async locate(tensors) {
-      const located = new Map<string, LocatedMatrix>();
+      const located = new Map<string, LocatedMatrix>(locateFusedExperts(tensors, blockSize));
       for (const suffix of ["weight_scale", "weight_scale_inv"]) {
         for (const [module, scales] of modulesWith(tensors, suffix)) {
           const codes = requirePart(tensors, `${module}.weight`, scales.name, ["float8e4m3"]);

@@ -39,6 +39,8 @@ export const partSuffixes: Readonly<Record<string, string>> = {
   weight_zero_point: "compressed-tensors",
   weight_scale: "compressed-tensors and fp8",
   weight_scale_inv: "fp8",
+  gate_up_proj_scale_inv: "fp8",
+  down_proj_scale_inv: "fp8",
   SCB: "bitsandbytes in 8 bits",
   absmax: "bitsandbytes in 4 bits",
   quant_map: "bitsandbytes in 4 bits",

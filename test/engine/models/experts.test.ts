@@ -7,10 +7,13 @@ import { configureGraphs } from "../../../engine/models/model-graphs.ts";
 import { imaginedWeights } from "../../../engine/models/weight-source.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { hubCases, writeHubCheckpoint } from "../../support/checkpoints/hub-checkpoints.ts";
+import { loadQuantisedCheckpoint } from "../../support/checkpoints/quantised-checkpoints.ts";
+import { floatTensor, writeCheckpoint } from "../../support/checkpoints/safetensors-writer.ts";
+import { readSpoilable } from "../../support/checkpoints/spoil-checkpoint.ts";
 import { createTemporaryFolder, type TemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom, type DirectBuildOptions } from "./direct-build.ts";
 import { DirectDecoder } from "./direct-decoder.ts";
-import { argmaxRows, meanDivergence, relativeError } from "./golden-decoding.ts";
+import { argmaxRows, decodeGolden, meanDivergence, relativeError } from "./golden-decoding.ts";
 
 const name = "qwen3-moe";
 const maxLength = 128;
@@ -112,6 +115,58 @@ test.for([
     }),
   );
   expect(relativeError(byOperator!, byProducts!)).toBeLessThan(1e-5);
+});
+
+test.for(["awq-experts", "gptq-act-order-experts", "ct-w8a8-experts"])(
+  "ONNX Runtime's operator has the logits of dequantised experts of %s",
+  async (quantised) => {
+    await using folder = await createTemporaryFolder();
+    const { checkpointFolder, golden } = loadQuantisedCheckpoint(quantised);
+    const options = { cacheFolder: folder.path, fusesExperts: true };
+    const model = await buildFrom(checkpointFolder, options);
+    using decoder = new DirectDecoder(model, { numSlots: 1, maxLength });
+    expect(relativeError(decodeGolden(decoder, model, golden, maxLength), golden.logits)).toBeLessThan(1e-5);
+  },
+);
+
+test("a router that the checkpoint quantises is computed in floats, beside experts that keep their integers", async () => {
+  const { config, tensors } = await readSpoilable("ct-w4a16-experts");
+  const [numExperts, size] = [8, 64];
+  const codes = Array.from({ length: numExperts * size }, (_, index) => Math.imul(index, 2654435761) >>> 28);
+  const words = Uint32Array.from({ length: codes.length / 8 }, (_, word) =>
+    codes.slice(8 * word, 8 * word + 8).reduceRight((bits, code) => bits * 16 + code, 0),
+  );
+  const scale = 1 / 32;
+  const routers = {
+    quantised: (name: string) => [
+      {
+        name: `${name}.weight_packed`,
+        dtype: "I32",
+        shape: [numExperts, 8],
+        bytes: new Uint8Array(words.buffer),
+      } as const,
+      floatTensor(`${name}.weight_scale`, [numExperts, 2], Array<number>(2 * numExperts).fill(scale), "BF16"),
+    ],
+    stored: (name: string) => [
+      floatTensor(
+        `${name}.weight`,
+        [numExperts, size],
+        codes.map((code) => (code - 8) * scale),
+      ),
+    ],
+  };
+  const logits = [];
+  for (const router of Object.values(routers)) {
+    await using folder = await createTemporaryFolder();
+    const others = [...tensors.values()].filter((tensor) => !/\.mlp\.gate\./.test(tensor.name));
+    const own = [0, 1].flatMap((layer) => router(`model.layers.${layer}.mlp.gate`));
+    await writeCheckpoint(folder.path, config, [...others, ...own]);
+    const model = await buildFrom(folder.path, { cacheFolder: folder.path, dtype: "auto" });
+    using decoder = new DirectDecoder(model, { numSlots: 1, maxLength });
+    const ids = codes.slice(0, 40).map((code, index) => 2 + code + index);
+    logits.push(decoder.run({ tokenIds: [ids], numComputed: [0], logitRows: [...ids.keys()] }));
+  }
+  expect(logits[0]).toEqual(logits[1]);
 });
 
 test("ONNX Runtime's operator has transformers' tokens and logprobs, in chunks and beside a chunk without rows of logits", async () => {

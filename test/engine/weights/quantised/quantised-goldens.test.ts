@@ -116,7 +116,11 @@ test.for(quantisedCheckpoints)("%s dequantises to the same bits as in PyTorch", 
 
 test.for(keptNames)("%s loses nothing when it is packed for the CPU's kernels", async (name) => {
   const { weightHashes, values, formats } = await prepareModules(name, "cpu");
-  const kinds = { "ct-w8a8": ["stored-channels"], "ct-mixed": ["stored-blocks", "stored-channels"] }[name];
+  const kinds = {
+    "ct-w8a8": ["stored-channels"],
+    "ct-w8a8-experts": ["stored-channels"],
+    "ct-mixed": ["stored-blocks", "stored-channels"],
+  }[name];
   expect(kindsOf(formats)).toEqual(kinds ?? ["stored-blocks"]);
   expect(hashesOf(values)).toEqual(weightHashes);
 });
