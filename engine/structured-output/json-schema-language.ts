@@ -123,9 +123,8 @@ class SchemaReader {
       return rule(name);
     }
     if (schema.$ref !== undefined) return this.#referredTo(schema.$ref as string, path);
-    if (schema.const !== undefined) return literalOf(constantOf(schema.const));
-    if (schema.enum !== undefined)
-      return this.#oneOf("enum", schema.enum, path, (value) => literalOf(constantOf(value)));
+    const constants = constantsOf(schema, path);
+    if (constants !== null) return this.#oneOf("enum", constants, path, (value) => literalOf(constantOf(value)));
     for (const keyword of ["anyOf", "oneOf"] as const) {
       if (schema[keyword] === undefined) continue;
       return this.#oneOf(keyword, schema[keyword], path, (option, place) => this.#valueOf(option, place));
@@ -329,6 +328,24 @@ class SchemaReader {
 
 const describingNameKeywords = [...nameKeywords, ...restKeywords].filter((keyword) => !/^(?:min|max)/.test(keyword));
 const describingListKeywords = listKeywords.filter((keyword) => !/^(?:min|max)/.test(keyword));
+
+/** The values of `const` or `enum` that have the schema's type; null if it has neither. */
+function constantsOf(schema: JsonObject, path: string): unknown {
+  const { type, enum: values } = schema;
+  const constants = schema.const === undefined ? values : [schema.const];
+  if (constants === undefined) return null;
+  if (type === undefined || !Array.isArray(constants) || constants.length === 0) return constants;
+  const types = new Set<string>(typesOf(schema, path));
+  const ofType = constants.filter((value) => typeNamesOf(value).some((name) => types.has(name)));
+  if (ofType.length === 0) refuseStructuredOutput(`${path} has constants of other types than ${[...types].join(", ")}`);
+  return ofType;
+}
+
+function typeNamesOf(value: unknown): readonly string[] {
+  if (value === null) return ["null"];
+  if (Array.isArray(value)) return ["array"];
+  return Number.isInteger(value) ? ["integer", "number"] : [typeof value];
+}
 
 /** Without `type`, the type that the other keywords describe. Bounds on counts alone do not restrict the type. */
 function typesOf(schema: JsonObject, path: string): readonly string[] {

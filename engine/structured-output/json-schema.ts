@@ -35,7 +35,7 @@ const restrictingKeywords = [
   lengthKeywords,
 ].flat();
 
-const restricting = new Set([...restrictingKeywords, ...decisiveKeywords]);
+const restricting = new Set(["type", ...restrictingKeywords, ...decisiveKeywords]);
 
 const keywordsWithSchema = [...restKeywords, "propertyNames", "items", "unevaluatedItems"];
 const keywordsWithSchemas = ["anyOf", "oneOf", "allOf", "prefixItems"];

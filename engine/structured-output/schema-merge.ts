@@ -50,10 +50,15 @@ export class SchemaMerger {
     const merged = isMerged ? mergeAll(this.#partsOf(schema, path), path) : schema;
     const keyword = alternatives.find((name) => this.#isBesideOthers(merged, name));
     if (keyword === undefined) return merged;
-    const { [keyword]: options, ...others } = merged;
+    const { [keyword]: options, unevaluatedProperties, unevaluatedItems, ...others } = merged;
     if (!Array.isArray(options)) return merged;
     this.#count(options.length, path);
-    return { [keyword]: options.map((option: unknown) => ({ allOf: [others, option] })) };
+    const possible = options.filter((option: unknown) => mayHaveTypes(option, others.type));
+    if (options.length > 0 && possible.length === 0)
+      refuseStructuredOutput(`${path}.${keyword} has no entry of its type`);
+    // `unevaluated...` are about the properties and items of all parts.
+    const beside = (option: unknown) => ({ unevaluatedProperties, unevaluatedItems, allOf: [others, option] });
+    return { [keyword]: possible.map(beside) };
   }
 
   #isBesideOthers(schema: JsonObject, keyword: string): boolean {
@@ -96,12 +101,18 @@ function mergeAll(parts: readonly JsonObject[], path: string): JsonObject {
   const required = new Set<unknown>();
   for (const part of parts) {
     for (const [keyword, value] of Object.entries(part)) {
+      if (value === undefined) continue;
       if (keyword === "properties" && isObject(value)) addProperties(properties, value);
       else if (keyword === "required" && Array.isArray(value)) for (const name of value) required.add(name);
       else merged.set(keyword, merged.has(keyword) ? mergeValues(keyword, merged.get(keyword), value, path) : value);
     }
   }
-  for (const part of parts) requireSameNames(part, properties, path);
+  // The last part is the schema itself, whose `unevaluated...` are about all parts.
+  const rest = parts.map((part, index) => (index < parts.length - 1 ? closed(part) : part));
+  for (const part of rest) {
+    requireSameNames(part, properties, path);
+    for (const other of rest) if (other !== part) requireSameRest(part, other, path);
+  }
   if (properties.size > 0) merged.set("properties", Object.fromEntries(properties));
   if (required.size > 0) merged.set("required", [...required]);
   return Object.fromEntries(merged);
@@ -129,6 +140,28 @@ function requireSameNames(part: JsonObject, all: ReadonlyMap<string, unknown>, p
   }
 }
 
+/** A part with its rules for further properties and items under the names that are about the part alone. */
+function closed({ unevaluatedProperties, unevaluatedItems, ...part }: JsonObject): JsonObject {
+  return {
+    ...part,
+    additionalProperties: part.additionalProperties ?? unevaluatedProperties,
+    items: part.items ?? unevaluatedItems,
+  };
+}
+
+/** Rules for further properties and items of a part are about those that the part itself does not describe. */
+function requireSameRest(part: JsonObject, other: JsonObject, path: string): void {
+  for (const [described, rest] of [
+    ["patternProperties", "additionalProperties"],
+    ["prefixItems", "items"],
+  ] as const) {
+    const isOpen = part[rest] === undefined || part[rest] === true;
+    if (isOpen || other[described] === undefined || isDeepStrictEqual(part[described], other[described])) continue;
+    const problem = `a part with ${rest} beside a part with other ${described}`;
+    refuseStructuredOutput(`${path} has ${problem}, which is not supported; leave ${rest} out`);
+  }
+}
+
 function mergeValues(keyword: string, left: unknown, right: unknown, path: string): unknown {
   if (describingKeywords.has(keyword) || keywordsWithNames.has(keyword) || isDeepStrictEqual(left, right)) return left;
   if (typeof left === "number" && typeof right === "number") {
@@ -143,12 +176,22 @@ function mergeValues(keyword: string, left: unknown, right: unknown, path: strin
 }
 
 function commonTypes(left: unknown, right: unknown, path: string): unknown {
+  const common = typesInBoth(left, right);
+  if (common.length === 0) refuseStructuredOutput(`${path} has parts that no type satisfies together`);
+  return common;
+}
+
+function typesInBoth(left: unknown, right: unknown): readonly unknown[] {
   const [ofLeft, ofRight] = [left, right].map((types) => (Array.isArray(types) ? (types as unknown[]) : [types]));
   const isIn = (types: readonly unknown[], type: unknown): boolean =>
     types.includes(type) || (type === "integer" && types.includes("number"));
-  const common = [...ofLeft!, ...ofRight!].filter((type) => isIn(ofLeft!, type) && isIn(ofRight!, type));
-  if (common.length === 0) refuseStructuredOutput(`${path} has parts that no type satisfies together`);
-  return [...new Set(common)];
+  return [...new Set([...ofLeft!, ...ofRight!].filter((type) => isIn(ofLeft!, type) && isIn(ofRight!, type)))];
+}
+
+/** Whether the schema's own `type` allows one of these; the types of references are not looked at. */
+function mayHaveTypes(schema: unknown, types: unknown): boolean {
+  if (types === undefined || !isObject(schema) || schema.type === undefined) return true;
+  return typesInBoth(schema.type, types).length > 0;
 }
 
 function isObject(value: unknown): value is JsonObject {

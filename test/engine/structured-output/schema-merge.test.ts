@@ -99,6 +99,20 @@ test.for<[string, object, readonly unknown[], readonly unknown[]]>([
     [{ a: 1 }, { ab: 1 }],
     [{ b: 1 }, { abc: 1 }],
   ],
+  ["a type beside a reference", { ...text, $ref: "#/$defs/any", $defs: { any: {} } }, ["a"], [1, {}, null]],
+  ["a type beside alternatives", { ...text, anyOf: [{ minLength: 3 }, { enum: ["a", 1] }] }, ["abc", "a"], [1, "ab"]],
+  ["alternatives of which the type leaves one", { ...integer, oneOf: [{ type: "number" }, text] }, [1], [1.5, "a"]],
+  ["constants of several types", { allOf: [{ enum: [1, "a"] }], ...integer }, [1], ["a"]],
+  [
+    "alternatives within an object that is closed around them",
+    {
+      ...objectOf({ a: integer }),
+      unevaluatedProperties: false,
+      anyOf: [objectOf({ b: text }, ["b"]), { required: ["a"] }],
+    },
+    [{ a: 1 }, { b: "x" }, { a: 1, b: "x" }],
+    [{}, { a: 1, c: 1 }],
+  ],
 ])("%s", ([, schema, valid, invalid]) => {
   const json = JSON.stringify(schema);
   checkJsonSchema(json);
@@ -110,4 +124,34 @@ test.for<[string, object, readonly unknown[], readonly unknown[]]>([
     expect([value, isValid?.(value) ?? expected]).toEqual([value, expected]);
     expect([value, reader.judge(Buffer.from(JSON.stringify(value))) === "whole"]).toEqual([value, expected]);
   }
+});
+
+test.for<[string, object, string]>([
+  [
+    "further properties that a pattern of another part describes",
+    { allOf: [{ type: "object", additionalProperties: text }, { patternProperties: { "^x": integer } }] },
+    "a part with additionalProperties beside a part with other patternProperties",
+  ],
+  [
+    "items whose first ones another part describes",
+    { allOf: [{ type: "array", prefixItems: [text] }, { items: integer }] },
+    "a part with items beside a part with other prefixItems",
+  ],
+  [
+    "a closed part and properties beside it",
+    { allOf: [{ ...objectOf({ a: integer }), unevaluatedProperties: false }, objectOf({ b: integer })] },
+    "does not list the property b",
+  ],
+  ["a constant of another type", { ...integer, const: "a" }, "has constants of other types than integer"],
+  [
+    "alternatives of other types",
+    { ...integer, anyOf: [text, { type: "null" }] },
+    "json.anyOf has no entry of its type",
+  ],
+])("%s are rejected", ([, schema, problem]) => {
+  expect(() => {
+    const json = JSON.stringify(schema);
+    checkJsonSchema(json);
+    return new Reader({ kind: "json-schema", schema: json });
+  }).toThrow(problem);
 });
