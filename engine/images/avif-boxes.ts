@@ -4,6 +4,8 @@ import { EngineError } from "../contract/errors.ts";
 export interface Box {
   /** Four characters. */
   readonly type: string;
+  /** Position of the type in the bytes that were read. */
+  readonly typeOffset: number;
   /** What follows the type; a view of the file. */
   readonly content: Uint8Array;
 }
@@ -43,7 +45,7 @@ export function* boxesIn(bytes: Uint8Array): Generator<Box> {
     const size = shortSize === 1 ? Number(view.getBigUint64(at + 8)) : shortSize;
     if (!isLast && size < headerBytes) return;
     const end = isLast ? bytes.byteLength : at + size;
-    yield { type: textAt(bytes, at + 4), content: bytes.subarray(at + headerBytes, end) };
+    yield { type: textAt(bytes, at + 4), typeOffset: at + 4, content: bytes.subarray(at + headerBytes, end) };
     at = end;
   }
 }

@@ -130,18 +130,20 @@ const stillBrands: Readonly<Record<string, string>> = { avis: "avif", msf1: "mif
 
 /** An animation (`avis`) has its first picture as an item too, and its frames in the box `moov`. */
 function stillAvif(bytes: Uint8Array): Uint8Array {
-  if (nameAt(bytes, 8) !== "avis") return bytes;
-  const still = Buffer.from(bytes);
-  for (const { type, content } of boxesIn(still)) {
-    const at = content.byteOffset - still.byteOffset;
-    if (type === "moov") still.write("free", at - 4, "latin1");
+  const edits: (readonly [text: string, offset: number])[] = [];
+  for (const { type, typeOffset, content } of boxesIn(bytes)) {
+    if (type === "moov") edits.push(["free", typeOffset]);
     if (type !== "ftyp") continue;
+    const start = content.byteOffset - bytes.byteOffset;
     // A decoder looks for frames if any brand promises them.
-    for (let brand = at; brand + 4 <= at + content.byteLength; brand += 4) {
+    for (let brand = start; brand + 4 <= start + content.byteLength; brand += 4) {
       const stillBrand = stillBrands[nameAt(bytes, brand)];
-      if (stillBrand !== undefined) still.write(stillBrand, brand, "latin1");
+      if (stillBrand !== undefined) edits.push([stillBrand, brand]);
     }
   }
+  if (edits.length === 0) return bytes;
+  const still = Buffer.from(bytes);
+  for (const [text, offset] of edits) still.write(text, offset, "latin1");
   return still;
 }
 

@@ -82,7 +82,15 @@ test("an AVIF is known by any of its brands, which tell it from HEIC", async () 
   expect(await decodeImage(branded("mif1", "avif"), limits)).toEqual(whole);
   // An animation, whose frames follow in a box of their own.
   const frames = Buffer.from("\0\0\0\x10moovnoframes", "latin1");
-  expect(await decodeImage(Buffer.concat([branded("avis", "avif", "msf1"), frames]), limits)).toEqual(whole);
+  const largeFrames = Buffer.from("\0\0\0\x01moov\0\0\0\0\0\0\0\x18noframes", "latin1");
+  for (const brands of [
+    ["avis", "avif", "msf1"],
+    ["avif", "avis"],
+  ]) {
+    for (const box of [frames, largeFrames]) {
+      expect(await decodeImage(Buffer.concat([branded(...brands), box]), limits)).toEqual(whole);
+    }
+  }
   for (const brands of [["mif1", "heic"], ["heic", "mif1"], ["mif1"]]) {
     await expect(decodeImage(branded(...brands), limits)).rejects.toThrow(/not a picture in a supported format/);
   }
