@@ -88,7 +88,7 @@ export class Batches {
     this.#options = options;
     this.limits = limits;
     this.files = new StoredFiles({ store, now, damage });
-    this.quota = new StoreQuota({ maxBytes: limits.maxStoreBytes, measure: () => this.files.totalBytes() });
+    this.quota = new StoreQuota({ maxBytes: limits.maxStoreBytes, measure: () => this.files.measure() });
     this.#records = new BatchRecords({ store, model, damage });
     this.#runner = {
       ...runner,

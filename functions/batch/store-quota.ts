@@ -1,23 +1,22 @@
-/** The limit on the bytes of all files together. Uploads reserve the bytes that they have received so far. */
+/** The limits on all files together. Uploads reserve a file and the bytes that they have received so far. */
+import type { StoredSize } from "../storage/object-store.ts";
+
+const nothing: StoredSize = { numObjects: 0, numBytes: 0 };
+
+/** Empty files are files too: each takes a record, and time in every measurement. */
+const MAX_NUM_FILES = 100_000;
 
 export interface StoreQuotaOptions {
   readonly maxBytes: number;
-  /** Bytes of all files in the store, including those of other servers. */
-  readonly measure: () => Promise<number>;
+  /** Default `MAX_NUM_FILES`. */
+  readonly maxNumFiles?: number;
+  /** All files in the store, including those of other servers. */
+  readonly measure: () => Promise<StoredSize>;
 }
 
-/** An upload would exceed the limit. */
+/** An upload would exceed a limit. The message says which. */
 export class StoreFullError extends Error {
   override readonly name = "StoreFullError";
-  /** Bytes of all files, had the upload been accepted. */
-  readonly numBytes: number;
-  readonly maxBytes: number;
-
-  constructor(numBytes: number, maxBytes: number) {
-    super(`All files together would have ${numBytes} bytes; the limit is ${maxBytes}.`);
-    this.numBytes = numBytes;
-    this.maxBytes = maxBytes;
-  }
 }
 
 /** The reservation of one upload. Mutable. Methods throw StoreFullError and errors of measuring. */
@@ -38,61 +37,80 @@ export interface Reservation {
  * limit. Files that several servers publish do not exceed it either, because each measures the store before.
  */
 export class StoreQuota {
-  readonly #options: StoreQuotaOptions;
+  readonly #maxBytes: number;
+  readonly #maxNumFiles: number;
+  readonly #measureStore: StoreQuotaOptions["measure"];
   /** The last measurement, plus what uploads have settled since it started. */
-  #numStored = 0;
-  #numReserved = 0;
-  #numSettled = 0;
-  #measuring: Promise<number> | null = null;
+  #stored = nothing;
+  #reserved = nothing;
+  #settled = nothing;
+  #measuring: Promise<StoredSize> | null = null;
   /** Begins when the measurement under way has ended. */
-  #nextMeasuring: Promise<number> | null = null;
+  #nextMeasuring: Promise<StoredSize> | null = null;
 
-  constructor(options: StoreQuotaOptions) {
-    this.#options = options;
+  constructor({ maxBytes, maxNumFiles = MAX_NUM_FILES, measure }: StoreQuotaOptions) {
+    this.#maxBytes = maxBytes;
+    this.#maxNumFiles = maxNumFiles;
+    this.#measureStore = measure;
   }
 
   /** @param announced Bytes that the upload is known to have; if they do not fit, it need not start. */
   async reserve(announced: number): Promise<Reservation> {
     await this.#measure();
-    this.#checkRoom(announced);
-    let numReserved = 0;
-    const release = (): void => {
-      this.#numReserved -= numReserved;
-      numReserved = 0;
+    this.#checkRoom({ numObjects: 1, numBytes: announced });
+    let own = nothing;
+    const add = (size: StoredSize): void => {
+      this.#reserved = sumOf(this.#reserved, size);
+      own = sumOf(own, size);
     };
+    const release = (): void => {
+      this.#reserved = differenceOf(this.#reserved, own);
+      own = nothing;
+    };
+    add({ numObjects: 1, numBytes: 0 });
     return {
       grow: async (numBytes) => {
+        const size = { numObjects: 0, numBytes };
         // Files may have been deleted, and files settled during a measurement may be counted twice.
-        if (!this.#hasRoom(numBytes)) await this.#measure();
-        this.#checkRoom(numBytes);
-        this.#numReserved += numBytes;
-        numReserved += numBytes;
+        if (this.#excessOf(size) !== null) await this.#measure();
+        this.#checkRoom(size);
+        add(size);
       },
       settle: async () => {
-        this.#numStored += numReserved;
-        this.#numSettled += numReserved;
+        this.#stored = sumOf(this.#stored, own);
+        this.#settled = sumOf(this.#settled, own);
         release();
-        const numBytes = await this.#measure();
-        if (numBytes > this.#options.maxBytes) throw new StoreFullError(numBytes, this.#options.maxBytes);
+        const excess = this.#excessIn(await this.#measure());
+        if (excess !== null) throw excess;
       },
       release,
     };
   }
 
-  #hasRoom(numBytes: number): boolean {
-    return this.#numStored + this.#numReserved + numBytes <= this.#options.maxBytes;
+  /** If so much more were stored. */
+  #excessOf(size: StoredSize): StoreFullError | null {
+    return this.#excessIn(sumOf(sumOf(this.#stored, this.#reserved), size));
   }
 
-  #checkRoom(numBytes: number): void {
-    if (this.#hasRoom(numBytes)) return;
-    throw new StoreFullError(this.#numStored + this.#numReserved + numBytes, this.#options.maxBytes);
+  #excessIn({ numObjects, numBytes }: StoredSize): StoreFullError | null {
+    if (numBytes > this.#maxBytes) {
+      const limit = `the limit is ${this.#maxBytes}, which BATCH_MAX_STORE_BYTES sets`;
+      return new StoreFullError(`With this file, all files together would have ${numBytes} bytes or more; ${limit}.`);
+    }
+    if (numObjects <= this.#maxNumFiles) return null;
+    return new StoreFullError(`With this file, there would be ${numObjects} files; the limit is ${this.#maxNumFiles}.`);
+  }
+
+  #checkRoom(size: StoredSize): void {
+    const excess = this.#excessOf(size);
+    if (excess !== null) throw excess;
   }
 
   /**
-   * Resolves to the bytes in the store, from a measurement that begins after the call. Uploads share it, because a store
+   * Resolves to what is in the store, from a measurement that begins after the call. Uploads share it, because a store
    * with many files takes a while to measure.
    */
-  #measure(): Promise<number> {
+  #measure(): Promise<StoredSize> {
     if (this.#measuring === null) return this.#beginMeasuring();
     this.#nextMeasuring ??= this.#measuring
       .catch(() => {})
@@ -103,7 +121,7 @@ export class StoreQuota {
     return this.#nextMeasuring;
   }
 
-  #beginMeasuring(): Promise<number> {
+  #beginMeasuring(): Promise<StoredSize> {
     const measuring = this.#measureNow().finally(() => {
       if (this.#measuring === measuring) this.#measuring = null;
     });
@@ -111,10 +129,18 @@ export class StoreQuota {
     return measuring;
   }
 
-  async #measureNow(): Promise<number> {
-    const numSettledBefore = this.#numSettled;
-    const numBytes = await this.#options.measure();
-    this.#numStored = numBytes + this.#numSettled - numSettledBefore;
-    return numBytes;
+  async #measureNow(): Promise<StoredSize> {
+    const settledBefore = this.#settled;
+    const size = await this.#measureStore();
+    this.#stored = sumOf(size, differenceOf(this.#settled, settledBefore));
+    return size;
   }
+}
+
+function sumOf(left: StoredSize, right: StoredSize): StoredSize {
+  return { numObjects: left.numObjects + right.numObjects, numBytes: left.numBytes + right.numBytes };
+}
+
+function differenceOf(left: StoredSize, right: StoredSize): StoredSize {
+  return { numObjects: left.numObjects - right.numObjects, numBytes: left.numBytes - right.numBytes };
 }

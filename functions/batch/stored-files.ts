@@ -1,7 +1,7 @@
 /** The files of the Files API: uploads for batches, and results of batches. */
 import { z } from "zod";
 
-import type { ObjectStore, StoredObject } from "../storage/object-store.ts";
+import type { ObjectStore, StoredObject, StoredSize } from "../storage/object-store.ts";
 import { DamagedRecordError } from "./damaged-records.ts";
 import type { DamageLog } from "./damaged-records.ts";
 import { createId, isId } from "./ids.ts";
@@ -51,8 +51,8 @@ export class StoredFiles {
     this.#now = now;
   }
 
-  /** Size of all files of all tenants, results included. */
-  async totalBytes(): Promise<number> {
+  /** All files of all tenants, results included. */
+  async measure(): Promise<StoredSize> {
     return this.#store.measure("contents/");
   }
 

@@ -111,10 +111,10 @@ export function createFolderObjectStore(folder: string): ObjectStore {
           const size = known?.get(key) ?? (await sizeOf(key));
           if (size !== null) sizes.set(key, size);
         }
-        const numBytes = [...sizes.values()].reduce((sum, size) => sum + size, 0);
+        const size = { numObjects: sizes.size, numBytes: [...sizes.values()].reduce((sum, each) => sum + each, 0) };
         for (const key of written) sizes.delete(key);
         measured.set(prefix, sizes);
-        return numBytes;
+        return size;
       } finally {
         writtenMeanwhile.delete(written);
       }

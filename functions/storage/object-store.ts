@@ -6,6 +6,12 @@ export interface StoredObject {
   readonly chunks: AsyncIterable<Uint8Array>;
 }
 
+/** What objects take together. */
+export interface StoredSize {
+  readonly numObjects: number;
+  readonly numBytes: number;
+}
+
 /** Keys are `folder/name`. Errors of the store itself are StorageErrors. */
 export interface ObjectStore {
   /**
@@ -19,8 +25,8 @@ export interface ObjectStore {
   delete(key: string): Promise<void>;
   /** All keys that start with `prefix`, which contains the whole folder, in character order. */
   list(prefix: string): Promise<readonly string[]>;
-  /** Total length of all objects whose keys start with `prefix`. */
-  measure(prefix: string): Promise<number>;
+  /** Of all objects whose keys start with `prefix`. */
+  measure(prefix: string): Promise<StoredSize>;
   close(): Promise<void>;
 }
 

@@ -160,9 +160,13 @@ export function createS3ObjectStore({ client, bucket, prefix, timeouts }: S3Obje
     },
 
     async measure(keyPrefix) {
+      let numObjects = 0;
       let numBytes = 0;
-      for await (const { Size = 0 } of entries(keyPrefix)) numBytes += Size;
-      return numBytes;
+      for await (const { Size = 0 } of entries(keyPrefix)) {
+        numObjects += 1;
+        numBytes += Size;
+      }
+      return { numObjects, numBytes };
     },
 
     async close() {

@@ -99,16 +99,16 @@ export function testObjectStore(name: string, { open }: ObjectStoreContract): vo
       expect(await store.list("listed/b-")).toEqual(["listed/b-1", "listed/b-2"]);
     });
 
-    test("reports the total size below a prefix", async () => {
-      expect(await store.measure("measured/")).toBe(0);
+    test("reports the number and the total size of objects below a prefix", async () => {
+      expect(await store.measure("measured/")).toEqual({ numObjects: 0, numBytes: 0 });
       await store.write("measured/a-1", [Buffer.alloc(1000)]);
       await store.write("measured/a-2", [Buffer.alloc(20), Buffer.alloc(3)]);
       await store.write("measured/b", [Buffer.alloc(100_000)]);
-      expect(await store.measure("measured/a-")).toBe(1023);
-      expect(await store.measure("measured/")).toBe(101_023);
+      expect(await store.measure("measured/a-")).toEqual({ numObjects: 2, numBytes: 1023 });
+      expect(await store.measure("measured/")).toEqual({ numObjects: 3, numBytes: 101_023 });
       await store.write("measured/b", [Buffer.alloc(7)]);
       await store.delete("measured/a-1");
-      expect(await store.measure("measured/")).toBe(30);
+      expect(await store.measure("measured/")).toEqual({ numObjects: 2, numBytes: 30 });
     });
 
     test.for(["../outside", "files/../../outside", "files/.hidden", "/etc/passwd", "files/", "files", "a/b/c", "f/\0"])(

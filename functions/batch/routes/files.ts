@@ -78,12 +78,11 @@ async function* reserving(chunks: AsyncIterable<Uint8Array>, reservation: Reserv
 /** The rest of the body is not read, so the connection cannot be reused. */
 function storageFull(error: unknown): never {
   if (!(error instanceof StoreFullError)) throw error;
-  throw new HttpError(
-    507,
-    "storage_full",
-    `With this file, all files together would have ${error.numBytes} bytes or more; the limit is ${error.maxBytes}, which BATCH_MAX_STORE_BYTES sets. Delete files first.`,
-    { parameter: "file", headers: { Connection: "close" }, cause: error },
-  );
+  throw new HttpError(507, "storage_full", `${error.message} Delete files first.`, {
+    parameter: "file",
+    headers: { Connection: "close" },
+    cause: error,
+  });
 }
 
 export function listFilesRoute(dependencies: AppDependencies): Handler<AppEnvironment> {

@@ -5,15 +5,16 @@ import { StoreFullError, StoreQuota } from "../../../functions/batch/store-quota
 
 /** A store from the quota's point of view. */
 function setUp(maxBytes: number) {
-  const stored = { numBytes: 0 };
-  const quotaOf = () =>
+  const stored = { numObjects: 0, numBytes: 0 };
+  const quotaOf = (maxNumFiles?: number) =>
     new StoreQuota({
       maxBytes,
+      ...(maxNumFiles !== undefined && { maxNumFiles }),
       async measure() {
-        const { numBytes } = stored;
+        const size = { ...stored };
         // Others continue while the store is measured.
         await Promise.resolve();
-        return numBytes;
+        return size;
       },
     });
   return { stored, quotaOf };
@@ -25,7 +26,7 @@ test("an upload can use the rest to the byte, and releases it when it ends witho
   const first = await quota.reserve(0);
   await first.grow(100);
   const second = await quota.reserve(0);
-  await expect(second.grow(1)).rejects.toThrow("All files together would have 101 bytes; the limit is 100.");
+  await expect(second.grow(1)).rejects.toThrow("all files together would have 101 bytes or more; the limit is 100,");
   first.release();
   await second.grow(100);
 });
@@ -56,6 +57,20 @@ test("of two servers whose files would exceed the limit together, the last one i
   await expect(uploads[1]!.settle()).rejects.toThrow(StoreFullError);
 });
 
+test("empty files count too, also while they arrive", async () => {
+  const { stored, quotaOf } = setUp(100);
+  stored.numObjects = 2;
+  const quota = quotaOf(4);
+  const [first, second] = [await quota.reserve(0), await quota.reserve(0)];
+  await expect(quota.reserve(0)).rejects.toThrow("With this file, there would be 5 files; the limit is 4.");
+  second.release();
+  const third = await quota.reserve(0);
+  stored.numObjects = 4;
+  await first.settle();
+  stored.numObjects = 5;
+  await expect(third.settle()).rejects.toThrow("With this file, there would be 5 files; the limit is 4.");
+});
+
 test("uploads share the measurements of a store with many files", async () => {
   let numMeasured = 0;
   const gate = Promise.withResolvers<void>();
@@ -64,7 +79,7 @@ test("uploads share the measurements of a store with many files", async () => {
     async measure() {
       numMeasured += 1;
       await gate.promise;
-      return 10;
+      return { numObjects: 1, numBytes: 10 };
     },
   });
   const uploads = Array.from({ length: 50 }, async () => {
@@ -78,8 +93,9 @@ test("uploads share the measurements of a store with many files", async () => {
 });
 
 test("a measurement that fails is not that of the next upload", async () => {
-  const outcomes = [Promise.reject(new Error("away")), Promise.resolve(0)];
-  const quota = new StoreQuota({ maxBytes: 100, measure: async () => outcomes.shift() ?? 0 });
+  const outcomes = [Promise.reject(new Error("away"))];
+  const nothing = { numObjects: 0, numBytes: 0 };
+  const quota = new StoreQuota({ maxBytes: 100, measure: async () => outcomes.shift() ?? nothing });
   const [first, second] = [quota.reserve(0), quota.reserve(0)];
   await expect(first).rejects.toThrow("away");
   await expect(second).resolves.toBeDefined();
