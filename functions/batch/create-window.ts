@@ -14,5 +14,6 @@ export function createWindow(config: Config, service: Service, engine: Engine): 
   return new WorkWindow(maxWeight, {
     room: () => Math.min(maxWeight, numSequences - service.numRequests),
     whenRoomChanges: () => service.whenReleased(),
+    hasOthers: () => service.numRequests > 0,
   });
 }

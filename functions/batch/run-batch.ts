@@ -115,13 +115,13 @@ class BatchRun {
     let weight = numSequences;
     try {
       let answered = this.#isStopping ? givenUp : await answer();
-      for (let isAlone = false; answered.kind === "busy" && !isAlone;) {
-        // If it is rejected again although nothing else uses the engine, it never fits.
-        isAlone = !window.isNarrowed;
-        if (!isAlone) await window.whenChanged();
+      // If it is rejected although nothing else uses the engine, it never fits.
+      for (let isAlone = false; answered.kind === "busy" && !(isAlone && !window.hasOthers);) {
+        if (window.hasOthers) await window.whenChanged();
         window.leave(weight);
         weight = window.maxWeight;
         await window.enter(weight);
+        isAlone = !window.hasOthers;
         answered = this.#isStopping ? givenUp : await answer();
       }
       if (answered.kind === "given up") {

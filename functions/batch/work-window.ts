@@ -3,8 +3,10 @@
 export interface WorkWindowOptions {
   /** The part of `maxWeight` that others leave free now. Default: all of it. */
   readonly room?: () => number;
-  /** Resolves when `room` may have grown. Default: it never does. */
+  /** Resolves when `room` may have grown, and when others have left. Default: never. */
   readonly whenRoomChanges?: () => Promise<void>;
+  /** Whether others use the engine, however little of it. Default: whether they leave less than `maxWeight` free. */
+  readonly hasOthers?: () => boolean;
 }
 
 /** Mutable. Enters in the order of calls. */
@@ -12,20 +14,23 @@ export class WorkWindow {
   readonly maxWeight: number;
   readonly #room: () => number;
   readonly #whenRoomChanges: (() => Promise<void>) | null;
+  readonly #hasOthers: () => boolean;
   #weight = 0;
   #numInside = 0;
   #lastEntered = Promise.resolve();
   #left = Promise.withResolvers<void>();
 
-  constructor(maxWeight: number, { room = () => maxWeight, whenRoomChanges }: WorkWindowOptions = {}) {
+  constructor(maxWeight: number, options: WorkWindowOptions = {}) {
+    const { room = () => maxWeight, whenRoomChanges } = options;
     this.maxWeight = maxWeight;
     this.#room = room;
+    this.#hasOthers = options.hasOthers ?? (() => room() < maxWeight);
     this.#whenRoomChanges = whenRoomChanges ?? null;
   }
 
-  /** Whether others are using part of its room. */
-  get isNarrowed(): boolean {
-    return this.#room() < this.maxWeight;
+  /** Whether work outside of the window uses the engine, and so may be why it rejects work within. */
+  get hasOthers(): boolean {
+    return this.#hasOthers();
   }
 
   /** Weight that can enter now; negative if others have taken room since. */

@@ -348,14 +348,14 @@ export class JobRunner {
   ): Promise<LineAnswer> {
     const { window } = this.#options;
     let weight = numSequences;
-    for (let isAlone = false; ; weight = window.maxWeight) {
+    for (let isRetry = false; ; isRetry = true, weight = window.maxWeight) {
       if (!(await this.#enter(weight))) return { kind: "given up" };
       try {
+        const isAlone = isRetry && !window.hasOthers;
         const answered = await answer(signal, stream);
-        // If it is rejected again although nothing else uses the engine, it never fits.
-        if (answered.kind !== "busy" || isAlone) return answered;
-        isAlone = !window.isNarrowed;
-        if (!isAlone) await Promise.race([window.whenChanged(), this.#stopped.promise]);
+        // If it is rejected although nothing else uses the engine, it never fits.
+        if (answered.kind !== "busy" || (isAlone && !window.hasOthers)) return answered;
+        if (window.hasOthers) await Promise.race([window.whenChanged(), this.#stopped.promise]);
       } finally {
         this.#numInside -= 1;
         this.#weightInside -= weight;

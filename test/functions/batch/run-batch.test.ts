@@ -115,6 +115,28 @@ test("a line that is rejected while others use room waits for them, however ofte
   expect(summary).toMatchObject({ numSucceeded: 1, numFailed: 0 });
 });
 
+test("a line that is rejected beside requests waits for them, also for those that leave room and that come meanwhile", async () => {
+  let numRefusals = 0;
+  let hasOthers = true;
+  const window = new WorkWindow(3, {
+    whenRoomChanges: () => new Promise((resolve) => setImmediate(resolve)),
+    hasOthers: () => hasOthers,
+  });
+  const { summary } = await run(
+    ["a"],
+    async () => {
+      numRefusals += 1;
+      if (numRefusals === 3) hasOthers = false;
+      // A request comes during the first attempt that begins alone.
+      if (numRefusals === 4) hasOthers = true;
+      return numRefusals < 7 ? busy : answered;
+    },
+    { window },
+  );
+  expect(numRefusals).toBe(7);
+  expect(summary).toMatchObject({ numSucceeded: 1, numFailed: 0 });
+});
+
 test("a line with more sequences than there is room for runs alone", async () => {
   const load = new Load();
   const besideLarge: number[] = [];

@@ -2,6 +2,7 @@
 import { setImmediate as turn } from "node:timers/promises";
 import { expect, onTestFinished, test } from "vitest";
 
+import { EngineError } from "../../../engine/index.ts";
 import { prepareLine } from "../../../functions/batch/answer-line.ts";
 import { WorkWindow } from "../../../functions/batch/work-window.ts";
 import type { JobResult } from "../../../functions/jobs/job-result.ts";
@@ -87,6 +88,28 @@ test.for<[string, Partial<JobRunnerOptions>]>([
   }
   expect(kinds).toEqual([...Array.from({ length: MAX_DELIVERIES }, () => "released"), "rejected"]);
   expect(results).toEqual([expect.stringContaining("too_many_deliveries")]);
+});
+
+test("a job that is rejected beside requests is answered after them", async () => {
+  const full = new EngineError("queue_full", "There is no room.");
+  let numAttempts = 0;
+  const window = new WorkWindow(2, {
+    whenRoomChanges: () => turn(),
+    hasOthers: () => numAttempts < 5,
+  });
+  const { runner, source } = startRunner({ window }, () => (++numAttempts < 5 ? [full] : ["x"]));
+  runner.start();
+  const outcome = await source.push({ id: "a", body, numDeliveries: 1 });
+  expect(outcome).toMatchObject({ kind: "completed", result: { isSuccess: true } });
+  expect(numAttempts).toBe(5);
+});
+
+test("a job that is rejected alone keeps the answer", async () => {
+  const full = new EngineError("queue_full", "There is no room.");
+  const { runner, source } = startRunner({}, () => [full]);
+  runner.start();
+  const outcome = await source.push({ id: "a", body, numDeliveries: 1 });
+  expect(outcome).toMatchObject({ kind: "completed", result: { isSuccess: false } });
 });
 
 test("a batch that always has a next line leaves every second place to jobs", async () => {
