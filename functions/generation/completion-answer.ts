@@ -51,7 +51,7 @@ export async function toCompletion(
     choices.push({
       index: choices.length,
       text: echoedText(prompt, options) + text,
-      logprobs: options.withLogprobs ? toCompletionLogprobs(entries, 0, options.tokensAsIds) : null,
+      logprobs: options.withLogprobs ? await toCompletionLogprobs(entries, 0, options.tokensAsIds) : null,
       finish_reason: last.finishReason,
       stop_reason: last.stopReason,
       ...(options.withPromptLogprobs &&
@@ -95,7 +95,7 @@ export async function* toCompletionChunks(
     const choice = {
       index,
       text,
-      logprobs: options.withLogprobs ? toCompletionLogprobs(held, offset, options.tokensAsIds) : null,
+      logprobs: options.withLogprobs ? await toCompletionLogprobs(held, offset, options.tokensAsIds) : null,
       finish_reason: output.finishReason,
       ...(output.finishReason !== null && { stop_reason: output.stopReason }),
       ...(options.returnsTokenIds && { token_ids: heldIds }),

@@ -4,6 +4,9 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { LEAST_LOGPROB } from "../../engine/index.ts";
 import type { DecodedLogprob, DecodedPrompt, DecodedTokenLogprobs } from "../../engine/index.ts";
 
+/** Tokens with up to 20 alternatives, which take a few milliseconds. */
+const TOKENS_PER_TURN = 256;
+
 interface ChatLogprob {
   readonly token: string;
   readonly logprob: number;
@@ -63,23 +66,32 @@ export interface CompletionLogprobs {
   readonly text_offset: readonly number[];
 }
 
-/** `textOffset` is the position of the first token's text. `asIds` writes `token_id:<id>` instead of the text. */
-export function toCompletionLogprobs(
+/**
+ * Takes several turns of the event loop for a long prompt that is echoed.
+ *
+ * @param textOffset Position of the first token's text.
+ * @param asIds Writes `token_id:<id>` instead of the text.
+ */
+export async function toCompletionLogprobs(
   entries: readonly TokenEntry[],
   textOffset: number,
   asIds: boolean,
-): CompletionLogprobs {
+): Promise<CompletionLogprobs> {
+  const tokens: string[] = [];
+  const tokenLogprobs: (number | null)[] = [];
+  const topLogprobs: (Readonly<Record<string, number>> | null)[] = [];
+  const textOffsets: number[] = [];
   let nextOffset = textOffset;
-  return {
-    tokens: entries.map((entry) => nameOf(entry, asIds)),
-    token_logprobs: entries.map(({ logprobs }) => (logprobs === null ? null : floored(logprobs.sampled.logprob))),
-    top_logprobs: entries.map(({ logprobs }) => (logprobs === null ? null : toTopLogprobs(logprobs, asIds))),
-    text_offset: entries.map(({ token }) => {
-      const offset = nextOffset;
-      nextOffset += numCodePoints(token);
-      return offset;
-    }),
-  };
+  for (const entry of entries) {
+    if (tokens.length > 0 && tokens.length % TOKENS_PER_TURN === 0) await nextTurn();
+    const { token, logprobs } = entry;
+    tokens.push(nameOf(entry, asIds));
+    tokenLogprobs.push(logprobs === null ? null : floored(logprobs.sampled.logprob));
+    topLogprobs.push(logprobs === null ? null : toTopLogprobs(logprobs, asIds));
+    textOffsets.push(nextOffset);
+    nextOffset += numCodePoints(token);
+  }
+  return { tokens, token_logprobs: tokenLogprobs, top_logprobs: topLogprobs, text_offset: textOffsets };
 }
 
 export function numCodePoints(text: string): number {
@@ -104,9 +116,6 @@ interface PromptLogprob {
 }
 
 export type PromptLogprobs = readonly (Readonly<Record<string, PromptLogprob>> | null)[];
-
-/** Tokens with up to 20 alternatives, which take a few milliseconds. */
-const TOKENS_PER_TURN = 256;
 
 /**
  * vLLM's `prompt_logprobs`: for each token of the prompt but the first, the alternatives and the token itself, by token

@@ -4,7 +4,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 /** Elements of a list that are written at once: tokens with 20 alternatives take a few milliseconds. */
 const ELEMENTS_PER_TURN = 256;
 /** Lists further inside are short, or parts of such an element. */
-const MAX_DEPTH = 4;
+const MAX_DEPTH = 5;
 
 /** The text of `JSON.stringify`, of plain data. Takes a turn of the event loop for each part of a long list. */
 export async function jsonInTurns(value: object): Promise<string> {

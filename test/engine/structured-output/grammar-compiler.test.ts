@@ -3,6 +3,7 @@ import { afterAll, expect, test } from "vitest";
 import { GrammarCompiler } from "../../../engine/structured-output/grammar-compiler.ts";
 import { createGrammarVocabulary } from "../../../engine/structured-output/grammar-vocabulary.ts";
 import type { StructuredOutput } from "../../../engine/structured-output/structured-output.ts";
+import { countTurns } from "../../support/count-turns.ts";
 import { createTestCompiler, shapesVocabulary } from "./grammars.ts";
 
 function schema(value: unknown): StructuredOutput {
@@ -323,16 +324,8 @@ test("of equal structured outputs of two tenants, the share of whoever is first 
 test("the event loop runs between two compilations", async () => {
   await using compiler = createTestCompiler(shapesVocabulary);
   await compiler.compile({ kind: "regex", pattern: "a" });
-  let numTurns = 0;
-  let isCounting = true;
-  const count = (): void => {
-    numTurns++;
-    if (isCounting) setImmediate(count);
-  };
-  setImmediate(count);
-  await Promise.all(Array.from("abcd", (letter) => compiler.compile(longPattern(letter))));
-  isCounting = false;
-  expect(numTurns).toBeGreaterThanOrEqual(3);
+  const compileAll = () => Promise.all(Array.from("abcd", (letter) => compiler.compile(longPattern(letter))));
+  expect(await countTurns(compileAll)).toBeGreaterThanOrEqual(3);
 });
 
 test("closing rejects waiting compilations", async () => {

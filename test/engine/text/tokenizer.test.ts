@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 
 import { loadTokenizer, parseTokenizer } from "../../../engine/text/tokenizer.ts";
-import type { Tokenizer } from "../../../engine/text/tokenizer.ts";
+import { countTurns } from "../../support/count-turns.ts";
 import { fixtureFamilies, loadFixtureTokenizer, readCases } from "./fixture-tokenizer.ts";
 
 describe.for(fixtureFamilies)("%s", (family) => {
@@ -64,38 +64,16 @@ test("encoding stops early beyond maxTokens, with many words or one", async () =
 
 test("other work runs while a long text is encoded", async () => {
   const tokenizer = await loadFixtureTokenizer("qwen2");
-  let numTurns = 0;
-  let isDone = false;
-  const count = (): void => {
-    numTurns += 1;
-    if (!isDone) setImmediate(count);
-  };
-  setImmediate(count);
-  await tokenizer.encode("some words of a long text ".repeat(8000), { addSpecialTokens: false });
-  isDone = true;
-  expect(numTurns).toBeGreaterThan(20);
+  const text = "some words of a long text ".repeat(8000);
+  expect(await countTurns(() => tokenizer.encode(text, { addSpecialTokens: false }))).toBeGreaterThan(20);
 });
-
-/** Turns of the event loop while the text is encoded. */
-async function countTurns(tokenizer: Tokenizer, text: string, maxTokens: number): Promise<number> {
-  let numTurns = 0;
-  let isDone = false;
-  const count = (): void => {
-    numTurns += 1;
-    if (!isDone) setImmediate(count);
-  };
-  setImmediate(count);
-  await tokenizer.encode(text, { addSpecialTokens: false, maxTokens });
-  isDone = true;
-  return numTurns;
-}
 
 test.for<readonly [string, string, number]>([
   ["beginnings of added tokens", "<".repeat(500_000), 1000],
   ["words without letters", "12, 34! ".repeat(40_000), 1_000_000],
 ])("other work runs while a text of %s is encoded", async ([, text, maxTokens]) => {
   const tokenizer = await loadFixtureTokenizer("qwen2");
-  expect(await countTurns(tokenizer, text, maxTokens)).toBeGreaterThan(3);
+  expect(await countTurns(() => tokenizer.encode(text, { addSpecialTokens: false, maxTokens }))).toBeGreaterThan(3);
 });
 
 test.for<readonly [string, number]>([
@@ -186,7 +164,8 @@ test("a million characters without letters are divided into words as they are en
 
 test("other work runs while a long text is normalised", async () => {
   const tokenizer = await loadFixtureTokenizer("llama2-legacy");
-  expect(await countTurns(tokenizer, " ".repeat(1_000_000), 1)).toBeGreaterThan(10);
+  const encode = () => tokenizer.encode(" ".repeat(1_000_000), { addSpecialTokens: false, maxTokens: 1 });
+  expect(await countTurns(encode)).toBeGreaterThan(10);
 });
 
 test("a long text that is normalised in slices has one prefix", async () => {

@@ -2,6 +2,7 @@ import { jsonValue, assert, asyncProperty, dictionary, string } from "fast-check
 import { expect, test } from "vitest";
 
 import { jsonInTurns } from "../../../functions/http/json-in-turns.ts";
+import { countTurns } from "../../support/count-turns.ts";
 
 test("the text is that of JSON.stringify", async () => {
   const property = asyncProperty(dictionary(string(), jsonValue()), async (value) => {
@@ -14,14 +15,9 @@ test("the text is that of JSON.stringify", async () => {
 
 test("a long list is written in several turns of the event loop", async () => {
   const rows = Array.from({ length: 2000 }, (_, index) => ({ [index]: { logprob: -index, decoded_token: "a" } }));
-  const answer = { choices: [{ index: 0, prompt_logprobs: rows }] };
-  let numTurns = 0;
-  const count = (): void => {
-    numTurns += 1;
-    immediate = setImmediate(count);
-  };
-  let immediate = setImmediate(count);
-  expect(await jsonInTurns(answer)).toBe(JSON.stringify(answer));
-  clearImmediate(immediate);
+  const answer = { choices: [{ index: 0, logprobs: { content: rows } }] };
+  let text = "";
+  const numTurns = await countTurns(async () => (text = await jsonInTurns(answer)));
+  expect(text).toBe(JSON.stringify(answer));
   expect(numTurns).toBeGreaterThanOrEqual(7);
 });
