@@ -69,10 +69,20 @@ export function describeLoadFailure(error: unknown, { engine }: Config): LoadFai
   if (!(error instanceof Error) || !("code" in error)) return null;
   const code = error.code as EngineErrorCode;
   const advice =
+    openFilesAdvice(error) ??
     settingAdvice(error, engine) ??
     (code === "invalid_configuration" ? bucketAdvice(error, engine) : null) ??
     adviceOf[code];
   return advice === undefined ? null : { code, reason: error.message.replaceAll(/\s+/g, " "), advice };
+}
+
+/** The file that could not be opened is not at fault, whatever the code says. */
+function openFilesAdvice(error: Error): string | null {
+  for (let cause: unknown = error; cause instanceof Error; { cause } = cause) {
+    if (/\bEMFILE\b/.test(cause.message)) return "Raise this process's limit on open files (ulimit -n).";
+    if (/\bENFILE\b/.test(cause.message)) return "Raise the machine's limit on open files (sysctl fs.file-max).";
+  }
+  return null;
 }
 
 function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): string | null {
