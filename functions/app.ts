@@ -20,9 +20,12 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
 
   app.use(traceRequests({ logger, metrics, service, ...(telemetry && { telemetry }) }));
   app.use(async (c, next) => {
-    await next();
     const { raw } = c.req;
-    void (c.get("whenComplete") ?? Promise.resolve()).then(() => bodies.forget(raw));
+    try {
+      await next();
+    } finally {
+      void (c.get("whenComplete") ?? Promise.resolve()).then(() => bodies.forget(raw));
+    }
   });
   if (config.allowedOrigins.length > 0) app.use(allowOrigins(config.allowedOrigins));
   const requireKey = requireApiKey(config.apiKeys);

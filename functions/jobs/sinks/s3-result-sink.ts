@@ -44,10 +44,9 @@ interface StoredResult {
 }
 
 /**
- * The first answer to a job stays: another delivery does not replace it. Any other result replaces a refusal, and an answer
- * with status 5xx. If the place
- * already has the result of another message with the id of the job, the result goes to `<prefix>/<SHA-256 of the
- * message>/` instead. The caller destroys the client.
+ * The first answer to a job stays: another delivery does not replace it. Any other result replaces a refusal, and an
+ * answer with status 5xx. If the place has the result of another message with the id of the job, the result goes to
+ * `<prefix>/<SHA-256 of the message>/` instead. The caller destroys the client.
  */
 export function createS3ResultSink({ client, location, callMs, logger }: S3ResultSinkOptions): ResultSink {
   const within = (signal: AbortSignal) => ({ abortSignal: AbortSignal.any([signal, AbortSignal.timeout(callMs)]) });
