@@ -10,6 +10,7 @@ const checkpoints = [
   "llama",
   "qwen2",
   "qwen3",
+  "qwen3-moe",
   "qwen3.5",
   "lfm2",
   "lfm3",

@@ -56,6 +56,9 @@ const cases: readonly (readonly [name: GoldenName, kvLayout: KvLayout])[] = [
   // A sliding window of 20 tokens.
   ["mistral", slots],
   ["mistral", paged],
+  // Experts, each of which computes other tokens of a draft.
+  ["qwen3-moe", slots],
+  ["qwen3-moe", paged],
   // Pictures.
   ["llava-default", slots],
   ["llava-default", paged],

@@ -11,7 +11,7 @@ import { argmaxRows, decodeGolden, prefill, relativeError } from "./golden-decod
 const tolerance = 1e-4;
 const maxLength = 512;
 
-describe.for([...pagedGoldenNames, "qwen3.5", "lfm2", "lfm3"] as const)("%s in float32", (name) => {
+describe.for([...pagedGoldenNames, "qwen3-moe", "qwen3.5", "lfm2", "lfm3"] as const)("%s in float32", (name) => {
   let goldens: Goldens;
   let cache: TemporaryFolder;
   let model: BuiltModel;

@@ -86,7 +86,7 @@ test.for(
   expect(meanDivergence(expected, logits, slots.decoder.vocabSize)).toBeLessThan(0.01);
 });
 
-describe.for(pagedGoldenNames)("%s over a paged cache", (name) => {
+describe.for([...pagedGoldenNames, "qwen3-moe"])("%s over a paged cache", (name) => {
   let goldens: Goldens;
   let cache: TemporaryFolder;
   let slots: BuiltModel;

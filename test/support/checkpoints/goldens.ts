@@ -61,6 +61,7 @@ export const goldenCheckpoints = [
   "llama",
   "qwen2",
   "qwen3",
+  "qwen3-moe",
   "qwen3.5",
   "lfm2",
   "lfm3",
