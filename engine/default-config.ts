@@ -36,6 +36,7 @@ const count = (min: number): z.ZodType => z.int().min(min);
 /** In plain JavaScript, types catch neither a misspelled name nor a wrong value; and they know no ranges. */
 const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
   model: text.min(1),
+  loraAdapter: text.min(1).nullable(),
   dtype: z.enum(dtypeNames),
   device: z.enum(deviceNames),
   deviceId: count(0),

@@ -123,6 +123,8 @@ export interface EngineConfig {
    * store: `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`.
    */
   readonly model: string;
+  /** A LoRA adapter of the model, as a reference like `model`; its updates become part of the weights. Default: none. */
+  readonly loraAdapter?: string | null;
   readonly dtype: DtypeName;
   readonly device: DeviceName;
   readonly deviceId: number;

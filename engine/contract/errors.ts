@@ -51,6 +51,7 @@ export type ServingSetting =
 /** Settings that decide whether a model loads. */
 export type LoadingSetting =
   | "model"
+  | "loraAdapter"
   | "dtype"
   | "device"
   | "deviceId"

@@ -20,6 +20,7 @@ import type { MemoryPlan, KvShape } from "../kv/memory-plan.ts";
 import { blockCapacity, planBlocks } from "../kv/plan-blocks.ts";
 import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
 import { openModel } from "../loading/open-model.ts";
+import { resolveModel } from "../loading/resolve-model.ts";
 import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
 import { resolvePromptDtype } from "../models/prompt-dtype.ts";
@@ -31,7 +32,6 @@ import { tryLogitsProcessors } from "../sampling/custom/try-processors.ts";
 import type { TriedLogitsProcessor } from "../sampling/custom/try-processors.ts";
 import { loadChatTemplate } from "../text/chat-template.ts";
 import { readQuantisation } from "../weights/quantised/quantised-tensors.ts";
-import { resolveCheckpoint } from "../weights/resolve-checkpoint.ts";
 import type { GpuInspection } from "./inspect-gpu.ts";
 import { measureWorstImage } from "./worst-image.ts";
 import type { WorstImage } from "./worst-image.ts";
@@ -40,6 +40,8 @@ export interface ModelInspection {
   readonly architecture: string;
   /** Name of the pipeline that gives a text model its vision part; null if there is none. */
   readonly pipeline: string | null;
+  /** What a LoRA adapter changes; null without one. */
+  readonly adapter: string | null;
   readonly dtype: Exclude<DtypeName, "auto">;
   /** How the checkpoint is quantised, such as "awq, 4 bits in groups of 128"; null if it is not. */
   readonly quantisation: string | null;
@@ -93,18 +95,9 @@ export async function inspectCheckpoint(
   gpu: GpuInspection | null = null,
 ): Promise<ModelInspection> {
   keepWasmCode();
-  const { cacheFolder, maxNumBatchedTokens, imageLimits } = config;
-  const folder = await resolveCheckpoint(config.model, {
-    variant: config,
-    cacheFolder,
-    createS3Client,
-    hub: config.hub,
-    gcsEmulatorUrl: config.gcsEmulatorUrl,
-    azure: config.azure,
-    onProgress,
-    signal,
-  });
-  const opened = await openModel(folder, config);
+  const { maxNumBatchedTokens, imageLimits } = config;
+  const folders = await resolveModel(config, { createS3Client, onProgress, signal });
+  const opened = await openModel(folders, config);
   const { checkpoint } = opened;
   const defined = { ...checkpoint, definition: opened.definition };
   const layout = resolveKvLayout(config, defined);
@@ -124,7 +117,7 @@ export async function inspectCheckpoint(
   const [preprocessor, logitsProcessors, chatTemplate] = await Promise.all([
     opened.readPreprocessorConfig(),
     tryLogitsProcessors(config),
-    loadChatTemplate(folder, tokenizer.namedTokens, { ...config, familyTemplate: definition.chatTemplate }),
+    loadChatTemplate(folders.checkpoint, tokenizer.namedTokens, { ...config, familyTemplate: definition.chatTemplate }),
   ]);
   await using imageInputs = await loadImageInputs(
     // The model's own dummy picture is never too large.
@@ -205,6 +198,7 @@ export async function inspectCheckpoint(
   return {
     architecture,
     pipeline: opened.pipeline,
+    adapter: checkpoint.adapter ?? null,
     dtype,
     widensPrompts,
     quantisation: checkpoint.onnxFileNames === null ? (readQuantisation(checkpoint.config)?.description ?? null) : null,

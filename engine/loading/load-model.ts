@@ -30,8 +30,8 @@ import { loadChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { WorkerOptions } from "../thread/messages.ts";
 import { preloadFiles } from "../weights/preload-files.ts";
-import { resolveCheckpoint } from "../weights/resolve-checkpoint.ts";
 import { openModel } from "./open-model.ts";
+import { resolveModel } from "./resolve-model.ts";
 
 export interface LoadedModel extends AsyncDisposable {
   readonly modelInfo: ModelInfo;
@@ -63,12 +63,10 @@ export async function loadModel(
     reportedSeconds += seconds;
     dependencies.onPhase?.(phase, seconds);
   };
-  const { cacheFolder } = config;
   await using parts = new AsyncDisposableStack();
-  const { hub, gcsEmulatorUrl, azure } = config;
-  const source = { variant: config, cacheFolder, createS3Client, hub, gcsEmulatorUrl, azure, onProgress, signal };
-  const folder = await timePhase("download", onPhase, () => resolveCheckpoint(config.model, source));
-  const opened = await openModel(folder, config);
+  const source = { createS3Client, onProgress, signal };
+  const folders = await timePhase("download", onPhase, () => resolveModel(config, source));
+  const opened = await openModel(folders, config);
   const { checkpoint, definition, pipeline } = opened;
   const defined = { ...checkpoint, definition };
   const numThreads = config.numThreads ?? numUsableCores();
@@ -107,7 +105,7 @@ export async function loadModel(
     loadAllLogitsProcessors(config, classes),
   ]);
   const familyTemplate = definition.chatTemplate;
-  const chatTemplate = await loadChatTemplate(folder, tokenizer.namedTokens, { ...config, familyTemplate });
+  const chatTemplate = await loadChatTemplate(folders.checkpoint, tokenizer.namedTokens, { ...config, familyTemplate });
   signal.throwIfAborted();
 
   const tokenizerEosTokenId = tokenizer.eosToken === null ? null : tokenizer.tokenId(tokenizer.eosToken);

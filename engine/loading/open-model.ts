@@ -1,4 +1,4 @@
-/** Opens a model's folder: its checkpoint, definition and tokenizer, with the parts of a pipeline if it has one. */
+/** Opens a model's folder: its checkpoint with an adapter, its definition and tokenizer, with the parts of a pipeline if it has one. */
 import type { EngineConfig } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { MultiModalParts } from "../input/multimodal-inputs.ts";
@@ -8,11 +8,13 @@ import { selectPipeline } from "../pipelines/select-pipeline.ts";
 import type { PipelineConfig } from "../pipelines/select-pipeline.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
+import { withAdapter } from "../weights/adapters/low-rank-adapter.ts";
 import { openCheckpoint } from "../weights/checkpoint.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import { findDefinition } from "./find-definition.ts";
 import type { DefinitionConfig } from "./find-definition.ts";
+import type { ModelFolders } from "./resolve-model.ts";
 
 /** `preprocessorConfig`: null for a checkpoint without one. */
 type PreprocessorConfig = Pick<MultiModalParts, "preprocessorConfig" | "preprocessorFile">;
@@ -29,13 +31,14 @@ export interface OpenedModel {
 
 /**
  * @throws EngineError `invalid_checkpoint`, `unsupported_model`, or `invalid_configuration` for a definition that
- *   does not load, and for a pipeline that does not exist or does not go with the model.
+ *   does not load, and for an adapter or a pipeline that does not go with the model.
  */
 export async function openModel(
-  folder: string,
+  { checkpoint: folder, adapter }: ModelFolders,
   config: PipelineConfig & DefinitionConfig & Pick<EngineConfig, "cacheFolder">,
 ): Promise<OpenedModel> {
-  const checkpoint = await openCheckpoint(folder, config);
+  const base = await openCheckpoint(folder, config);
+  const checkpoint = adapter === null ? base : await withAdapter(base, adapter, config);
   const definition = await findDefinition(checkpoint.config, config);
   if (definition.images !== null) {
     if ((config.multimodalPipeline ?? null) !== null) {

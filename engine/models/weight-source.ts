@@ -132,8 +132,12 @@ function storedTensor(
       `Tensor ${name} has shape [${tensor.shape.join(", ")}]; config.json implies [${shape.join(", ")}].`,
     );
   }
-  const isFloat = storedFloats.has(tensor.elementType) && tensor.columnStride === undefined;
-  return isFloat && tensor.byteOffset % bytesPerElement[tensor.elementType] === 0 ? tensor : null;
+  const isAsStored = tensor.columnStride === undefined && tensor.update === undefined;
+  return isAsStored &&
+    storedFloats.has(tensor.elementType) &&
+    tensor.byteOffset % bytesPerElement[tensor.elementType] === 0
+    ? tensor
+    : null;
 }
 
 const storedFloats: ReadonlySet<ElementType> = new Set(["float32", "float16", "bfloat16"]);

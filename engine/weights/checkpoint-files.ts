@@ -9,16 +9,23 @@ export const singleFileName = "model.safetensors";
 export const indexFileName = "model.safetensors.index.json";
 export const weightFileNames = `${singleFileName} and ${indexFileName} and an export in ${onnxFolder}/`;
 
+/** Files of a LoRA adapter as PEFT saves it. */
+export const adapterConfigName = "adapter_config.json";
+export const adapterWeightsName = "adapter_model.safetensors";
+
 export const templateFileName = "chat_template.jinja";
 export const templateFolder = "additional_chat_templates";
 /** The template for conversations with tools, beside `templateFileName`. */
 export const toolTemplateFileName = `${templateFolder}/tool_use.jinja`;
 
+/** What a folder or a remote place is expected to have: a model, or a LoRA adapter. */
+export type StoredContent = "checkpoint" | "adapter";
+
 /** Files that people take for a checkpoint, in order of precedence, and what to do with them. */
 const otherForms: readonly (readonly [name: RegExp, advice: string])[] = [
   [
     /^adapter_(config\.json|model\.(safetensors|bin))$/,
-    "is an adapter: merge it into its base model in Python (merge_and_unload of peft), and save that with save_pretrained",
+    "belongs to a LoRA adapter: set MODEL to its base model, and LORA_ADAPTER to the adapter",
   ],
   [/\.gguf$/, "is not read: use the repository that it was converted from"],
   [
@@ -28,7 +35,17 @@ const otherForms: readonly (readonly [name: RegExp, advice: string])[] = [
 ];
 
 /** @param names Those of the files that are there. */
-export function lacks(reference: string, fileName: string, names: Iterable<string> = []): EngineError {
+export function lacks(
+  reference: string,
+  fileName: string,
+  names: Iterable<string> = [],
+  content: StoredContent = "checkpoint",
+): EngineError {
+  if (content === "adapter") {
+    return new EngineError("invalid_checkpoint", `The LoRA adapter ${reference} lacks ${fileName}.`, {
+      setting: "loraAdapter",
+    });
+  }
   const present = [...names];
   const [advice] = otherForms.flatMap(([form, what]) => {
     const name = present.find((each) => form.test(each));

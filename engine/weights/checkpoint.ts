@@ -23,6 +23,8 @@ export interface Checkpoint {
   readonly tensors: ReadonlyMap<string, StoredTensor>;
   /** Names of the files in `onnx/` for a ready-made export without safetensors, otherwise null. */
   readonly onnxFileNames: readonly string[] | null;
+  /** What an adapter changes, such as "LoRA of rank 8, 24 matrices". Left out: there is none. */
+  readonly adapter?: string;
   /**
    * Hex SHA-256 of config.json and the weight files. Equal content in another folder has the same hash. The first call
    * reads every byte; the cache folder then stores the hash for as long as the files do not change.

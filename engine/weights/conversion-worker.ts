@@ -2,6 +2,7 @@
 import { closeSync, openSync, writeSync } from "node:fs";
 
 import { invariant } from "../contract/errors.ts";
+import { addLowRank } from "./adapters/add-low-rank.ts";
 import {
   isFloat,
   LARGEST_FLOAT16,
@@ -56,7 +57,15 @@ export function convertRows(task: ConversionTask): ConversionFault {
 }
 
 /** @throws TensorFault for a tensor that ends early, and for values that its format does not allow. */
-function readFloats({ source, firstRow, numRows, columns }: ConversionTask): Float32Array<ArrayBuffer> {
+function readFloats(task: ConversionTask): Float32Array<ArrayBuffer> {
+  const values = readStoredFloats(task);
+  const { update } = task.source;
+  if (update === undefined) return values;
+  addLowRank(values, update, task.columns, task);
+  return values;
+}
+
+function readStoredFloats({ source, firstRow, numRows, columns }: ConversionTask): Float32Array<ArrayBuffer> {
   if (source.quantised !== undefined) return dequantizeRows(source.quantised, columns, { firstRow, numRows });
   if (!isFloat(source.elementType)) throw new TensorFault(`is stored as ${source.elementType}`);
   if (source.columnStride !== undefined) {

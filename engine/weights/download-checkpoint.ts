@@ -4,6 +4,7 @@ import { readFile, stat, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 
 import { makeFolder, writeAtomically } from "./atomic-file.ts";
+import type { StoredContent } from "./checkpoint-files.ts";
 import { requireDiskRoom } from "./disk-room.ts";
 import type { RemoteObject, RemoteObjects } from "./objects/remote-objects.ts";
 import type { OnnxVariant } from "./onnx-variants.ts";
@@ -18,6 +19,8 @@ export interface DownloadCheckpointOptions {
   readonly cacheFolder: string;
   /** The wanted files of a ready-made export. Default: float32 on the CPU. */
   readonly variant?: OnnxVariant | undefined;
+  /** Default: checkpoint. */
+  readonly content?: StoredContent | undefined;
   readonly onProgress?: ((progress: WeightProgress) => void) | undefined;
   readonly signal?: AbortSignal | undefined;
 }
@@ -29,10 +32,16 @@ export interface DownloadCheckpointOptions {
  */
 export async function downloadCheckpoint(
   remote: RemoteObjects,
-  { cacheFolder, variant = { dtype: "float32", device: "cpu" }, onProgress, signal }: DownloadCheckpointOptions,
+  {
+    cacheFolder,
+    variant = { dtype: "float32", device: "cpu" },
+    content,
+    onProgress,
+    signal,
+  }: DownloadCheckpointOptions,
 ): Promise<string> {
   const { reference } = remote;
-  const objects = await selectRemoteFiles(reference, (folder) => remote.list(folder, signal), variant);
+  const objects = await selectRemoteFiles(reference, (folder) => remote.list(folder, signal), variant, content);
 
   const manifest = JSON.stringify({ reference, objects: [...objects.values()] }, null, 1);
   const folder = resolve(cacheFolder, "checkpoints", hash("sha256", manifest));

@@ -123,7 +123,7 @@ function createTasks(made: readonly MadeWeight[], targetFile: string): readonly 
     const { format, shape } = request;
     const isQuantised = sources.some((source) => source.quantised !== undefined);
     const alternates = request.alternatesPairs === true;
-    const isInOrder = !isQuantised && !alternates && sources.every((source) => source.columnStride === undefined);
+    const isInOrder = !isQuantised && !alternates && sources.every(isConvertedByElement);
     // A plain weight of any rank is treated as a column of elements, because its conversion does not depend on rows.
     const columns = format.kind === "plain" && isInOrder ? 1 : (shape[1] ?? 1);
     if (countElements(shape) === 0) return [];
@@ -165,6 +165,10 @@ function createTasks(made: readonly MadeWeight[], targetFile: string): readonly 
     }
     return tasks;
   });
+}
+
+function isConvertedByElement({ columnStride, update }: StoredTensor): boolean {
+  return columnStride === undefined && update === undefined;
 }
 
 function positionsOf(order: Int32Array): Int32Array {

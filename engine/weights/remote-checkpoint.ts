@@ -3,6 +3,8 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 
 import {
+  adapterConfigName,
+  adapterWeightsName,
   indexFileName,
   lacks,
   singleFileName,
@@ -10,6 +12,7 @@ import {
   templateFolder,
   toolTemplateFileName,
   weightFileNames,
+  type StoredContent,
 } from "./checkpoint-files.ts";
 import { parseWeightMap } from "./checkpoint.ts";
 import { belongsTo, chooseOnnxFiles, isOnnxExport, onnxFolder } from "./onnx-variants.ts";
@@ -37,8 +40,10 @@ export async function selectRemoteFiles<File extends RemoteFile>(
   reference: string,
   list: ListFolder<File>,
   variant: OnnxVariant,
+  content: StoredContent = "checkpoint",
 ): Promise<ReadonlyMap<string, File>> {
   const { files: listed, folders } = await list("");
+  if (content === "adapter") return selectAdapterFiles(reference, listed);
   const files = new Map(listed.filter(({ name }) => checkpointFile.test(name)).map((file) => [file.name, file]));
   const listedNames = listed.map(({ name }) => name);
   if (!files.has("config.json")) throw lacks(reference, "config.json", listedNames);
@@ -61,6 +66,19 @@ export async function selectRemoteFiles<File extends RemoteFile>(
   return files;
 }
 
+function selectAdapterFiles<File extends RemoteFile>(
+  reference: string,
+  listed: readonly File[],
+): ReadonlyMap<string, File> {
+  return new Map(
+    [adapterConfigName, adapterWeightsName].map((name) => {
+      const file = listed.find((each) => each.name === name);
+      if (file === undefined) throw lacks(reference, name, [], "adapter");
+      return [name, file];
+    }),
+  );
+}
+
 /**
  * Calls `fetchMissing` for the index of the shards, which names them, and then for all files, weights at the end.
  *
@@ -76,7 +94,8 @@ export async function fetchInOrder<File extends RemoteFile>(
   const index = files.get(indexFileName);
   const isSharded = index !== undefined && !files.has(singleFileName);
   if (isSharded) await fetchMissing([index]);
-  const weightNames = isSharded ? await readShardNames(folder, reference, files) : new Set([singleFileName]);
+  const single = files.has(singleFileName) ? singleFileName : adapterWeightsName;
+  const weightNames = isSharded ? await readShardNames(folder, reference, files) : new Set([single]);
   const isWeight = ({ name }: File): boolean => name.endsWith(".safetensors") || name.startsWith(`${onnxFolder}/`);
   const others = [...files.values()].filter((file) => !isWeight(file));
   // Repositories often contain their weights twice under different names.

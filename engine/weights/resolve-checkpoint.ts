@@ -1,4 +1,7 @@
-/** Resolves a checkpoint reference to a local folder: a path, an address in an object store, or a repository of the hub. */
+/**
+ * Resolves the reference of a checkpoint or an adapter to a local folder: a path, an address in an object store, or a
+ * repository of the hub.
+ */
 import type { S3Client } from "@aws-sdk/client-s3";
 
 import type { AzureConfig, HubConfig } from "../contract/config.ts";
@@ -7,7 +10,7 @@ import { objectAddressForms, parseModelReference } from "../contract/model-refer
 import type { HubRepository, ObjectLocation, ObjectScheme } from "../contract/model-reference.ts";
 import type { DownloadCheckpointOptions } from "./download-checkpoint.ts";
 import type { RemoteObjects } from "./objects/remote-objects.ts";
-import { checkFolder, isFile, isFolder } from "./sound-folder.ts";
+import { checkFolder, isFile, isFolder, settingOf } from "./sound-folder.ts";
 
 export interface ResolveCheckpointOptions extends DownloadCheckpointOptions {
   /** Called only for an `s3://` reference. The client is destroyed before the call returns. */
@@ -21,13 +24,14 @@ export interface ResolveCheckpointOptions extends DownloadCheckpointOptions {
 }
 
 /**
- * Returns the absolute path of a folder with config.json and safetensors files, or the files of a ready-made export. A
- * folder takes precedence over a repository of the same name.
+ * Returns the absolute path of a folder with config.json and safetensors files, or the files of a ready-made export; of
+ * an adapter, with its two files. A folder takes precedence over a repository of the same name.
  *
  * @throws EngineError `invalid_configuration` (the folder, bucket or repository does not exist, is not allowed or not
  * reachable), `invalid_checkpoint` (a file of the checkpoint is missing or changed meanwhile), `aborted`.
  */
 export async function resolveCheckpoint(reference: string, options: ResolveCheckpointOptions): Promise<string> {
+  const { content = "checkpoint" } = options;
   const parsed = parseModelReference(reference);
   switch (parsed?.kind) {
     case "s3":
@@ -35,23 +39,23 @@ export async function resolveCheckpoint(reference: string, options: ResolveCheck
     case "az":
       return downloadFromStore(reference, parsed, options);
     case "hub":
-      if (parsed.yieldsToFolder && (await isFolder(reference))) return checkFolder(reference, reference);
+      if (parsed.yieldsToFolder && (await isFolder(reference))) return checkFolder(reference, reference, content);
       return downloadFromHub(reference, parsed, options);
     case "folder":
-      if (await isFolder(parsed.path)) return checkFolder(parsed.path, reference);
+      if (await isFolder(parsed.path)) return checkFolder(parsed.path, reference, content);
       throw new EngineError(
         "invalid_configuration",
         (await isFile(parsed.path))
-          ? `${parsed.path} is a file; a checkpoint is a folder.`
+          ? `${parsed.path} is a file; ${content === "adapter" ? "an adapter" : "a checkpoint"} is a folder.`
           : `There is no folder ${parsed.path}.`,
-        { setting: "model" },
+        { setting: settingOf[content] },
       );
     case undefined:
   }
   throw new EngineError(
     "invalid_configuration",
-    `The model ${reference} is neither a folder nor a repository org/name of the hub nor ${objectAddressForms}.`,
-    { setting: "model" },
+    `The ${content === "adapter" ? "LoRA adapter" : "model"} ${reference} is neither a folder nor a repository org/name of the hub nor ${objectAddressForms}.`,
+    { setting: settingOf[content] },
   );
 }
 
@@ -95,23 +99,22 @@ function lacksSettings(reference: string, what: string): EngineError {
 async function downloadFromHub(
   reference: string,
   repository: HubRepository,
-  { hub, cacheFolder, variant = { dtype: "float32", device: "cpu" }, onProgress, signal }: ResolveCheckpointOptions,
+  options: ResolveCheckpointOptions,
 ): Promise<string> {
+  const { hub, cacheFolder, variant = { dtype: "float32", device: "cpu" }, content, onProgress, signal } = options;
   if (hub === undefined) {
     throw new EngineError("invalid_configuration", `${reference} needs settings of a hub, and none are configured.`);
   }
   const { resolveHubCheckpoint } = await import("./hub/resolve-hub-checkpoint.ts");
   try {
-    return await resolveHubCheckpoint(repository, hub, { cacheFolder, variant, onProgress, signal });
+    return await resolveHubCheckpoint(repository, hub, { cacheFolder, variant, content, onProgress, signal });
   } catch (error) {
     const isMistakable = repository.yieldsToFolder && error instanceof EngineError;
     if (!isMistakable || error.code !== "invalid_configuration") throw error;
     const { code, message, setting } = error;
-    const options = { cause: error, ...(setting !== null && { setting }) };
-    throw new EngineError(
-      code,
-      `There is no folder ${reference}, so it is a repository of the hub. ${message}`,
-      options,
-    );
+    throw new EngineError(code, `There is no folder ${reference}, so it is a repository of the hub. ${message}`, {
+      cause: error,
+      ...(setting !== null && { setting }),
+    });
   }
 }

@@ -44,6 +44,19 @@ export interface StoredTensor {
    * successive. Default: it is stored row by row.
    */
   readonly columnStride?: number;
+  /** What a LoRA adapter adds to this matrix. */
+  readonly update?: LowRankUpdate;
+}
+
+/** The matrix becomes `matrix + scale * up x down`; with magnitudes (DoRA), each row of that is brought to its length. */
+export interface LowRankUpdate {
+  /** Float [rank, in]. */
+  readonly down: StoredTensor;
+  /** Float [out, rank]. */
+  readonly up: StoredTensor;
+  readonly scale: number;
+  /** Float [out]: the lengths of the rows; null to leave them as they are. */
+  readonly magnitudes: StoredTensor | null;
 }
 
 /** A quantised matrix [out, in]: its codes and everything that turns them into numbers. */

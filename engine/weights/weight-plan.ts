@@ -73,8 +73,8 @@ export function planWeights(
 }
 
 function liesReady(tensor: StoredTensor, format: WeightFormat): boolean {
-  const { elementType, byteOffset, quantised, columnStride } = tensor;
-  if (quantised !== undefined || columnStride !== undefined) return false;
+  const { elementType, byteOffset, quantised, columnStride, update } = tensor;
+  if (quantised !== undefined || columnStride !== undefined || update !== undefined) return false;
   // Old writers did not pad the header, but kernels must not read floats from unaligned addresses.
   const isAligned = byteOffset % bytesPerElement[elementType] === 0;
   return format.kind === "plain" && format.elementType === elementType && isAligned;

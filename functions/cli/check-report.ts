@@ -47,11 +47,12 @@ export function formatReport(report: CheckReport): string {
 
 function modelLines({ config: { engine }, inspection, gpu }: CheckReport): Line[] {
   const { architecture, pipeline, visionParts, dtype, quantisation, contentHash, maxModelLen, vocabSize } = inspection;
-  const { hasChatTemplate, widensPrompts } = inspection;
+  const { hasChatTemplate, widensPrompts, adapter } = inspection;
   return [
     "Model",
     ["model", engine.model],
     ["architecture", architecture],
+    ...(adapter === null ? [] : [["adapter", adapter, engine.loraAdapter ?? ""] as const]),
     ...(pipeline === null ? [] : [["pipeline", pipeline] as const]),
     ["dtype", dtype, engine.dtype === "auto" ? "chosen by DTYPE=auto" : ""],
     ...(quantisation === null ? [] : [["quantised by", quantisation] as const]),

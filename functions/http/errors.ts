@@ -129,6 +129,7 @@ const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>
   maxNumBatchedTokens: "MAX_NUM_BATCHED_TOKENS sets the limit.",
   chatTemplate: "CHAT_TEMPLATE sets the template.",
   model: "MODEL names the model.",
+  loraAdapter: "LORA_ADAPTER names the adapter.",
   dtype: "DTYPE sets it.",
   device: "DEVICE sets it.",
   deviceId: "DEVICE_ID sets it.",

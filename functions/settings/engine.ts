@@ -46,6 +46,11 @@ export const engineSettings = {
     `Checkpoint: a folder, org/name or hf://org/name@revision of the Hugging Face Hub, or ${objectAddressForms}.`,
     { default: shippedCheckpoint },
   ),
+  loraAdapter: setting(
+    "LORA_ADAPTER",
+    checkpointReference(),
+    "LoRA adapter of the model, in the forms of MODEL; its updates are added to the weights. Default: none.",
+  ),
   dtype: setting(
     "DTYPE",
     oneOf(dtypeNames),

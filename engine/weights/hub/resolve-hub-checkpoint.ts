@@ -5,7 +5,7 @@ import { join } from "node:path";
 import type { HubConfig } from "../../contract/config.ts";
 import { EngineError } from "../../contract/errors.ts";
 import type { HubRepository } from "../../contract/model-reference.ts";
-import { indexFileName, singleFileName } from "../checkpoint-files.ts";
+import { indexFileName, singleFileName, type StoredContent } from "../checkpoint-files.ts";
 import { parseWeightMap } from "../checkpoint.ts";
 import { rememberHash } from "../file-hash.ts";
 import type { OnnxVariant } from "../onnx-variants.ts";
@@ -26,6 +26,8 @@ export interface ResolveHubCheckpointOptions extends DownloadOptions {
   /** Stores hashes of files. */
   readonly cacheFolder: string;
   readonly variant: OnnxVariant;
+  /** Default: checkpoint. */
+  readonly content?: StoredContent | undefined;
 }
 
 /**
@@ -41,19 +43,20 @@ export async function resolveHubCheckpoint(
   options: ResolveHubCheckpointOptions,
 ): Promise<string> {
   const cache = new HubCache(hub.cacheFolder, repository);
-  if (hub.isOffline) return findCached(cache, repository, "HF_HUB_OFFLINE is set.");
+  if (hub.isOffline) return findCached(cache, repository, "HF_HUB_OFFLINE is set.", options.content);
   const signal = options.signal ?? new AbortController().signal;
   const client = new HubClient({ ...hub, token: await readToken(hub) }, repository, signal);
   let commit: string;
   let files: ReadonlyMap<string, HubFile>;
   try {
     commit = await client.resolveRevision();
-    files = await selectRemoteFiles(repository.repository, (folder) => client.list(commit, folder), options.variant);
+    const list = (folder: string): ReturnType<HubClient["list"]> => client.list(commit, folder);
+    files = await selectRemoteFiles(repository.repository, list, options.variant, options.content);
   } catch (error) {
     if (signal.aborted)
       throw new EngineError("aborted", "The download of the checkpoint was aborted.", { cause: error });
     if (!(error instanceof TransientDownloadError)) throw error;
-    return findCached(cache, repository, error.message);
+    return findCached(cache, repository, error.message, options.content);
   }
   const fetchMissing = (wanted: readonly HubFile[]): Promise<void> =>
     fetchFiles({ cache, client, commit }, wanted, options);
@@ -99,7 +102,12 @@ async function fetchFiles(
 }
 
 /** Throws EngineError `invalid_configuration` if the cache has no complete snapshot; the reason completes the message. */
-async function findCached(cache: HubCache, { repository, revision }: HubRepository, reason: string): Promise<string> {
+async function findCached(
+  cache: HubCache,
+  { repository, revision }: HubRepository,
+  reason: string,
+  content?: StoredContent,
+): Promise<string> {
   const commit = await cache.readCommit(revision);
   const name = `revision ${revision} of ${repository}`;
   if (commit === null) {
@@ -113,7 +121,7 @@ async function findCached(cache: HubCache, { repository, revision }: HubReposito
   }
   const folder = cache.snapshotFolder(commit);
   try {
-    await checkFolder(folder, repository);
+    await checkFolder(folder, repository, content);
     await requireShards(folder);
     return folder;
   } catch (cause) {

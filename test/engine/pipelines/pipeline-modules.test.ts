@@ -87,7 +87,9 @@ test.for<[string, object, RegExp]>([
   ],
 ])("refuses a pipeline with %s", async ([, settings, message]) => {
   await using folder = await createTemporaryFolder();
-  await expect(openModel(llama, { ...miniGpt4Config(folder.path), ...settings })).rejects.toMatchObject({
+  await expect(
+    openModel({ checkpoint: llama, adapter: null }, { ...miniGpt4Config(folder.path), ...settings }),
+  ).rejects.toMatchObject({
     code: "invalid_configuration",
     message: expect.stringMatching(message),
   });
@@ -96,7 +98,9 @@ test.for<[string, object, RegExp]>([
 test("refuses a pipeline for a model with a vision part of its own", async () => {
   await using folder = await createTemporaryFolder();
   const config = miniGpt4Config(folder.path);
-  await expect(openModel(join(goldensFolder, "llava-default"), config)).rejects.toMatchObject({
+  await expect(
+    openModel({ checkpoint: join(goldensFolder, "llava-default"), adapter: null }, config),
+  ).rejects.toMatchObject({
     code: "invalid_configuration",
     message: expect.stringMatching(/LlavaForConditionalGeneration has a vision part of its own/),
   });
@@ -115,7 +119,7 @@ test.for<[string, string, RegExp]>([
   await using folder = await createTemporaryFolder();
   await writeFiles(folder.path, { "mine/pipelines.mjs": moduleWith("mine", pipeline) });
   const config = { ...miniGpt4Config(folder.path), multimodalPipeline: "mine", pipelinePath: [folder.path] };
-  const configured = openModel(llama, config).then(({ definition, checkpoint }) =>
+  const configured = openModel({ checkpoint: llama, adapter: null }, config).then(({ definition, checkpoint }) =>
     definition.configure(checkpoint.config),
   );
   await expect(configured).rejects.toMatchObject({

@@ -2,7 +2,7 @@ import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 
 import { gpuLine } from "../../../functions/cli/check-report.ts";
-import { writeHubCheckpoint } from "../../support/checkpoints/hub-checkpoints.ts";
+import { loraAdapter, writeHubCheckpoint } from "../../support/checkpoints/hub-checkpoints.ts";
 import { writeVisionCheckpoint } from "../../support/checkpoints/quantised-checkpoints.ts";
 import { startCli } from "../../support/service/cli-process.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
@@ -209,6 +209,18 @@ test("the report shows the types of the vision part, and refuses those that the 
   expect(refused.stderr).toMatch(/vision tower cannot be float16 on cpu\. Set its dtype to one of float32, int8\./);
   const apart = await check([], { ...settings, PROJECTOR_DEVICE: "cuda" });
   expect(apart.stderr).toMatch(/projector cannot be on cuda with the vision tower on cpu/);
+});
+
+test("an adapter is shown with its size, and one of another model is refused", async () => {
+  await using folder = await createTemporaryFolder();
+  await writeHubCheckpoint("qwen2.5", "v5", folder.path);
+  const adapted = await check([], { MODEL: folder.path, LORA_ADAPTER: loraAdapter("qwen2.5") });
+  expect(adapted.stdout).toMatch(/adapter +LoRA of rank 8, 6 matrices, 4 whole tensors/);
+  const other = await check([], { MODEL: folder.path, LORA_ADAPTER: loraAdapter("llava-1.5") });
+  expect(other.exitCode).not.toBe(0);
+  expect(other.stderr).toMatch(
+    /LoRA adapter does not fit\. .* does not go with model\.layers\.0\..* Set LORA_ADAPTER to/,
+  );
 });
 
 test("an unknown pipeline is refused with a list of those that there are", async () => {

@@ -43,6 +43,22 @@ export function hubCases(name: string): readonly HubCase[] {
   return JSON.parse(readFileSync(join(hubFolder, name, "goldens.json"), "utf8")) as HubCase[];
 }
 
+const adapterFolder = fileURLToPath(new URL("../../fixtures/adapters/", import.meta.url));
+
+/** Recordings of test/fixtures/adapters/record.py: LoRA adapters, called like the checkpoints that they change. */
+export const adaptedCheckpoints: readonly string[] = readdirSync(adapterFolder).filter((name) =>
+  existsSync(join(adapterFolder, name, "goldens.json")),
+);
+
+/** The folder of an adapter in PEFT's form. */
+export function loraAdapter(name: string): string {
+  return join(adapterFolder, name);
+}
+
+export function adaptedCases(name: string): readonly HubCase[] {
+  return JSON.parse(readFileSync(join(adapterFolder, name, "goldens.json"), "utf8")) as HubCase[];
+}
+
 /** The picture as a `data:` reference. */
 export async function hubPictureReference(name: string): Promise<string> {
   const own = join(hubFolder, "pictures", name);

@@ -3,7 +3,8 @@ import { join, relative, resolve } from "node:path";
 import { expect, test } from "vitest";
 
 import { openCheckpoint } from "../../../../engine/weights/checkpoint.ts";
-import { textFile } from "../../../support/checkpoints/hub-repository.ts";
+import { loraAdapter } from "../../../support/checkpoints/hub-checkpoints.ts";
+import { readRepository, textFile } from "../../../support/checkpoints/hub-repository.ts";
 import { commitOf, gitHash, sha256 } from "../../../support/servers/hub-server.ts";
 import type { HubFileContent } from "../../../support/servers/hub-server.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
@@ -47,6 +48,25 @@ test("only the files of the checkpoint are downloaded, into the layout of huggin
   // So that the start need not read the weights again for their hashes.
   expect(await readdir(join(folder.path, "fovea", "hashes"))).toHaveLength(3);
   expect((await openCheckpoint(path, { cacheFolder: folder.path })).tensors.size).toBe(2);
+});
+
+test("of an adapter, its two files are downloaded, and served without a connection", async () => {
+  await using folder = await createTemporaryFolder();
+  const files = await readRepository(loraAdapter("qwen2.5"));
+  server.repositories.set("org/adapter", { files: new Map([...files, ["optimizer.bin", textFile("state")]]) });
+  const path = await resolveIn(folder.path, "org/adapter", { content: "adapter" });
+  const wanted = ["adapter_config.json", "adapter_model.safetensors"];
+  expect((await readdir(path)).sort()).toEqual(wanted);
+  const offline = { content: "adapter", changes: { isOffline: true } } as const;
+  expect(await resolveIn(folder.path, "org/adapter", offline)).toBe(path);
+
+  files.delete("adapter_model.safetensors");
+  server.repositories.set("org/adapter", { files });
+  expect(await errorOf(resolveIn(folder.path, "org/adapter", { content: "adapter" }))).toMatchObject({
+    code: "invalid_checkpoint",
+    message: "The LoRA adapter org/adapter lacks adapter_model.safetensors.",
+    setting: "loraAdapter",
+  });
 });
 
 test("of further chat templates, the one for tools is downloaded", async () => {
