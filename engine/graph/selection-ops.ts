@@ -1,6 +1,7 @@
 /** Operators of the ONNX standard that compare, choose and look up, for the reference of paged attention. */
 import type { GraphBuilder } from "./graph-builder.ts";
 import { checkElementType, checkRank, checkShape, nodeError, type NodeLabel } from "./node-checks.ts";
+import { int64Scalar, int64Vector } from "./shape-ops.ts";
 import { addStandardNode } from "./standard-ops.ts";
 import { broadcastShapes, describeValue, type Dimension, type Shape, type Value } from "./value.ts";
 
@@ -111,12 +112,12 @@ function checkCoordinates(node: NodeLabel, data: Value, indices: Value): number 
 export function cumulativeSum(graph: GraphBuilder, name: string, input: Value): Value {
   const node = { name, operator: "CumSum" };
   checkRank(node, input, 1);
-  return addStandardNode(graph, node, [input, graph.constant("int64.scalar.0", "int64", [], [0])], input);
+  return addStandardNode(graph, node, [input, int64Scalar(graph, 0)], input);
 }
 
 /** Sum along the last axis, which is removed. */
 export function sumLast(graph: GraphBuilder, name: string, input: Value): Value {
-  const axes = graph.constant("int64.-1", "int64", [1], [-1]);
+  const axes = int64Vector(graph, -1);
   const result = { elementType: input.elementType, shape: input.shape.slice(0, -1) };
   const attributes = { keepdims: { kind: "int", value: 0 } } as const;
   return addStandardNode(graph, { name, operator: "ReduceSum" }, [input, axes], result, attributes);
@@ -124,7 +125,7 @@ export function sumLast(graph: GraphBuilder, name: string, input: Value): Value 
 
 /** Sum along the first axis, which is removed. */
 export function sumFirst(graph: GraphBuilder, name: string, input: Value): Value {
-  const axes = graph.constant("int64.0", "int64", [1], [0]);
+  const axes = int64Vector(graph, 0);
   const result = { elementType: input.elementType, shape: input.shape.slice(1) };
   const attributes = { keepdims: { kind: "int", value: 0 } } as const;
   return addStandardNode(graph, { name, operator: "ReduceSum" }, [input, axes], result, attributes);
@@ -137,7 +138,7 @@ export function sliceRows(
   input: Value,
   { start, end, size }: { readonly start: number; readonly end: number; readonly size: Dimension },
 ): Value {
-  const bounds = [start, end, 0].map((value) => graph.constant(`int64.${value}`, "int64", [1], [value]));
+  const bounds = [start, end, 0].map((value) => int64Vector(graph, value));
   const shape = input.shape.with(0, size);
   return addStandardNode(graph, { name, operator: "Slice" }, [input, ...bounds], { ...input, shape });
 }
@@ -148,8 +149,8 @@ export function sliceFrom(graph: GraphBuilder, name: string, input: Value, start
   checkElementType(node, start, "int64");
   checkShape(node, start, [1]);
   const beyondAny = 2 ** 31;
-  const end = graph.constant(`int64.${beyondAny}`, "int64", [1], [beyondAny]);
-  const axis = graph.constant("int64.0", "int64", [1], [0]);
+  const end = int64Vector(graph, beyondAny);
+  const axis = int64Vector(graph, 0);
   return addStandardNode(graph, node, [input, start, end, axis], { ...input, shape: input.shape.with(0, size) });
 }
 

@@ -5,7 +5,8 @@
  */
 import { packedCausalConvolution, packedGatedDeltaRule } from "../../graph/recurrent-ops.ts";
 import { scatterAlongFirstAxis } from "../../graph/selection-ops.ts";
-import { add, cast, gatherRows, reshape } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { add, cast, gatherRows } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import type { DecoderInputs } from "./decoder-inputs.ts";
@@ -19,10 +20,8 @@ export function createCudaPagedRecurrence(
   const { graph, precision } = context;
   let made: StateIndex | null = null;
   const index = (): StateIndex => (made ??= createStateIndex(context));
-  const asHeads = (name: string, rows: Value, numHeads: number, headDim: number): Value => {
-    const target = graph.constant(`heads_by.${numHeads}.${headDim}`, "int64", [3], [-1, numHeads, headDim]);
-    return reshape(graph, name, rows, target, [tokens, numHeads, headDim]);
-  };
+  const asHeads = (name: string, rows: Value, numHeads: number, headDim: number): Value =>
+    reshapeTo(graph, name, rows, [tokens, numHeads, headDim]);
   return {
     convolve({ name, layer, input, kernel, bias, activation }) {
       const [channels, , kernelSize] = kernel.shape.map(Number) as [number, number, number];
@@ -53,9 +52,7 @@ export function createCudaPagedRecurrence(
         presentName: `${name}.new`,
       });
       graph.output(index().scatter(`present.${layer}.state`, pool, present));
-      const width = numValueHeads * valueDim;
-      const flatShape = graph.constant(`rows_of.${width}`, "int64", [2], [-1, width]);
-      return reshape(graph, `${name}.flat`, output, flatShape, [tokens, width]);
+      return reshapeTo(graph, `${name}.flat`, output, [tokens, numValueHeads * valueDim]);
     },
   };
 }
@@ -80,13 +77,7 @@ function createStateIndex({ graph }: GraphContext): StateIndex {
     const rank = row.length + 1;
     const last = row.at(-1)!;
     const ones = Array.from({ length: rank - 1 }, () => 1);
-    const column = reshape(
-      graph,
-      `${name}.column`,
-      newRows,
-      graph.constant(`column_of.${rank}`, "int64", [rank], [-1, ...ones]),
-      [batch, ...ones],
-    );
+    const column = reshapeTo(graph, `${name}.column`, newRows, [batch, ...ones]);
     const zeros = (part: string, shape: readonly number[]): Value => {
       const length = shape.reduce((product, size) => product * size, 1);
       return graph.constant(

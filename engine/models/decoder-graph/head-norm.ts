@@ -1,6 +1,6 @@
 /** RMS norms over the heads of queries and keys. */
 import { simplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
-import { reshape } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { separate, type JointProjection } from "../linear.ts";
@@ -17,12 +17,9 @@ export function normaliseHeads(
   { weight, epsilon }: { readonly weight: Value; readonly epsilon: number },
 ): Value {
   const headDim = Number(weight.shape[0]);
-  const headShape = graph.constant(`any_by.${headDim}`, "int64", [2], [-1, headDim]);
-  const heads = reshape(graph, `${name}.heads`, rows, headShape, [`${name}.numHeads`, headDim]);
+  const heads = reshapeTo(graph, `${name}.heads`, rows, [`${name}.numHeads`, headDim]);
   const output = simplifiedLayerNormalization(graph, name, { input: heads, weight, epsilon });
-  const features = Number(rows.shape[1]);
-  const rowShape = graph.constant(`any_by.${features}`, "int64", [2], [-1, features]);
-  return reshape(graph, `${name}.rows`, output, rowShape, rows.shape);
+  return reshapeTo(graph, `${name}.rows`, output, rows.shape);
 }
 
 export interface HeadSizes {

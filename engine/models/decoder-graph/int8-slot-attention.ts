@@ -9,6 +9,7 @@ import { invariant } from "../../contract/errors.ts";
 import { groupQueryAttention } from "../../graph/contrib-ops.ts";
 import { choose } from "../../graph/control-flow-ops.ts";
 import { quantizeLinearPerChannel, sliceBefore, tensorScatter } from "../../graph/kv-cache-ops.ts";
+import { int64Scalar } from "../../graph/shape-ops.ts";
 import { cast, gatherRows, multiply, reshape, subtract, transpose, add } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -30,7 +31,7 @@ export interface RunShape {
 
 export function runShape(context: GraphContext, { inputShape, seqlensK, prefix }: SlotValues): RunShape {
   const { graph } = context;
-  const one = graph.constant("int64.scalar.1", "int64", [], [1]);
+  const one = int64Scalar(graph, 1);
   const numTokens = gatherRows(graph, `${prefix}run.length`, inputShape, one);
   const last = cast(graph, `${prefix}run.last`, seqlensK, "int64");
   const numPast = subtract(graph, `${prefix}run.num_past`, add(graph, `${prefix}run.total`, last, one), numTokens);

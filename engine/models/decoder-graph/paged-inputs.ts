@@ -2,6 +2,7 @@
 import { rotaryEmbedding } from "../../graph/contrib-ops.ts";
 import { rotateByRows } from "../../graph/paged-attention-ops.ts";
 import { cumulativeSum, greaterOrEqual, maximum, sliceRows, sumLast, where } from "../../graph/selection-ops.ts";
+import { int64Scalar } from "../../graph/shape-ops.ts";
 import { add, cast, gatherRows, reshape, split, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { logitRows, type GraphContext } from "../graph-context.ts";
@@ -52,7 +53,7 @@ export function pagedInputs(
       const width = Number(embedded.shape[1]);
       const pool = graph.input("image_pool", "float32", [poolRows, (1 + numLevels) * width]);
       const rows = graph.input("image_rows", "int64", [tokens]);
-      const none = graph.constant("int64.scalar.0", "int64", [], [0]);
+      const none = int64Scalar(graph, 0);
       const images = gatherRows(graph, "image_pool.rows", pool, maximum(graph, "image_rows.any", rows, none));
       const isImage = greaterOrEqual(graph, "image_rows.is_image", rows, none);
       values.isImage = isImage;
@@ -105,7 +106,7 @@ export function tokenPlaces(
 ): TokenPlaces {
   const { graph } = context;
   // Counted without the number of tokens: a captured CUDA graph has no values in the host's memory.
-  const one = graph.constant("int64.scalar.1", "int64", [], [1]);
+  const one = int64Scalar(graph, 1);
   const ones = add(graph, "tokens.ones", subtract(graph, "tokens.zeros", tokenIds, tokenIds), one);
   const index = subtract(graph, "tokens.index", cumulativeSum(graph, "tokens.count", ones), one);
   const hasEnded = greaterOrEqual(graph, "sequences.have_ended", asColumn(context, "tokens.index", index), ends);

@@ -7,6 +7,7 @@
 import { quickGelu } from "../../graph/contrib-ops.ts";
 import { gatedDeltaRule } from "../../graph/recurrent-ops.ts";
 import { greaterOrEqual, less, where } from "../../graph/selection-ops.ts";
+import { int64Scalar } from "../../graph/shape-ops.ts";
 import {
   add,
   concat,
@@ -68,7 +69,7 @@ export function createPagedRecurrence(
 }
 
 function scalar({ graph }: GraphContext, value: number): Value {
-  return graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
+  return int64Scalar(graph, value);
 }
 
 function createIndex(context: GraphContext, { tokenIds, bounds, sequences }: PackedSequences): RecurrenceIndex {

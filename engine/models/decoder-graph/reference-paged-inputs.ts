@@ -16,6 +16,7 @@ import {
   sliceRows,
   where,
 } from "../../graph/selection-ops.ts";
+import { int64Scalar } from "../../graph/shape-ops.ts";
 import {
   add,
   cast,
@@ -116,14 +117,13 @@ function createIndex(
   const own = tokenPlaces(context, values, { starts, ends });
 
   // The table may have columns beyond a sequence's end.
-  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
   const numColumns = gatherRows(
     graph,
     "block_table.columns",
     shapeOf(graph, "block_table.shape", blockTable),
-    scalar(1),
+    int64Scalar(graph, 1),
   );
-  const numPositions = multiply(graph, "block_table.positions", numColumns, scalar(blockSize));
+  const numPositions = multiply(graph, "block_table.positions", numColumns, int64Scalar(graph, blockSize));
   const position = range(graph, "cache.position", numPositions, "C * blockSize");
   const pasts = cast(graph, "past_lengths.int64", pastLengths, "int64");
   const lengths = add(graph, "sequences.length", pasts, subtract(graph, "sequences.new", ends, starts));
@@ -152,7 +152,7 @@ const NO_BLOCK = 2 ** 31 - 1;
 /** int64 [B, C]. In ONNX -1 would be the pool's last block, because negative indices count from the back. */
 function mappedTable({ graph }: GraphContext, blockTable: Value): Value {
   const wide = cast(graph, "block_table.wide", blockTable, "int64");
-  const zero = graph.constant("int64.scalar.0", "int64", [], [0]);
+  const zero = int64Scalar(graph, 0);
   return where(graph, "block_table.mapped", {
     condition: less(graph, "block_table.is_unmapped", wide, zero),
     chosen: graph.constant("block_table.no_block", "int64", [], [NO_BLOCK]),
@@ -167,7 +167,7 @@ function slots(
   { places, table, blockSize }: { readonly places: TokenPlaces; readonly table: Value; readonly blockSize: number },
 ): Value {
   const { graph } = context;
-  const size = graph.constant(`int64.scalar.${blockSize}`, "int64", [], [blockSize]);
+  const size = int64Scalar(graph, blockSize);
   const pair = (part: string, left: Value, right: Value): Value =>
     concat(graph, part, [asColumn(context, `${part}.0`, left), asColumn(context, `${part}.1`, right)], 1);
   const column = divide(graph, `${name}.block_column`, places.positions, size);
@@ -192,7 +192,7 @@ function mask(
   const isBefore = lessOrEqual(graph, `${name}.is_before`, cached.positions, last);
   let made = and(graph, `${name}.is_own`, isSame, isBefore);
   if (window !== null) {
-    const size = graph.constant(`int64.scalar.${window}`, "int64", [], [window]);
+    const size = int64Scalar(graph, window);
     const first = subtract(graph, `${name}.behind`, position, size);
     made = and(graph, `${name}.is_near_own`, made, less(graph, `${name}.is_near`, first, cached.positions));
   }

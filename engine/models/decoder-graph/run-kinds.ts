@@ -1,5 +1,6 @@
 /** How a graph over KV slots tells chunks of prompts from newest tokens. */
 import { greaterOrEqual, less, maximum } from "../../graph/selection-ops.ts";
+import { int64Scalar } from "../../graph/shape-ops.ts";
 import { gatherRows, shapeOf, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -12,7 +13,7 @@ import { batch, length } from "./sizes.ts";
  */
 export function isChunk({ graph }: Pick<GraphContext, "graph">, prefix = ""): Value {
   const inputIds = graph.input("input_ids", "int64", [batch, length]);
-  const one = graph.constant("int64.scalar.1", "int64", [], [1]);
+  const one = int64Scalar(graph, 1);
   const shape = shapeOf(graph, `${prefix}run_kind.shape`, inputIds);
   return less(graph, `${prefix}run_kind.is_chunk`, one, gatherRows(graph, `${prefix}run_kind.length`, shape, one));
 }
@@ -29,9 +30,9 @@ export const MIN_SEQUENCES_BESIDE_8_BITS = 2;
  */
 export function isWide({ graph }: Pick<GraphContext, "graph">, minSequences: number): Value {
   const inputIds = graph.input("input_ids", "int64", [batch, length]);
-  const one = graph.constant("int64.scalar.1", "int64", [], [1]);
+  const one = int64Scalar(graph, 1);
   const shape = shapeOf(graph, "wide_run.shape", inputIds);
-  const numSequences = gatherRows(graph, "wide_run.batch", shape, graph.constant("int64.scalar.0", "int64", [], [0]));
+  const numSequences = gatherRows(graph, "wide_run.batch", shape, int64Scalar(graph, 0));
   const atMost = graph.constant("wide_run.most_narrow", "int64", [], [minSequences - 1]);
   const more = {
     tokens: subtract(graph, "wide_run.more_tokens", gatherRows(graph, "wide_run.length", shape, one), one),

@@ -1,6 +1,7 @@
 /** Queries, keys and values of a run over KV slots, in the shapes and rotations that attention takes. */
 import { invariant } from "../../contract/errors.ts";
 import { rotaryEmbedding, ROTARY_HEAD_MULTIPLE } from "../../graph/contrib-ops.ts";
+import { int64Scalar } from "../../graph/shape-ops.ts";
 import { add, cast, gatherRows, range, reshape, shapeOf, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -76,7 +77,7 @@ export function rotaryRows(context: GraphContext, values: SlotValues, rowOf: Rot
 
 /** int64 [B, S]: the last of a sequence's S tokens has position `seqlens_k`. */
 function tokenPositions({ graph }: GraphContext, { seqlensK, inputShape, prefix, sizes }: SlotValues): Value {
-  const one = graph.constant("int64.scalar.1", "int64", [], [1]);
+  const one = int64Scalar(graph, 1);
   const numTokens = gatherRows(graph, `${prefix}input_ids.length`, inputShape, one);
   const offsets = range(graph, `${prefix}rotary.offsets`, numTokens, sizes.length);
   const last = cast(graph, `${prefix}rotary.last`, seqlensK, "int64");
@@ -89,7 +90,7 @@ function tokenPositions({ graph }: GraphContext, { seqlensK, inputShape, prefix,
 /** int64 [B, S]: 0 to N - 1. */
 function tokenRows({ graph }: GraphContext, { tokenIds, inputShape, prefix }: SlotValues): Value {
   invariant(prefix === "", "rows of tokens are those of the whole run");
-  const zero = graph.constant("int64.scalar.0", "int64", [], [0]);
+  const zero = int64Scalar(graph, 0);
   const numTokens = gatherRows(graph, "tokens.count", shapeOf(graph, "tokens.shape", tokenIds), zero);
   const rows = range(graph, "rotary.own_rows.flat", numTokens, tokens);
   return reshape(graph, "rotary.own_rows", rows, inputShape, [batch, length]);

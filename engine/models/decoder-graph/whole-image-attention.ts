@@ -7,6 +7,7 @@ import { invariant } from "../../contract/errors.ts";
 import { rotaryEmbedding } from "../../graph/contrib-ops.ts";
 import { maskedAttention } from "../../graph/paged-attention-ops.ts";
 import { and, less, lessOrEqual, maximum, sliceBetween, sliceRows } from "../../graph/selection-ops.ts";
+import { int64Scalar } from "../../graph/shape-ops.ts";
 import {
   add,
   cast,
@@ -50,7 +51,7 @@ export function createImageRows(
 ): ImageRows {
   const { graph } = context;
   const { imagePositions, seqlensK, inputShape } = inputs;
-  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
+  const scalar = (value: number): Value => int64Scalar(graph, value);
   const anySize = graph.constant("any_size", "int64", [1], [-1]);
   const rows = reshape(graph, "image_rows", imagePositions, anySize, [imageTokens]);
   const last = cast(graph, "image_rows.last", gatherRows(graph, "image_rows.last.int32", seqlensK, scalar(0)), "int64");
@@ -81,7 +82,7 @@ export function createImageRows(
     const name = `image_rows.mask.${window ?? "all"}`;
     const isBefore = lessOrEqual(graph, `${name}.is_before`, key, column(name, until));
     if (window === null) return isBefore;
-    const size = graph.constant(`int64.scalar.${window}`, "int64", [], [window]);
+    const size = int64Scalar(graph, window);
     const behind = subtract(graph, `${name}.behind`, positions, size);
     return and(
       graph,

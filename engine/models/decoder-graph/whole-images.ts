@@ -1,5 +1,6 @@
 /** Where the image of a token ends, for decoders in which the tokens of an image see each other. */
 import { and, equal, less, sumLast } from "../../graph/selection-ops.ts";
+import { int64Scalar } from "../../graph/shape-ops.ts";
 import { cast, concat, gatherRows, range, reshape, shapeOf, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -29,7 +30,7 @@ export function numLaterImageTokens(context: GraphContext, rows: Value, sequence
   const column = (name: string, values: Value): Value =>
     reshape(graph, `${name}.column`, values, columnShape, [oneMoreImageToken, 1]);
   const padded = withOneMore(context, "image_tokens.rows_and_one", rows, LONE_ROW);
-  const zero = graph.constant("int64.scalar.0", "int64", [], [0]);
+  const zero = int64Scalar(graph, 0);
   const count = gatherRows(graph, "image_tokens.count", shapeOf(graph, "image_tokens.shape", padded), zero);
   const index = range(graph, "image_tokens.index", count, oneMoreImageToken);
   // The same for consecutive rows.

@@ -1,8 +1,8 @@
 /** The second encoder of DeepSeek-OCR 1: CLIP's layers over SAM's features instead of patches. */
+import { reshapeTo } from "../../graph/shape-ops.ts";
 import { concat, slice } from "../../graph/standard-ops.ts";
 import type { Dimension, Value } from "../../graph/value.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
-import { inShape } from "../sam/picture-rows.ts";
 import { resizeSquare } from "../sam/resized-tables.ts";
 import { withClassToken } from "../vision-transformer/class-token.ts";
 import { patchesPerSide, type VisionConfig } from "../vision-transformer/config.ts";
@@ -27,7 +27,7 @@ export function encodeWithClip(context: GraphContext, config: VisionConfig, pref
   const ofClass = slice(graph, `${tableName}.class`, table, { axis: 0, start: 0, end: 1 });
   const className = `${prefix}embeddings.class_embedding`;
   const tokens = withClassToken(context, features, {
-    classToken: inShape(context, `${className}.row`, parameter(context, className, [width]), [1, 1, width]),
+    classToken: reshapeTo(graph, `${className}.row`, parameter(context, className, [width]), [1, 1, width]),
     positions: concat(graph, `${tableName}.joined`, [ofClass, resized], 0),
     pixels: features,
   });

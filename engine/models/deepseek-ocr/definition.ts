@@ -4,14 +4,15 @@
  */
 import { choose } from "../../graph/control-flow-ops.ts";
 import { less } from "../../graph/selection-ops.ts";
-import { cast, concat, gatherRows, reshape, shapeOf, slice } from "../../graph/standard-ops.ts";
+import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
+import { cast, concat, gatherRows, shapeOf, slice } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { parameter, projectorContext, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
 import { buildDecoderGraph } from "../llama/decoder-graph.ts";
 import { decoderDimensions } from "../llama/definition.ts";
 import type { ConfiguredModel, ModelDefinition } from "../model-definition.ts";
-import { inShape, joinRows } from "../sam/picture-rows.ts";
+import { joinRows } from "../sam/picture-rows.ts";
 import { buildSamTower, type SamView } from "../sam/vision-tower.ts";
 import { createTileEncoder, embeddings, tiles } from "../tiles/tile-encoder.ts";
 import { encodeWithClip } from "./clip-encoder.ts";
@@ -88,7 +89,7 @@ function embedViews(
   const { graph } = context;
   const { sam, images } = config;
   const { hiddenSize } = config.text;
-  const none = graph.constant("int64.scalar.0", "int64", [], [0]);
+  const none = int64Scalar(graph, 0);
   const numTiles = gatherRows(graph, "tiles.count", shapeOf(graph, "tiles.shape", views.tiles), none);
   const [ofTiles] = choose(graph, "tiles.choice", {
     names: ["tiles.features"],
@@ -98,12 +99,12 @@ function embedViews(
       const own = { ...context, zeroPointsByTokens: new Map(), orderedInputs: new Map() };
       const view = { pixels: views.tiles, side: images.tile / sam.patchSize };
       const features = embedView(own, config, names, view, names.queries[0]);
-      return [inShape(own, "tiles.rows", features, ["tileRows", hiddenSize])];
+      return [reshapeTo(graph, "tiles.rows", features, ["tileRows", hiddenSize])];
     },
     other: () => {
       const row = projectedRow(context, names.separator, hiddenSize);
       const nothing = slice(graph, "tiles.nothing", row, { axis: 0, start: 0, end: 0 });
-      return [inShape(context, "tiles.rows", nothing, ["tileRows", hiddenSize])];
+      return [reshapeTo(graph, "tiles.rows", nothing, ["tileRows", hiddenSize])];
     },
   });
   const view = { pixels: views.picture, side: images.whole / sam.patchSize };
@@ -116,8 +117,7 @@ function embedViews(
     0,
     "numFeatures",
   );
-  const flat = graph.constant("int64.-1", "int64", [1], [-1]);
-  return gatherRows(graph, "embeddings", table, reshape(graph, "feature_rows.flat", views.rows, flat, [embeddings]));
+  return gatherRows(graph, "embeddings", table, reshapeTo(graph, "feature_rows.flat", views.rows, [embeddings]));
 }
 
 /** [pictures * places, hiddenSize], in the projector's type. */
@@ -141,5 +141,5 @@ function embedView(
 /** A learned row of the checkpoint in the projector's type: [1, hiddenSize]. */
 function projectedRow(context: GraphContext, name: string, hiddenSize: number): Value {
   const own = { ...context, precision: context.projectorPrecision };
-  return inShape(own, `${name}.row`, parameter(own, name, [hiddenSize]), [1, hiddenSize]);
+  return reshapeTo(own.graph, `${name}.row`, parameter(own, name, [hiddenSize]), [1, hiddenSize]);
 }

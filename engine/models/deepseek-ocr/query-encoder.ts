@@ -4,7 +4,8 @@
  */
 import { multiHeadAttention, rotaryEmbedding } from "../../graph/contrib-ops.ts";
 import { less } from "../../graph/selection-ops.ts";
-import { add, cast, concat, multiply, reshape, slice } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { add, cast, concat, multiply, slice } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { gatedPerceptron } from "../gated-perceptron.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
@@ -12,7 +13,7 @@ import { jointLinear, linear, separate } from "../linear.ts";
 import type { DecoderConfig } from "../llama/config.ts";
 import { ropeTables } from "../llama/rope.ts";
 import { rmsNorm } from "../rms-norm.ts";
-import { forEachPicture, inShape, joinRows } from "../sam/picture-rows.ts";
+import { forEachPicture, joinRows } from "../sam/picture-rows.ts";
 
 /** Added to scores of tokens that are not seen. Far below all others, and in the range of float16. */
 const UNSEEN_SCORE = -10_000;
@@ -43,7 +44,7 @@ export function encodeByQueries(
   const { hiddenSize, rmsNormEpsilon: epsilon } = config;
   const numTokens = 2 * numQueries;
   const table = parameter(context, queries, [numQueries, hiddenSize]);
-  const ofPicture = inShape(context, "queries.table", table, [1, numQueries, hiddenSize]);
+  const ofPicture = reshapeTo(graph, "queries.table", table, [1, numQueries, hiddenSize]);
   const ofPictures = forEachPicture(context, "queries", ofPicture, features);
   const tokens = concat(graph, "queries.behind_features", [features, ofPictures], 1);
   const positions = createPositions(context, config, features, numQueries);
@@ -68,10 +69,10 @@ export function encodeByQueries(
     );
     hidden = add(graph, `${name}.after_mlp`, middle, raised);
   }
-  const all = inShape(context, "queries.tokens", hidden, [pictures, numTokens, hiddenSize]);
+  const all = reshapeTo(graph, "queries.tokens", hidden, [pictures, numTokens, hiddenSize]);
   const answers = slice(graph, "queries.only", all, { axis: 1, start: numQueries });
   const normalised = rmsNorm(context, `${prefix}norm`, joinRows(context, "queries.only.rows", answers), norm);
-  return inShape(context, "queries.answers", normalised, [pictures, numQueries, hiddenSize]);
+  return reshapeTo(graph, "queries.answers", normalised, [pictures, numQueries, hiddenSize]);
 }
 
 /** @param features [pictures, numQueries, ...]. */
@@ -100,14 +101,9 @@ function createPositions(
     precision.activations,
   );
   const score = graph.constant("queries.unseen.score", precision.activations, [1], [UNSEEN_SCORE]);
-  const biasShape = graph.constant(`queries.bias.${numTokens}.shape`, "int64", [4], [1, 1, numTokens, numTokens]);
+  const scores = multiply(graph, "queries.bias.scores", isUnseen, score);
   return {
-    bias: reshape(graph, "queries.bias", multiply(graph, "queries.bias.scores", isUnseen, score), biasShape, [
-      1,
-      1,
-      numTokens,
-      numTokens,
-    ]),
+    bias: reshapeTo(graph, "queries.bias", scores, [1, 1, numTokens, numTokens]),
     positions: forEachPicture(context, "queries.positions", key, features),
     cosCache: graph.constant(`queries.cos.${numTokens}`, precision.activations, tableShape, cos),
     sinCache: graph.constant(`queries.sin.${numTokens}`, precision.activations, tableShape, sin),
@@ -135,7 +131,7 @@ function attention(
   const joint = jointLinear(context, `${name}.qkv`, input, layers, precision.vision);
   const [query, key, value] = separate(graph, `${name}.qkv`, joint, widths);
   const batched = (part: string, rows: Value): Value =>
-    inShape(context, `${name}.${part}.batched`, rows, [pictures, numTokens, Number(rows.shape[1])]);
+    reshapeTo(graph, `${name}.${part}.batched`, rows, [pictures, numTokens, Number(rows.shape[1])]);
   const rotated = (part: string, rows: Value): Value => {
     const turned = { input: batched(part, rows), positions, cosCache, sinCache };
     return rotaryEmbedding(graph, `${name}.${part}.rotated`, turned);
@@ -144,9 +140,9 @@ function attention(
   const shared = (part: string, rows: Value): Value => {
     if (numKvHeads === numHeads) return rows;
     const groups = [numTokens, numKvHeads, numHeads / numKvHeads, headDim];
-    const single = inShape(context, `${name}.${part}.groups`, rows, [pictures, numTokens, numKvHeads, 1, headDim]);
+    const single = reshapeTo(graph, `${name}.${part}.groups`, rows, [pictures, numTokens, numKvHeads, 1, headDim]);
     const repeated = forEachPicture(context, `${name}.${part}.repeated`, single, rows, groups);
-    return inShape(context, `${name}.${part}.shared`, repeated, [pictures, numTokens, widths[0]]);
+    return reshapeTo(graph, `${name}.${part}.shared`, repeated, [pictures, numTokens, widths[0]]);
   };
   const attended = multiHeadAttention(graph, name, {
     query: rotated("query", query),

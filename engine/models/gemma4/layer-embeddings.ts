@@ -4,6 +4,7 @@
  */
 import { simplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
 import { equal, where } from "../../graph/selection-ops.ts";
+import { int64Scalar } from "../../graph/shape-ops.ts";
 import { add, multiply, reshape, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
@@ -21,11 +22,10 @@ export function withoutMedia(
   mediaTokenIds: readonly number[],
   padTokenId: number,
 ): Value {
-  const scalar = (id: number): Value => graph.constant(`int64.scalar.${id}`, "int64", [], [id]);
   return mediaTokenIds.reduce((ids, mediaTokenId) => {
     const name = `input_ids.without.${mediaTokenId}`;
-    const condition = equal(graph, `${name}.is_media`, tokenIds, scalar(mediaTokenId));
-    return where(graph, name, { condition, chosen: scalar(padTokenId), other: ids });
+    const condition = equal(graph, `${name}.is_media`, tokenIds, int64Scalar(graph, mediaTokenId));
+    return where(graph, name, { condition, chosen: int64Scalar(graph, padTokenId), other: ids });
   }, tokenIds);
 }
 

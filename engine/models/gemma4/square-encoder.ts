@@ -1,6 +1,7 @@
 /** The frame of Gemma 4's encoders: the patches of a picture in its own shape become an embedding of each square. */
 import { simplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
-import { cast, gatherColumns, reshape } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { cast, gatherColumns } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { projectorContext, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
@@ -83,8 +84,7 @@ function buildEncoder(
   const { graph, weights, precision } = context;
   const input = graph.input(pixelValues, "float32", [1, patches, numFeatures]);
   const grid = graph.input(imageGrid, "int64", [1, 3]);
-  const flatTarget = graph.constant("patches.flat_shape", "int64", [2], [-1, numFeatures]);
-  const flat = reshape(graph, "patches.flat", input, flatTarget, [patches, numFeatures]);
+  const flat = reshapeTo(graph, "patches.flat", input, [patches, numFeatures]);
   const pixels = cast(graph, "pixels", flat, precision.activations);
 
   const projector = projectorContext(context, embedSquares(context, { pixels, grid }));
@@ -92,9 +92,8 @@ function buildEncoder(
   const layer = { name: `${prefix}embedding_projection`, inFeatures: width, outFeatures: hiddenSize, hasBias: false };
   const { precision: own } = projector.context;
   const projected = linear(projector.context, projector.input, layer, own.vision);
-  const itemTarget = graph.constant("item_shape", "int64", [3], [1, -1, hiddenSize]);
   const item = cast(graph, "projected.cast", projected, "float32");
-  graph.output(reshape(graph, "image_features", item, itemTarget, [1, "numEmbeddings", hiddenSize]));
+  graph.output(reshapeTo(graph, "image_features", item, [1, "numEmbeddings", hiddenSize]));
 }
 
 /** The root mean square norm without weights that precedes the projection. */

@@ -1,4 +1,5 @@
 /** From Gemma 4's patches to embeddings without a tower: each square of patches passes norms and two linear layers. */
+import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
 import {
   add,
   divide,
@@ -7,7 +8,6 @@ import {
   modulo,
   multiply,
   range,
-  reshape,
   shapeOf,
 } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
@@ -48,8 +48,7 @@ function embedSquares(context: GraphContext, config: SquareEmbedderConfig, { pix
   const { embedDim, poolingSize, rmsNormEpsilon: epsilon } = config;
   const prefix = findPrefix(weights, embedderPrefixes, "patch_dense.weight");
   const numFeatures = patchFeatures(config) * poolingSize ** 2;
-  const target = graph.constant(`any_by.${numFeatures}`, "int64", [2], [-1, numFeatures]);
-  const rows = byPixel(context, config, reshape(graph, "squares", pixels, target, [squares, numFeatures]));
+  const rows = byPixel(context, config, reshapeTo(graph, "squares", pixels, [squares, numFeatures]));
   const layer = { name: `${prefix}patch_dense`, inFeatures: numFeatures, outFeatures: embedDim, hasBias: true };
   // Its inputs are pixels, so it is never quantised.
   const format = { kind: "plain", elementType: precision.activations } as const;
@@ -74,16 +73,15 @@ function positionsOf(
   { rows, grid }: { readonly rows: Value; readonly grid: Value },
 ): Value {
   const { graph } = context;
-  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
-  const flatGrid = reshape(graph, "grid.flat", grid, graph.constant("grid.shape", "int64", [1], [3]), [3]);
+  const scalar = (value: number): Value => int64Scalar(graph, value);
+  const flatGrid = reshapeTo(graph, "grid.flat", grid, [3]);
   const patchColumns = gatherRows(graph, "grid.columns", flatGrid, scalar(2));
   const numColumns = divide(graph, "grid.square_columns", patchColumns, scalar(poolingSize));
   const numSquares = gatherRows(graph, "squares.count", shapeOf(graph, "squares.shape", rows, 1), scalar(0));
   const index = range(graph, "square", numSquares, squares);
   const name = `${prefix}pos_embedding`;
   const stored = parameter(context, name, [numPositions, 2, embedDim]);
-  const flatShape = graph.constant(`any_by.${embedDim}`, "int64", [2], [-1, embedDim]);
-  const table = reshape(graph, `${name}.flat`, stored, flatShape, [2 * numPositions, embedDim]);
+  const table = reshapeTo(graph, `${name}.flat`, stored, [2 * numPositions, embedDim]);
   // A place has two rows in the table: that of a column, then that of a row.
   const first = (axis: string, place: Value): Value => multiply(graph, `positions.${axis}.first`, place, scalar(2));
   const ofColumn = first("column", modulo(graph, "square.column", index, numColumns));

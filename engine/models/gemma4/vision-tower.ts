@@ -1,6 +1,7 @@
 /** Gemma 4's vision tower: patches with positions in both directions, norms around blocks, clipped linear layers. */
 
 import { maximum, minimum } from "../../graph/selection-ops.ts";
+import { int64Scalar } from "../../graph/shape-ops.ts";
 import { add, gatherColumns, gatherRows, multiply, reshape, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
@@ -55,7 +56,7 @@ function embedPatches(
   const flatShape = graph.constant(`any_by.${hiddenSize}`, "int64", [2], [-1, hiddenSize]);
   const table = reshape(graph, `${tableName}.flat`, stored, flatShape, [2 * numPositions, hiddenSize]);
   const ofColumn = gatherRows(graph, "positions.of_column", table, column);
-  const firstRow = graph.constant(`int64.scalar.${numPositions}`, "int64", [], [numPositions]);
+  const firstRow = int64Scalar(graph, numPositions);
   const ofRow = gatherRows(graph, "positions.of_row", table, add(graph, "positions.row", row, firstRow));
   const positions = add(graph, "positions.sum", ofColumn, ofRow);
   return add(graph, "embedded", embedded, positions);

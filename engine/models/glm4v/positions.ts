@@ -1,5 +1,6 @@
 /** Learned positions of a square table, resized to the rows and columns of a picture's patches. */
 import { gridSample } from "../../graph/grid-sample-op.ts";
+import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
 import {
   add,
   cast,
@@ -29,12 +30,16 @@ export function bicubicPositions(
 ): Value {
   const { graph, precision } = context;
   const scalar = (value: number): Value => graph.constant(`float32.scalar.${value}`, "float32", [], [value]);
-  const index = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
-  const flatGrid = reshape(graph, "positions.grid", grid, graph.constant("grid.shape", "int64", [1], [3]), [3]);
+  const flatGrid = reshapeTo(graph, "positions.grid", grid, [3]);
   const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
   /** From -1 to 1 over the whole table. */
   const coordinate = (name: string, position: Value, axis: number): Value => {
-    const size = cast(graph, `${name}.size`, gatherRows(graph, `${name}.count`, flatGrid, index(axis)), "float32");
+    const size = cast(
+      graph,
+      `${name}.size`,
+      gatherRows(graph, `${name}.count`, flatGrid, int64Scalar(graph, axis)),
+      "float32",
+    );
     const centre = add(graph, `${name}.centre`, cast(graph, `${name}.float`, position, "float32"), scalar(0.5));
     const share = divide(graph, `${name}.share`, centre, size);
     const scaled = subtract(graph, `${name}.scaled`, multiply(graph, `${name}.twice`, share, scalar(2)), scalar(1));

@@ -1,4 +1,5 @@
 /** HunyuanOCR's vision tower: SigLIP's layers over patches, and a merger that adds embeddings around rows and pictures. */
+import { int64Vector, reshapeTo } from "../../graph/shape-ops.ts";
 import { add, concat, divide, expand, reshape, slice } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
@@ -104,9 +105,8 @@ function mergeSquares(
   const withEnds = withRowEnds(context, `${name}image_newline`, { squares, grid, width, mergeSize });
   const projection = { name: `${name}mlp`, inFeatures: width, outFeatures, hasBias: true };
   const projected = linear(context, withEnds, projection, precision.vision);
-  const oneRow = graph.constant("merger.one_row", "int64", [2], [1, outFeatures]);
   const [begin, end] = ["image_begin", "image_end"].map((part) =>
-    reshape(graph, `${name}${part}.row`, parameter(context, `${name}${part}`, [outFeatures]), oneRow, [1, outFeatures]),
+    reshapeTo(graph, `${name}${part}.row`, parameter(context, `${name}${part}`, [outFeatures]), [1, outFeatures]),
   );
   const all = concat(graph, `${name}with_ends`, [begin!, projected, end!], 0, "numEmbeddings");
   return rmsNorm(context, `${name}after_rms`, all, { size: outFeatures, epsilon });
@@ -129,21 +129,18 @@ function withRowEnds(
   },
 ): Value {
   const { graph } = context;
-  const flatGrid = reshape(graph, "merger.grid", grid, graph.constant("grid.shape", "int64", [1], [3]), [3]);
+  const flatGrid = reshapeTo(graph, "merger.grid", grid, [3]);
   const numPatchRows = slice(graph, "merger.patch_rows", flatGrid, { axis: 0, start: 1, end: 2 });
-  const side = graph.constant("merger.side", "int64", [1], [mergeSize]);
-  const numRows = divide(graph, "merger.rows", numPatchRows, side);
+  const numRows = divide(graph, "merger.rows", numPatchRows, int64Vector(graph, mergeSize));
   const sizes = (name: string, rest: readonly number[]): Value =>
-    concat(graph, name, [numRows, graph.constant(`${name}.rest`, "int64", [rest.length], [...rest])], 0);
+    concat(graph, name, [numRows, int64Vector(graph, ...rest)], 0);
   const lines = reshape(graph, "merger.lines", squares, sizes("merger.lines_shape", [-1, width]), [
     "numRows",
     "numColumns",
     width,
   ]);
-  const point = graph.constant("merger.point_shape", "int64", [3], [1, 1, width]);
-  const one = reshape(graph, `${newline}.point`, parameter(context, newline, [width]), point, [1, 1, width]);
+  const one = reshapeTo(graph, `${newline}.point`, parameter(context, newline, [width]), [1, 1, width]);
   const ends = expand(graph, `${newline}.column`, one, sizes("merger.ends_shape", [1, width]), ["numRows", 1, width]);
   const whole = concat(graph, "merger.whole_lines", [lines, ends], 1, "numColumns + 1");
-  const flatShape = graph.constant("merger.rows_shape", "int64", [2], [-1, width]);
-  return reshape(graph, "merger.whole", whole, flatShape, ["numLineEmbeddings", width]);
+  return reshapeTo(graph, "merger.whole", whole, ["numLineEmbeddings", width]);
 }

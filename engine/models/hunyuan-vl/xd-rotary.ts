@@ -3,7 +3,8 @@
  * two dimensions of a pair belong to different positions, so this is no rotation where the positions differ, and none of
  * ONNX Runtime's operators computes it.
  */
-import { add, concat, gatherRows, multiply, reshape, slice, split } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { add, concat, gatherRows, multiply, slice, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { DecoderInputs } from "../decoder-graph/decoder-inputs.ts";
 import { tokens } from "../decoder-graph/sizes.ts";
@@ -41,8 +42,7 @@ export function createXdRotary(context: GraphContext, inputs: DecoderInputs, con
     valueOf: (row, pair, isFirst) => (isFirst ? -1 : 1) * sin[row * half + pair]!,
   });
   return (name, rows, numHeads) => {
-    const headShape = graph.constant(`heads.${numHeads}.${headDim}`, "int64", [3], [-1, numHeads, headDim]);
-    const heads = reshape(graph, `${name}.unrotated`, rows, headShape, [tokens, numHeads, headDim]);
+    const heads = reshapeTo(graph, `${name}.unrotated`, rows, [tokens, numHeads, headDim]);
     const [first, second] = split(graph, `${name}.halves`, heads, { axis: 2, sizes: [half, half] });
     const swapped = concat(graph, `${name}.swapped`, [second, first], 2);
     const rotated = add(
@@ -51,21 +51,18 @@ export function createXdRotary(context: GraphContext, inputs: DecoderInputs, con
       multiply(graph, `${name}.by_cosines`, heads, cosines),
       multiply(graph, `${name}.by_sines`, swapped, sines),
     );
-    const width = numHeads * headDim;
-    const rowShape = graph.constant(`any_by.${width}`, "int64", [2], [-1, width]);
-    return reshape(graph, `${name}.rotated.flat`, rotated, rowShape, [tokens, width]);
+    return reshapeTo(graph, `${name}.rotated.flat`, rotated, [tokens, numHeads * headDim]);
   };
 }
 
 /** int64 [N] for each axis. */
 function axisPositions({ graph }: GraphContext, inputs: DecoderInputs, numAxes: number): readonly Value[] {
   const ofImages = graph.input("positions", "int64", [NUM_IMAGE_AXES, tokens]);
-  const anySize = graph.constant("any_size", "int64", [1], [-1]);
   const numOwn = numAxes - NUM_IMAGE_AXES;
   const own = numOwn === 0 ? [] : [inputs.positions()];
   const imageAxes = Array.from({ length: NUM_IMAGE_AXES }, (_, axis) => {
     const row = slice(graph, `positions.${axis}.row`, ofImages, { axis: 0, start: axis, end: axis + 1 });
-    return reshape(graph, `positions.${axis}`, row, anySize, [tokens]);
+    return reshapeTo(graph, `positions.${axis}`, row, [tokens]);
   });
   return [...Array.from({ length: numOwn }, () => own[0]!), ...imageAxes];
 }
@@ -99,6 +96,5 @@ function tokenRows(
     return [gatherRows(graph, `${name}.${axis}.own`, table, axes[axis]!)];
   });
   const joined = parts.length === 1 ? parts[0]! : concat(graph, `${name}.joined`, parts, 1);
-  const shape = graph.constant("rope.token_shape", "int64", [3], [-1, 1, headDim]);
-  return reshape(graph, `${name}.of_tokens`, joined, shape, [tokens, 1, headDim]);
+  return reshapeTo(graph, `${name}.of_tokens`, joined, [tokens, 1, headDim]);
 }

@@ -1,5 +1,6 @@
 /** LFM2-VL: SigLIP 2 encodes the tiles of a picture and its whole, and squares of patches become embeddings. */
-import { cast, layerNormalization, reshape } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { cast, layerNormalization } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { parameter, projectorContext, type GraphContext } from "../graph-context.ts";
 import { buildLfmDecoder } from "../lfm2/decoder-graph.ts";
@@ -74,19 +75,16 @@ function buildVisionEncoder(context: GraphContext, { vision, projector, text }: 
   const features = 3 * vision.patchSize ** 2;
   const input = graph.input(pixelValues, "float32", [1, patches, features]);
   const givenShapes = graph.input(spatialShapes, "int64", [1, 2, 2]);
-  const flatTarget = graph.constant("patches.flat_shape", "int64", [2], [-1, features]);
-  const flat = reshape(graph, "patches.flat", input, flatTarget, [patches, features]);
-  const shapesTarget = graph.constant("shapes.flat_shape", "int64", [2], [2, 2]);
+  const flat = reshapeTo(graph, "patches.flat", input, [patches, features]);
   const prefix = findPrefix(weights, towerPrefixes, "embeddings.patch_embedding.weight");
   const hidden = buildSiglip2Tower(context, vision, prefix, {
     pixels: cast(graph, "pixels", flat, precision.activations),
-    shapes: reshape(graph, "shapes.flat", givenShapes, shapesTarget, [2, 2]),
+    shapes: reshapeTo(graph, "shapes.flat", givenShapes, [2, 2]),
     mergeSize: projector.square,
   });
   const projected = projectSquares(context, hidden, projector, text.hiddenSize);
-  const itemTarget = graph.constant("item_shape", "int64", [3], [1, -1, text.hiddenSize]);
   const item = cast(graph, "projected.cast", projected, "float32");
-  graph.output(reshape(graph, "image_features", item, itemTarget, [1, "numEmbeddings", text.hiddenSize]));
+  graph.output(reshapeTo(graph, "image_features", item, [1, "numEmbeddings", text.hiddenSize]));
 }
 
 /** The patches of each square, which come one after the other, as one row: to [numEmbeddings, outFeatures]. */
@@ -98,8 +96,7 @@ function projectSquares(
 ): Value {
   const { graph, weights } = context;
   const inFeatures = Number(hidden.shape[1]) * square ** 2;
-  const target = graph.constant(`any_by.${inFeatures}`, "int64", [2], [-1, inFeatures]);
-  const rows = reshape(graph, "squares", hidden, target, ["numEmbeddings", inFeatures]);
+  const rows = reshapeTo(graph, "squares", hidden, ["numEmbeddings", inFeatures]);
   const projector = projectorContext(context, rows);
   const norm = (): Value => {
     const name = `${findPrefix(weights, projectorPrefixes, "layer_norm.weight")}layer_norm`;

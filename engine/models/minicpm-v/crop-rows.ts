@@ -1,6 +1,7 @@
 /** Attention over the rows of a picture and its slices, as `slice_grid` divides them. */
 import { maximum } from "../../graph/selection-ops.ts";
-import { concat, divide, gatherRows, multiply, reshape } from "../../graph/standard-ops.ts";
+import { int64Scalar, int64Vector, reshapeTo } from "../../graph/shape-ops.ts";
+import { concat, divide, gatherRows, multiply, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { attendWithinCrops } from "../vision-transformer/crop-attention.ts";
@@ -15,48 +16,54 @@ export function cropNames(rows: string): readonly [whole: string, slices: string
   return [`${rows} of whole`, `${rows} of slices`];
 }
 
-/**
- * @param grid `slice_grid`, int64 [1, 6].
- * @param of `rows`: the name of the number of rows of all crops; `patchesPerRow`: how many patches a row stands for.
- */
+/** int64 [1] each. */
+export interface CropSizes {
+  /** Patches of the whole picture. */
+  readonly ofWhole: Value;
+  /** 0 for a picture that is not cut. */
+  readonly numSlices: Value;
+  /** Patches of a slice, or of the square that stands for missing ones. */
+  readonly ofSlice: Value;
+}
+
+/** @param grid `slice_grid`, int64 [1, 6]. */
+export function cropSizes({ graph }: GraphContext, grid: Value): CropSizes {
+  const pairs = reshapeTo(graph, "crops.pairs", grid, [3, 2]);
+  const area = (index: number): Value => {
+    const sides = gatherRows(graph, `crops.sides.${index}`, pairs, int64Scalar(graph, index));
+    const [height, width] = split(graph, `crops.side.${index}`, sides, { axis: 0, sizes: [1, 1] as const });
+    return multiply(graph, `crops.area.${index}`, height, width);
+  };
+  return { ofWhole: area(0), numSlices: area(1), ofSlice: area(2) };
+}
+
+/** @param of `rows`: the name of the number of rows of all crops; `patchesPerRow`: how many patches a row stands for. */
 export function attendWithinSlices(
   context: GraphContext,
   vision: MiniCpmVVisionConfig,
-  grid: Value,
+  { ofWhole, numSlices, ofSlice }: CropSizes,
   { rows, patchesPerRow }: { readonly rows: string; readonly patchesPerRow: number },
 ): Attend {
   const { graph } = context;
-  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
-  const one = graph.constant("int64.1", "int64", [1], [1]);
-  const named = (name: string): string => `${rows}.${name}`;
-  const flatGrid = reshape(graph, named("grid"), grid, graph.constant("slice_grid.shape", "int64", [1], [6]), [6]);
-  /** int64 [1]: the product of two neighbouring sizes. */
-  const area = (name: string, index: number): Value => {
-    const [height, width] = [index, index + 1].map((place) =>
-      gatherRows(graph, named(`${name}.${place}`), flatGrid, scalar(place)),
-    ) as [Value, Value];
-    const product = multiply(graph, named(`${name}.area`), height, width);
-    return reshape(graph, named(name), product, one, [1]);
-  };
-  const rowsOf = (name: string, index: number): Value =>
-    divide(graph, named(`${name}.rows`), area(name, index), scalar(patchesPerRow));
   const { hiddenSize } = vision;
-  const width = graph.constant(`int64.${hiddenSize}`, "int64", [1], [hiddenSize]);
-  const [ofWhole, ofSlices] = cropNames(rows);
-  const numSlices = maximum(graph, named("slices.count"), area("slices", 2), one);
+  const rowsOf = (name: string, numPatches: Value): Value =>
+    divide(graph, `${rows}.${name}.rows`, numPatches, int64Scalar(graph, patchesPerRow));
+  const [rowsOfWhole, rowsOfSlices] = cropNames(rows);
+  const count = maximum(graph, `${rows}.slices.count`, numSlices, int64Vector(graph, 1));
   const whole = {
     name: "whole",
-    rows: ofWhole,
+    rows: rowsOfWhole,
     count: 1,
-    rowsOfEach: ofWhole,
-    shape: graph.constant("whole.shape", "int64", [3], [1, -1, hiddenSize]),
+    rowsOfEach: rowsOfWhole,
+    shape: int64Vector(graph, 1, -1, hiddenSize),
   };
+  const sizes = [count, rowsOf("slice", ofSlice), int64Vector(graph, hiddenSize)];
   const slices = {
     name: "slices",
-    rows: ofSlices,
+    rows: rowsOfSlices,
     count: "numSlices",
     rowsOfEach: `${rows} of slice`,
-    shape: concat(graph, named("slices.shape"), [numSlices, rowsOf("slice", 4), width], 0),
+    shape: concat(graph, `${rows}.slices.shape`, sizes, 0),
   };
-  return attendWithinCrops(context, vision, { rows, numBefore: rowsOf("whole", 0), crops: [whole, slices] });
+  return attendWithinCrops(context, vision, { rows, numBefore: rowsOf("whole", ofWhole), crops: [whole, slices] });
 }

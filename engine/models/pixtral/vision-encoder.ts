@@ -1,5 +1,6 @@
 /** From patches to embeddings: Pixtral's tower, the patch merger of Mistral 3 and LightOnOCR, and the projector of LLaVA. */
 import { invariant } from "../../contract/errors.ts";
+import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
 import { add, cast, concat, divide, gatherRows, multiply, range, reshape } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { projectorContext, type GraphContext } from "../graph-context.ts";
@@ -87,8 +88,8 @@ function numFeatures({ vision: { numChannels, patchSize } }: PixtralConfig): num
 
 /** The patches of whole squares, [numSquares * mergeSize^2, embedDim], square by square, from those in rows. */
 function wholeSquares({ graph }: GraphContext, { mergeSize }: PixtralVisionConfig, rows: Value, grid: Value): Value {
-  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
-  const flatGrid = reshape(graph, "grid.flat.whole", grid, graph.constant("grid.shape", "int64", [1], [3]), [3]);
+  const scalar = (value: number): Value => int64Scalar(graph, value);
+  const flatGrid = reshapeTo(graph, "grid.flat.whole", grid, [3]);
   const [numRows, numColumns] = [1, 2].map((axis) => gatherRows(graph, `whole.grid.${axis}`, flatGrid, scalar(axis)));
   const squareRows = divide(graph, "whole.square_rows", numRows!, scalar(mergeSize));
   const squareColumns = divide(graph, "whole.square_columns", numColumns!, scalar(mergeSize));

@@ -1,5 +1,6 @@
 /** Windows of a picture: squares of squares of patches, between which there is no attention. */
 import { multiHeadAttention } from "../../graph/contrib-ops.ts";
+import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
 import {
   add,
   cast,
@@ -36,7 +37,7 @@ export function createWindows(
   pixels: Value,
   grid: Value,
 ): PatchWindows {
-  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
+  const scalar = (value: number): Value => int64Scalar(graph, value);
   const named = (name: string): string => `window.${name}`;
   const plus = (name: string, left: Value, right: Value): Value => add(graph, named(name), left, right);
   const times = (name: string, left: Value, right: Value): Value => multiply(graph, named(name), left, right);
@@ -48,7 +49,7 @@ export function createWindows(
   const patchesPerWindow = (windowSide * mergeSize) ** 2;
   const numPlacesOfOne = scalar(patchesPerWindow);
 
-  const flatGrid = reshape(graph, named("grid"), grid, graph.constant("window.grid.shape", "int64", [1], [3]), [3]);
+  const flatGrid = reshapeTo(graph, named("grid"), grid, [3]);
   const squaresOf = (name: string, axis: number): Value =>
     over(`${name}.squares`, gatherRows(graph, named(`${name}.patches`), flatGrid, scalar(axis)), scalar(mergeSize));
   const windowsOf = (name: string, squares: Value): Value =>

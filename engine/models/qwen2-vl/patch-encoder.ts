@@ -1,5 +1,6 @@
 /** The models of the Qwen-VL family: a tower over the patches of a picture, and a decoder with three-axis positions. */
-import { cast, reshape } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { cast } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import type { DecoderConfig } from "../llama/config.ts";
@@ -157,12 +158,10 @@ function buildVisionEncoder<Vision extends PatchShape>(
   const features = patchFeatures(vision);
   const input = graph.input(pixelValues, "float32", [1, patches, features]);
   const grid = graph.input(imageGrid, "int64", [1, 3]);
-  const flatTarget = graph.constant("patches.flat_shape", "int64", [2], [-1, features]);
-  const flat = reshape(graph, "patches.flat", input, flatTarget, [patches, features]);
+  const flat = reshapeTo(graph, "patches.flat", input, [patches, features]);
   const prefix = findPrefix(weights, towerNames.prefixes, `${towerNames.convolution}.weight`);
   const pixels = cast(graph, "pixels", flat, precision.activations);
   const merged = buildTower(context, vision, prefix, { pixels, grid, outFeatures: hiddenSize });
-  const itemTarget = graph.constant("item_shape", "int64", [3], [1, -1, width]);
   const item = cast(graph, "merged.cast", merged, "float32");
-  graph.output(reshape(graph, "image_features", item, itemTarget, [1, "numSquares", width]));
+  graph.output(reshapeTo(graph, "image_features", item, [1, "numSquares", width]));
 }

@@ -1,6 +1,7 @@
 /** Rotary embedding of patches by their row and column. */
 import type { RotaryTables } from "../../graph/contrib-ops.ts";
 import type { GraphBuilder } from "../../graph/graph-builder.ts";
+import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
 import {
   add,
   cast,
@@ -53,8 +54,8 @@ export function patchPlaces(
   of: { readonly mergeSize: number; readonly pixels: Value; readonly grid: Value },
 ): { readonly index: Value; readonly row: Value; readonly column: Value } {
   const { mergeSize, pixels, grid } = of;
-  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
-  const flatGrid = reshape(graph, "grid.flat", grid, graph.constant("grid.shape", "int64", [1], [3]), [3]);
+  const scalar = (value: number): Value => int64Scalar(graph, value);
+  const flatGrid = reshapeTo(graph, "grid.flat", grid, [3]);
   const numColumns = gatherRows(graph, "grid.columns", flatGrid, scalar(2));
   const numPatches = gatherRows(graph, "patches.count", shapeOf(graph, "patches.shape", pixels, 1), scalar(0));
   const index = range(graph, "patch", numPatches, patches);
@@ -88,13 +89,12 @@ export function createPatchRotary(
   };
   const halves = [anglesOf("rows", row, rowFrequencies), anglesOf("columns", column, columnFrequencies)];
   const angles = concat(graph, "angles", halves, 1);
-  const oneRow = graph.constant("one_row", "int64", [2], [1, -1]);
   return {
     cosCache: cast(graph, "angles.cos.cast", cosine(graph, "angles.cos", angles), precision.activations),
     sinCache: cast(graph, "angles.sin.cast", sine(graph, "angles.sin", angles), precision.activations),
     row,
     column,
-    positions: reshape(graph, "patch.own_row", index, oneRow, [1, patches]),
+    positions: reshapeTo(graph, "patch.own_row", index, [1, patches]),
   };
 }
 
@@ -109,7 +109,7 @@ export function placesInSquares(
   prefix: string,
   { index, numColumns, mergeSize }: { readonly index: Value; readonly numColumns: Value; readonly mergeSize: number },
 ): { readonly row: Value; readonly column: Value } {
-  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
+  const scalar = (value: number): Value => int64Scalar(graph, value);
   const squareSize = scalar(mergeSize * mergeSize);
   const side = scalar(mergeSize);
   const squaresPerRow = divide(graph, `${prefix}.squares_per_row`, numColumns, side);

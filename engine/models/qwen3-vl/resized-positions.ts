@@ -1,7 +1,8 @@
 /** Learned positions of a square table, resized to the rows and columns of a picture's patches. */
 import type { GraphBuilder } from "../../graph/graph-builder.ts";
 import { maximum } from "../../graph/selection-ops.ts";
-import { add, cast, divide, gatherRows, multiply, reshape, subtract } from "../../graph/standard-ops.ts";
+import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
+import { add, cast, divide, gatherRows, multiply, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { patches, type PatchRotary } from "../qwen2-vl/patch-rotary.ts";
@@ -40,8 +41,8 @@ export function resizedPositions(
   { grid, row, column }: PatchPlaces,
 ): Value {
   const { graph, precision } = context;
-  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
-  const flatGrid = reshape(graph, "positions.grid", grid, graph.constant("grid.shape", "int64", [1], [3]), [3]);
+  const scalar = (value: number): Value => int64Scalar(graph, value);
+  const flatGrid = reshapeTo(graph, "positions.grid", grid, [3]);
   const side = scalar(positionsPerSide);
   const neighbours = (name: string, position: Value, size: Value): Neighbours => {
     // In integers, so that every patch finds its lines exactly.
@@ -69,7 +70,6 @@ export function resizedPositions(
   const rows = neighbours("positions.row", row, gatherRows(graph, "positions.rows", flatGrid, scalar(1)));
   const columns = neighbours("positions.column", column, gatherRows(graph, "positions.columns", flatGrid, scalar(2)));
   const table = parameter(context, tableName, [numOthers + positionsPerSide ** 2, embedDim]);
-  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
   const parts = [0, 1].flatMap((row) =>
     [0, 1].map((column) => {
       const name = `positions.corner.${row}.${column}`;
@@ -77,7 +77,7 @@ export function resizedPositions(
       const place = add(graph, `${name}.place`, firstOfLine, columns.lines[column]!);
       const index = numOthers === 0 ? place : add(graph, `${name}.index`, place, scalar(numOthers));
       const share = multiply(graph, `${name}.share`, rows.shares[row]!, columns.shares[column]!);
-      const asColumn = reshape(graph, `${name}.column`, share, columnShape, [patches, 1]);
+      const asColumn = reshapeTo(graph, `${name}.column`, share, [patches, 1]);
       const values = gatherRows(graph, `${name}.values`, table, index);
       return multiply(graph, name, values, cast(graph, `${name}.cast`, asColumn, precision.activations));
     }),
@@ -101,7 +101,7 @@ interface PatchAxis {
 
 /** position * (side - 1) / (size - 1). */
 function cornerPlaces(graph: GraphBuilder, name: string, { position, size, side }: PatchAxis): Places {
-  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
+  const scalar = (value: number): Value => int64Scalar(graph, value);
   return {
     scaled: multiply(graph, `${name}.scaled`, position, scalar(side - 1)),
     steps: maximum(graph, `${name}.steps`, subtract(graph, `${name}.last`, size, scalar(1)), scalar(1)),
@@ -110,7 +110,7 @@ function cornerPlaces(graph: GraphBuilder, name: string, { position, size, side 
 
 /** (position + 1/2) * side / size - 1/2, but at least 0. */
 function centrePlaces(graph: GraphBuilder, name: string, { position, size, side }: PatchAxis): Places {
-  const scalar = (value: number): Value => graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
+  const scalar = (value: number): Value => int64Scalar(graph, value);
   const twice = multiply(graph, `${name}.twice`, position, scalar(2));
   const centre = multiply(graph, `${name}.centre`, add(graph, `${name}.odd`, twice, scalar(1)), scalar(side));
   return {

@@ -1,9 +1,10 @@
 /** Convolutions over 3x3 places of a grid as matrix products, which need no library for convolutions on any device. */
+import { reshapeTo } from "../../graph/shape-ops.ts";
 import { gatherColumns, transpose } from "../../graph/standard-ops.ts";
 import type { Dimension, Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
-import { inShape, times, withRow, zeros } from "./picture-rows.ts";
+import { times, withRow, zeros } from "./picture-rows.ts";
 
 const KERNEL_SIDE = 3;
 const KERNEL_PLACES = KERNEL_SIDE ** 2;
@@ -38,7 +39,7 @@ export function convolve(context: GraphContext, input: Value, options: Convoluti
   const rows = graph.constant(`neighbours.${side}.${stride}`, "int32", [neighbours.length], neighbours);
   const gathered = gatherColumns(graph, `${name}.neighbours`, bordered, rows);
   const numRows = times(pictures, convolvedSide(options) ** 2);
-  const separate = inShape(context, `${name}.places`, gathered, [numRows, KERNEL_PLACES, inChannels]);
+  const separate = reshapeTo(graph, `${name}.places`, gathered, [numRows, KERNEL_PLACES, inChannels]);
   const byChannel = transpose(graph, `${name}.by_channel`, separate, [0, 2, 1]);
   const inFeatures = inChannels * KERNEL_PLACES;
   const layer = {
@@ -50,7 +51,7 @@ export function convolve(context: GraphContext, input: Value, options: Convoluti
   };
   // Everything behind it is computed from its outputs, and it is a small part of the work, so it is never quantised.
   const format = { kind: "plain", elementType: precision.activations } as const;
-  return linear(context, inShape(context, `${name}.input`, byChannel, [numRows, inFeatures]), layer, format);
+  return linear(context, reshapeTo(graph, `${name}.input`, byChannel, [numRows, inFeatures]), layer, format);
 }
 
 /** For each output its nine places, row by row; those of the border are the row behind the grid. */

@@ -1,6 +1,7 @@
 /** Rows of several pictures of one size: patches, or places of a grid. */
-import { concat, expand, reshape, shapeOf } from "../../graph/standard-ops.ts";
-import { sameShape, type Dimension, type Shape, type Value } from "../../graph/value.ts";
+import { int64Vector, reshapeTo } from "../../graph/shape-ops.ts";
+import { concat, expand, shapeOf } from "../../graph/standard-ops.ts";
+import { sameShape, type Dimension, type Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 
 /** The size of `count` rows for each of `pictures`. */
@@ -8,17 +9,10 @@ export function times(pictures: Dimension, count: number): Dimension {
   return typeof pictures === "number" ? pictures * count : `${pictures} * ${count}`;
 }
 
-/** A value whose first size may be known at run time only, in another shape; the other sizes are known. */
-export function inShape({ graph }: GraphContext, name: string, input: Value, shape: Shape): Value {
-  const [, ...known] = shape.map(Number);
-  const target = graph.constant(`any_by.${known.join(".")}`, "int64", [shape.length], [-1, ...known]);
-  return reshape(graph, name, input, target, shape);
-}
-
 /** [pictures, rows, width] as [pictures * rows, width], for linear layers. */
 export function joinRows(context: GraphContext, name: string, input: Value): Value {
   const [pictures, rows, width] = input.shape as readonly [Dimension, number, number];
-  return inShape(context, name, input, [times(pictures, rows), width]);
+  return reshapeTo(context.graph, name, input, [times(pictures, rows), width]);
 }
 
 /**
@@ -36,8 +30,8 @@ export function forEachPicture(
   const [pictures] = like.shape;
   const shape = [pictures!, ...sizes];
   if (sameShape(parameter.shape, shape)) return parameter;
-  const rest = graph.constant(`int64.${sizes.join(".")}`, "int64", [sizes.length], sizes);
-  const target = concat(graph, `${name}.shape`, [shapeOf(graph, `${name}.pictures`, like, 1), rest], 0);
+  const numPictures = shapeOf(graph, `${name}.pictures`, like, 1);
+  const target = concat(graph, `${name}.shape`, [numPictures, int64Vector(graph, ...sizes)], 0);
   return expand(graph, name, parameter, target, shape);
 }
 

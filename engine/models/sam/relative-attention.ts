@@ -1,9 +1,10 @@
 /** SAM's attention: scores depend on the distance of two patches in rows and in columns. */
 import { multiHeadAttention } from "../../graph/contrib-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
 import { concat, gatherRows, matMul, multiply, transpose } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
-import { forEachPicture, inShape, zeros } from "./picture-rows.ts";
+import { forEachPicture, zeros } from "./picture-rows.ts";
 import { resizeLine } from "./resized-tables.ts";
 
 /** Kernels read heads in vectors of this many numbers. */
@@ -40,9 +41,9 @@ export function relativeAttention(
   const longDim = headDim + 2 * side + padding;
   const numPatches = side ** 2;
   const inHeads = (part: string, rows: Value, features: number): Value =>
-    inShape(context, `${name}.${part}.heads`, rows, [squares!, numPatches, numHeads, features]);
+    reshapeTo(graph, `${name}.${part}.heads`, rows, [squares!, numPatches, numHeads, features]);
   const joined = (part: string, parts: readonly Value[]): Value =>
-    inShape(context, `${name}.${part}.long`, concat(graph, `${name}.${part}.joined`, parts, 3), [
+    reshapeTo(graph, `${name}.${part}.long`, concat(graph, `${name}.${part}.joined`, parts, 3), [
       squares!,
       numPatches,
       numHeads * longDim,
@@ -51,21 +52,21 @@ export function relativeAttention(
   const ofRows = matMul(
     graph,
     `${name}.of_rows`,
-    inShape(context, `${name}.query.rows`, query, [squares!, side, side * numHeads, headDim]),
+    reshapeTo(graph, `${name}.query.rows`, query, [squares!, side, side * numHeads, headDim]),
     distanceVectors(context, `${name}.rel_pos_h`, headDim, options, 0),
   );
   const turned = (part: string, input: Value, features: number): Value =>
     transpose(
       graph,
       `${name}.${part}.turned`,
-      inShape(context, `${name}.${part}.square`, input, [squares!, side, side, numHeads * features]),
+      reshapeTo(graph, `${name}.${part}.square`, input, [squares!, side, side, numHeads * features]),
       [0, 2, 1, 3],
     );
   const byColumn = turned("query", query, headDim);
   const ofColumns = matMul(
     graph,
     `${name}.of_columns`,
-    inShape(context, `${name}.query.columns`, byColumn, [squares!, side, side * numHeads, headDim]),
+    reshapeTo(graph, `${name}.query.columns`, byColumn, [squares!, side, side * numHeads, headDim]),
     distanceVectors(context, `${name}.rel_pos_w`, headDim, options, padding),
   );
   const scale = graph.constant(`attention.scale.${headDim}`, precision.activations, [1], [headDim ** -0.5]);
@@ -118,7 +119,7 @@ function placeMarks(
     const ofLine = graph.constant(`place_marks.${part}.${side}.${width}`, precision.activations, shape, ones);
     const sizes = [side, side, numHeads, width];
     const ofKeys = forEachPicture(context, `${name}.key.${part}`, ofLine, key, sizes);
-    return inShape(context, `${name}.key.${part}.heads`, ofKeys, [squares!, side ** 2, numHeads, width]);
+    return reshapeTo(graph, `${name}.key.${part}.heads`, ofKeys, [squares!, side ** 2, numHeads, width]);
   };
   return [marks("row", side, [1, side, 1, 1, side]), marks("column", side + padding, [1, 1, side, 1, side + padding])];
 }

@@ -1,9 +1,9 @@
 /** Learned tables of positions, resized as transformers does where a picture has another size than they were made for. */
-import { cast, matMul, reshape } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { cast, matMul } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { computeCoefficients } from "../../resample-coefficients.ts";
 import type { GraphContext } from "../graph-context.ts";
-import { inShape } from "./picture-rows.ts";
 
 /**
  * A square table [from * from, width], or with other axes of as many elements, as [to * to, width]: bicubic, and smoothed
@@ -16,20 +16,14 @@ export function resizeSquare(
   { from, to, width }: { readonly from: number; readonly to: number; readonly width: number },
 ): Value {
   const { graph, precision } = context;
-  if (from === to) return inShape(context, `${name}.rows`, table, [to * to, width]);
+  if (from === to) return reshapeTo(graph, `${name}.rows`, table, [to * to, width]);
   const exact = cast(graph, `${name}.float32`, table, "float32");
   const weights = graph.constant(`resize.cubic.${from}.${to}`, "float32", [to, from], cubicWeights(from, to));
-  const lines = reshape(
-    graph,
-    `${name}.lines`,
-    exact,
-    graph.constant(`int64.${from}.${from * width}`, "int64", [2], [from, from * width]),
-    [from, from * width],
-  );
+  const lines = reshapeTo(graph, `${name}.lines`, exact, [from, from * width]);
   const rows = matMul(graph, `${name}.rows_resized`, weights, lines);
-  const places = inShape(context, `${name}.places`, rows, [to, from, width]);
+  const places = reshapeTo(graph, `${name}.places`, rows, [to, from, width]);
   const resized = matMul(graph, `${name}.resized`, weights, places);
-  return cast(graph, name, inShape(context, `${name}.rows`, resized, [to * to, width]), precision.activations);
+  return cast(graph, name, reshapeTo(graph, `${name}.rows`, resized, [to * to, width]), precision.activations);
 }
 
 /** A table [from, width] as [to, width]: linear, from two neighbours also where it shrinks. */

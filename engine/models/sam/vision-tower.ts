@@ -2,6 +2,7 @@
  * SAM's image encoder: patches in windows, some layers with the whole picture, and a neck of convolutions; behind it the
  * two convolutions of DeepSeek-OCR, which halve both sides each.
  */
+import { reshapeTo } from "../../graph/shape-ops.ts";
 import { add, slice } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
@@ -11,7 +12,7 @@ import { encoderLayer, layerNorm, type Attend } from "../vision-transformer/enco
 import { embedPatches } from "../vision-transformer/patch-embedding.ts";
 import type { SamConfig } from "./config.ts";
 import { convolve, convolvedSide } from "./convolution.ts";
-import { inShape, joinRows } from "./picture-rows.ts";
+import { joinRows } from "./picture-rows.ts";
 import { relativeAttention } from "./relative-attention.ts";
 import { resizeSquare } from "./resized-tables.ts";
 import { intoWindows, outOfWindows } from "./windows.ts";
@@ -93,7 +94,7 @@ function attendIn(
   const sides = { numHeads, side: windowSide ?? side, tableSide: windowSide ?? patchesPerSide(config) };
   return (name, { query, key, value }) => {
     const inPictures = (part: string, rows: Value): Value =>
-      inShape(context, `${name}.${part}.patches`, rows, [pixels.shape[0]!, side ** 2, width]);
+      reshapeTo(context.graph, `${name}.${part}.patches`, rows, [pixels.shape[0]!, side ** 2, width]);
     const parts = [inPictures("query", query), inPictures("key", key), inPictures("value", value)] as const;
     if (windowSide === null) {
       const attended = relativeAttention(
@@ -106,10 +107,10 @@ function attendIn(
     const grid = { side, windowSide };
     const bias = parameter(context, `${name}.${fusedProjection}.bias`, [3 * width]);
     // A patch of zeros is projected to the biases.
-    const absent = inShape(context, `${name}.absent`, bias, [3, 1, 1, width]);
+    const absent = reshapeTo(context.graph, `${name}.absent`, bias, [3, 1, 1, width]);
     const inWindows = (part: string, index: 0 | 1 | 2): Value => {
       const own = slice(context.graph, `${name}.${part}.absent`, absent, { axis: 0, start: index, end: index + 1 });
-      const row = inShape(context, `${name}.${part}.absent.row`, own, [1, 1, width]);
+      const row = reshapeTo(context.graph, `${name}.${part}.absent.row`, own, [1, 1, width]);
       return intoWindows(context, `${name}.${part}`, parts[index], grid, row);
     };
     const windows = { query: inWindows("query", 0), key: inWindows("key", 1), value: inWindows("value", 2) };
@@ -131,7 +132,7 @@ function narrow(context: GraphContext, config: SamConfig, names: SamNames, hidde
       input,
     );
   const grid = (name: string, rows: Value, side: number, channels: number): Value =>
-    inShape(context, `${name}.grid`, rows, [pictures!, side ** 2, channels]);
+    reshapeTo(context.graph, `${name}.grid`, rows, [pictures!, side ** 2, channels]);
 
   const [first, second] = names.neck.convolutions;
   const reduction = {

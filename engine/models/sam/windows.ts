@@ -1,8 +1,9 @@
 /** Square windows of a grid of patches, between which there is no attention. */
+import { reshapeTo } from "../../graph/shape-ops.ts";
 import { gatherColumns } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
-import { inShape, times, withRow } from "./picture-rows.ts";
+import { times, withRow } from "./picture-rows.ts";
 
 export interface WindowGrid {
   /** Side of the picture, in patches. */
@@ -38,7 +39,11 @@ export function intoWindows(
   const isCovered = perSide * windowSide === side;
   const bordered = isCovered ? patches : withRow(context, `${name}.bordered`, patches, absent);
   const ordered = gatherColumns(context.graph, `${name}.ordered`, bordered, indices);
-  return inShape(context, `${name}.windows`, ordered, [times(pictures!, perSide ** 2), windowSide ** 2, width!]);
+  return reshapeTo(context.graph, `${name}.windows`, ordered, [
+    times(pictures!, perSide ** 2),
+    windowSide ** 2,
+    width!,
+  ]);
 }
 
 /**
@@ -61,7 +66,7 @@ export function outOfWindows(
   for (const [place, patch] of placesOfWindows(grid).entries()) if (patch < side ** 2) placeOfPatch[patch] = place;
   const key = `windows.${side}.${windowSide}`;
   const indices = context.graph.constant(`${key}.patches`, "int32", [side ** 2], placeOfPatch);
-  const joined = inShape(context, `${name}.places`, windows, [pictures!, numPlaces, width]);
+  const joined = reshapeTo(context.graph, `${name}.places`, windows, [pictures!, numPlaces, width]);
   return gatherColumns(context.graph, `${name}.patches`, joined, indices);
 }
 

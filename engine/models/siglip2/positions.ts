@@ -1,18 +1,7 @@
 /** Learned positions of a square table, resized to the rows and columns of a picture's patches. */
 import { maximum, sumLast } from "../../graph/selection-ops.ts";
-import {
-  abs,
-  add,
-  cast,
-  divide,
-  gemm,
-  multiply,
-  range,
-  relu,
-  reshape,
-  subtract,
-  transpose,
-} from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { abs, add, cast, divide, gemm, multiply, range, relu, subtract, transpose } from "../../graph/standard-ops.ts";
 import type { Dimension, Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { placesInSquares } from "../qwen2-vl/patch-rotary.ts";
@@ -44,8 +33,7 @@ export function interpolatedPositions(
   const numPositions = Number(table.shape[0]);
   const side = Math.sqrt(numPositions);
   const scalar = (value: number): Value => graph.constant(`float32.scalar.${value}`, "float32", [], [value]);
-  const column = graph.constant("column_shape", "int64", [2], [-1, 1]);
-  const asColumn = (of: string, value: Value): Value => reshape(graph, `${of}.column`, value, column, [size, 1]);
+  const asColumn = (of: string, value: Value): Value => reshapeTo(graph, `${of}.column`, value, [size, 1]);
   const centres = graph.constant(
     `positions.centres.${side}`,
     "float32",
@@ -66,27 +54,10 @@ export function interpolatedPositions(
   };
   const index = range(graph, `${name}.index`, numPatches, size);
   const places = placesInSquares(graph, name, { index, numColumns: columns, mergeSize });
-  const byRow = reshape(
-    graph,
-    `${name}.by_row`,
-    shares("rows", places.row, rows),
-    graph.constant(`positions.row_shape.${side}`, "int64", [3], [-1, side, 1]),
-    [size, side, 1],
-  );
-  const byColumn = reshape(
-    graph,
-    `${name}.by_column`,
-    shares("columns", places.column, columns),
-    graph.constant(`positions.column_shape.${side}`, "int64", [3], [-1, 1, side]),
-    [size, 1, side],
-  );
-  const ofTable = reshape(
-    graph,
-    `${name}.of_table`,
-    multiply(graph, `${name}.products`, byRow, byColumn),
-    graph.constant(`any_by.${numPositions}`, "int64", [2], [-1, numPositions]),
-    [size, numPositions],
-  );
+  const byRow = reshapeTo(graph, `${name}.by_row`, shares("rows", places.row, rows), [size, side, 1]);
+  const byColumn = reshapeTo(graph, `${name}.by_column`, shares("columns", places.column, columns), [size, 1, side]);
+  const products = multiply(graph, `${name}.products`, byRow, byColumn);
+  const ofTable = reshapeTo(graph, `${name}.of_table`, products, [size, numPositions]);
   const byFeature = transpose(graph, `${name}.by_feature`, cast(graph, `${name}.table`, table, "float32"), [1, 0]);
   const positions = gemm(graph, `${name}.sum`, ofTable, byFeature, null);
   return cast(graph, name, positions, precision.activations);

@@ -1,16 +1,7 @@
 /** SigLIP 2's tower over the patches of tiles of one size and of one picture behind them in its own shape (NaFlex). */
 import { less, maximum, where } from "../../graph/selection-ops.ts";
-import {
-  add,
-  concat,
-  gatherRows,
-  modulo,
-  multiply,
-  range,
-  reshape,
-  shapeOf,
-  subtract,
-} from "../../graph/standard-ops.ts";
+import { int64Scalar, int64Vector, reshapeTo } from "../../graph/shape-ops.ts";
+import { add, concat, gatherRows, modulo, multiply, range, shapeOf, subtract } from "../../graph/standard-ops.ts";
 import type { Dimension, Value } from "../../graph/value.ts";
 import { byPixel } from "../gemma4/square-encoder.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
@@ -62,34 +53,30 @@ export function buildSiglip2Tower(
   for (let layer = 0; layer < config.numLayers; layer++) {
     hidden = encoderLayer(context, config, `${prefix}encoder.layers.${layer}`, hidden, { attend });
   }
-  const count = reshape(context.graph, "patches.kept", places.numKept, vectorShape(context), [1]);
+  const count = reshapeTo(context.graph, "patches.kept", places.numKept, [1]);
   const kept = firstRows(context, "states.kept", hidden, { count, size: keptPatches });
   return layerNorm(context, config, `${prefix}post_layernorm`, kept);
-}
-
-function scalar({ graph }: GraphContext, value: number): Value {
-  return graph.constant(`int64.scalar.${value}`, "int64", [], [value]);
-}
-
-/** Of int64 []. */
-function vectorShape({ graph }: GraphContext): Value {
-  return graph.constant("vector_shape", "int64", [1], [1]);
 }
 
 function placesOf(context: GraphContext, { pixels, shapes, mergeSize }: Siglip2Inputs): Places {
   const { graph } = context;
   const grid = (name: string, index: number, size: Dimension): PatchGrid => {
-    const sides = gatherRows(graph, `${name}.sides`, shapes, scalar(context, index));
-    const rows = gatherRows(graph, `${name}.rows`, sides, scalar(context, 0));
-    const columns = gatherRows(graph, `${name}.columns`, sides, scalar(context, 1));
+    const sides = gatherRows(graph, `${name}.sides`, shapes, int64Scalar(graph, index));
+    const rows = gatherRows(graph, `${name}.rows`, sides, int64Scalar(graph, 0));
+    const columns = gatherRows(graph, `${name}.columns`, sides, int64Scalar(graph, 1));
     return { rows, columns, numPatches: multiply(graph, `${name}.size`, rows, columns), size, mergeSize };
   };
   const given = grid("picture", 1, patchesOfPicture);
-  const orSquare = (name: string, length: Value): Value => maximum(graph, name, length, scalar(context, mergeSize));
+  const orSquare = (name: string, length: Value): Value => maximum(graph, name, length, int64Scalar(graph, mergeSize));
   const rows = orSquare("picture.rows.computed", given.rows);
   const columns = orSquare("picture.columns.computed", given.columns);
   const picture = { ...given, rows, columns, numPatches: multiply(graph, "picture.size.computed", rows, columns) };
-  const numPatches = gatherRows(graph, "patches.count", shapeOf(graph, "patches.shape", pixels, 1), scalar(context, 0));
+  const numPatches = gatherRows(
+    graph,
+    "patches.count",
+    shapeOf(graph, "patches.shape", pixels, 1),
+    int64Scalar(graph, 0),
+  );
   const numInTiles = subtract(graph, "tiles.size", numPatches, picture.numPatches);
   return {
     tile: grid("tile", 0, patchesPerTile),
@@ -133,23 +120,21 @@ function embedPatches(
 function attendTilesAndPicture(context: GraphContext, config: Siglip2Config, { tile, numInTiles }: Places): Attend {
   const { graph } = context;
   const { hiddenSize } = config;
-  const vector = vectorShape(context);
-  const constant = (value: number): Value => graph.constant(`int64.${value}`, "int64", [1], [value]);
-  const perTile = reshape(graph, "tile.patches", tile.numPatches, vector, [1]);
+  const perTile = reshapeTo(graph, "tile.patches", tile.numPatches, [1]);
   const tiles = {
     name: "tiles",
     rows: patchesOfTiles,
     count: "numTiles",
     rowsOfEach: patchesPerTile,
-    shape: concat(graph, "tiles.shape", [constant(-1), perTile, constant(hiddenSize)], 0),
+    shape: concat(graph, "tiles.shape", [int64Vector(graph, -1), perTile, int64Vector(graph, hiddenSize)], 0),
   };
   const picture = {
     name: "picture",
     rows: patchesOfPicture,
     count: 1,
     rowsOfEach: patchesOfPicture,
-    shape: graph.constant("picture.shape", "int64", [3], [1, -1, hiddenSize]),
+    shape: int64Vector(graph, 1, -1, hiddenSize),
   };
-  const numBefore = reshape(graph, "picture.first", numInTiles, vector, [1]);
+  const numBefore = reshapeTo(graph, "picture.first", numInTiles, [1]);
   return attendWithinCrops(context, config, { rows: patches, numBefore, crops: [tiles, picture] });
 }

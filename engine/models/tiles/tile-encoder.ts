@@ -1,5 +1,6 @@
 /** Vision encoders of pictures in tiles of one size, one picture in a run: the frame around their graphs. */
-import { cast, reshape } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { cast } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { VisionEncoderInput } from "../built-model.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -47,12 +48,10 @@ export function createTileEncoder(options: TileEncoderOptions): VisionEncoderDef
       const { graph, precision } = context;
       const input = graph.input(pixelValues, "float32", [1, tiles, ...tileShape]);
       const inputs = moreInputs.map(({ name, elementType, shape }) => graph.input(name, elementType, [1, ...shape]));
-      const tileTarget = graph.constant("tile_shape", "int64", [4], [-1, ...tileShape]);
-      const separate = reshape(graph, "tiles", input, tileTarget, [tiles, ...tileShape]);
+      const separate = reshapeTo(graph, "tiles", input, [tiles, ...tileShape]);
       const embedded = options.embed(context, cast(graph, "pixels", separate, precision.activations), inputs);
-      const itemTarget = graph.constant("item_shape", "int64", [3], [1, -1, hiddenSize]);
       const item = cast(graph, "projected.cast", embedded, "float32");
-      graph.output(reshape(graph, "image_features", item, itemTarget, [1, embeddings, hiddenSize]));
+      graph.output(reshapeTo(graph, "image_features", item, [1, embeddings, hiddenSize]));
     },
   };
 }

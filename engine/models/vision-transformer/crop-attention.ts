@@ -1,11 +1,14 @@
 /** Attention within the whole picture and within each of its slices or tiles, but not between them. */
 import { multiHeadAttention } from "../../graph/contrib-ops.ts";
 import { sliceBetween } from "../../graph/selection-ops.ts";
+import { int64Vector, reshapeTo } from "../../graph/shape-ops.ts";
 import { concat, reshape } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import type { VisionConfig } from "./config.ts";
 import type { Attend } from "./encoder-layers.ts";
+
+const BEYOND_ANY = 2 ** 31;
 
 /** Crops of one size whose rows follow each other. */
 export interface EqualCrops {
@@ -29,10 +32,8 @@ export function firstRows(
   { count, size }: { readonly count: Value; readonly size: string },
 ): Value {
   const width = Number(rows.shape[1]);
-  const starts = graph.constant("int64.zeros", "int64", [2], [0, 0]);
-  const widthValue = graph.constant(`int64.${width}`, "int64", [1], [width]);
-  const ends = concat(graph, `${name}.end`, [count, widthValue], 0);
-  return sliceBetween(graph, name, rows, { starts, ends, shape: [size, width] });
+  const ends = concat(graph, `${name}.end`, [count, int64Vector(graph, width)], 0);
+  return sliceBetween(graph, name, rows, { starts: int64Vector(graph, 0, 0), ends, shape: [size, width] });
 }
 
 /**
@@ -55,14 +56,10 @@ export function attendWithinCrops(
     readonly crops: readonly [first: EqualCrops, second: EqualCrops];
   },
 ): Attend {
-  const width = graph.constant(`int64.${hiddenSize}`, "int64", [1], [hiddenSize]);
-  const zero = graph.constant("int64.0", "int64", [1], [0]);
-  const beyondAny = graph.constant(`int64.${2 ** 31}`, "int64", [1], [2 ** 31]);
-  const flatTarget = graph.constant("vision.flat_shape", "int64", [2], [-1, hiddenSize]);
-  const start = graph.constant("int64.zeros", "int64", [2], [0, 0]);
-  const endOfFirst = concat(graph, `${rows}.first.end`, [numBefore, width], 0);
-  const startOfSecond = concat(graph, `${rows}.second.start`, [numBefore, zero], 0);
-  const end = concat(graph, `${rows}.second.end`, [beyondAny, width], 0);
+  const start = int64Vector(graph, 0, 0);
+  const endOfFirst = concat(graph, `${rows}.first.end`, [numBefore, int64Vector(graph, hiddenSize)], 0);
+  const startOfSecond = concat(graph, `${rows}.second.start`, [numBefore, int64Vector(graph, 0)], 0);
+  const end = int64Vector(graph, BEYOND_ANY, hiddenSize);
 
   return (name, { query, key, value }) => {
     const attended = (of: EqualCrops, starts: Value, ends: Value): Value => {
@@ -73,7 +70,7 @@ export function attendWithinCrops(
       };
       const parts = { query: crops("q", query), key: crops("k", key), value: crops("v", value) };
       const joint = multiHeadAttention(graph, `${name}.${of.name}`, { ...parts, numHeads });
-      return reshape(graph, `${name}.${of.name}.flat`, joint, flatTarget, [of.rows, hiddenSize]);
+      return reshapeTo(graph, `${name}.${of.name}.flat`, joint, [of.rows, hiddenSize]);
     };
     const both = [attended(first, start, endOfFirst), attended(second, startOfSecond, end)];
     return concat(graph, `${name}.crops`, both, 0, rows);

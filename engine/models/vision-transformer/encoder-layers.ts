@@ -1,6 +1,7 @@
 /** The layers of a vision transformer: pre-norm, with attention between all tokens of a picture. */
 import { multiHeadAttention, rotaryEmbedding, type RotaryTables } from "../../graph/contrib-ops.ts";
-import { add, layerNormalization, multiply, reshape, split } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { add, layerNormalization, multiply, split } from "../../graph/standard-ops.ts";
 import type { Dimension, Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
@@ -60,11 +61,8 @@ export function buildEncoderLayers(
   { embedded, shape, layers, form = clipLayers, rotary }: EncoderInputs,
 ): Value[] {
   const { graph } = context;
-  const [, numTokens, hiddenSize] = shape;
-  const sizes = typeof numTokens === "number" ? [-1, numTokens, hiddenSize] : [1, -1, hiddenSize];
-  const batchShape = graph.constant(`vision.batch_shape.${numTokens}`, "int64", [3], sizes);
   const attend: Attend = (name, { query, key, value }) => {
-    const ofPictures = (part: string, rows: Value): Value => reshape(graph, `${name}.${part}`, rows, batchShape, shape);
+    const ofPictures = (part: string, rows: Value): Value => reshapeTo(graph, `${name}.${part}`, rows, shape);
     const rotated = (part: "q" | "k", rows: Value): Value => {
       const input = ofPictures(part, rows);
       return rotary === undefined ? input : rotaryEmbedding(graph, `${name}.${part}.rotated`, { input, ...rotary });
@@ -76,9 +74,7 @@ export function buildEncoderLayers(
   let hidden = embedded;
   const wanted = new Map<number, Value>();
   const keep = (layer: number): void => {
-    if (layers.includes(layer)) {
-      wanted.set(layer, reshape(graph, `hidden_states.${layer}`, hidden, batchShape, shape));
-    }
+    if (layers.includes(layer)) wanted.set(layer, reshapeTo(graph, `hidden_states.${layer}`, hidden, shape));
   };
   keep(0);
   for (let layer = 0; layer < Math.max(...layers); layer++) {
@@ -96,9 +92,8 @@ export type PictureShape =
 /** The same rows as [numImages * numTokens, hiddenSize], for linear layers. */
 export function flattenPictures({ graph }: GraphContext, name: string, input: Value): Value {
   const [images, numTokens, hiddenSize] = input.shape as PictureShape;
-  const flatShape = graph.constant("vision.flat_shape", "int64", [2], [-1, hiddenSize]);
   const rows = typeof numTokens === "number" ? `${images} * numTokens` : numTokens;
-  return reshape(graph, name, input, flatShape, [rows, hiddenSize]);
+  return reshapeTo(graph, name, input, [rows, hiddenSize]);
 }
 
 export function layerNorm(context: GraphContext, config: VisionConfig, name: string, input: Value): Value {
