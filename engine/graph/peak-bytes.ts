@@ -138,8 +138,11 @@ function scratchBytes(
 ): number {
   const [query, key, , past] = inputs;
   if (!query) return 0;
-  // Query, key and value head by head.
-  if (operator === "MultiHeadAttention") return 3 * bytesOf(query);
+  if (operator === "MultiHeadAttention" && key) {
+    const numRows = intAttribute(attributes?.num_heads) * sizeOf(query.shape[0]!) * sizeOf(query.shape[1]!);
+    // Query, key and value head by head, and the scores if a bias is added to them.
+    return 3 * bytesOf(query) + (inputs[5] ? 4 * numRows * sizeOf(key.shape[1]!) : 0);
+  }
   // The same, keys and values once for each head that reads them, and the scores.
   if (operator === "Attention" && key) {
     const queryHeads = intAttribute(attributes?.q_num_heads);

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 
+import { multiHeadAttention } from "../../../engine/graph/contrib-ops.ts";
 import { GraphBuilder } from "../../../engine/graph/graph-builder.ts";
 import { splitRows } from "../../../engine/graph/grouping-ops.ts";
 import { peakBytes } from "../../../engine/graph/peak-bytes.ts";
@@ -52,4 +53,18 @@ test("the unknown size of a reshape follows from its input", () => {
   const doubled = add(graph, "doubled", pairs, pairs);
   graph.output(add(graph, "output", doubled, doubled));
   expect(peakBytes(graph, sizes)).toBe(20 * 2 * 4);
+});
+
+test("attention with a bias holds its scores", () => {
+  const graph = new GraphBuilder("attention");
+  const query = graph.input("query", "float32", ["B", "N", 16]);
+  const parts = { query, key: query, value: query, numHeads: 2 };
+  graph.output(multiHeadAttention(graph, "plain", parts));
+  const plain = peakBytes(graph, new Map([...sizes, ["B", 3]]));
+  graph.output(
+    multiHeadAttention(graph, "biased", { ...parts, bias: graph.input("bias", "float32", [1, 1, "N", "N"]) }),
+  );
+  // Query, key and value of 3 * 10 tokens; scores of 2 heads for each pair of a sequence's tokens.
+  expect(plain).toBe(3 * (3 * 10) * 16 * 4);
+  expect(peakBytes(graph, new Map([...sizes, ["B", 3]]))).toBe(plain + 2 * 3 * 10 * 10 * 4);
 });
