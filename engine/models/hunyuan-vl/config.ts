@@ -7,6 +7,7 @@ import { z } from "zod";
 
 import { excerpt } from "../../excerpt.ts";
 import {
+  headCount,
   headSize,
   normEpsilon,
   parseConfigObject,
@@ -94,7 +95,10 @@ const DEFAULT_THETA = 10_000;
 const visionFields = z.looseObject({
   spatial_merge_size: patchSide.default(2),
   max_image_size: pictureSide.default(2048),
-  rms_norm_eps: normEpsilon.default(1e-5),
+  rms_norm_eps: normEpsilon.nullish(),
+  layer_norm_eps: normEpsilon.nullish(),
+  num_attention_heads: headCount.nullish(),
+  attention_heads: headCount.nullish(),
 });
 const defaultTower = {
   hidden_size: 1152,
@@ -190,8 +194,14 @@ function parseTower(json: object): HunYuanVisionConfig {
     add_patchemb_bias: [true],
     cat_extra_token: [1, true],
   });
-  const { max_image_size: imageSize, rms_norm_eps: epsilon } = fields;
-  const own = { image_size: imageSize, layer_norm_eps: epsilon };
+  refuseOtherNames(fields, path, "layer_norm_eps", "rms_norm_eps");
+  refuseOtherNames(fields, path, "attention_heads", "num_attention_heads");
+  const epsilon = fields.rms_norm_eps ?? fields.layer_norm_eps ?? defaultTower.layer_norm_eps;
+  const own = {
+    image_size: fields.max_image_size,
+    layer_norm_eps: epsilon,
+    num_attention_heads: fields.num_attention_heads ?? fields.attention_heads ?? defaultTower.num_attention_heads,
+  };
   const given = { intermediate_size: 4304, num_hidden_layers: 27, ...fields, ...own };
   const transformer = parseVisionConfig(given, path, defaultTower);
   return {

@@ -39,6 +39,12 @@ test("both names of a field may be given with the same value", () => {
   expect(parseHunYuanVlConfig({ ...flat, rope_scaling: scaling }).sections).toEqual(rope.xdrope_section);
 });
 
+test("the tower's fields may have the names that transformers reads too", () => {
+  const tower = { layer_norm_eps: 1e-3, attention_heads: 8 };
+  const { vision } = parseHunYuanVlConfig({ ...flat, vision_config: { ...flat.vision_config, ...tower } });
+  expect(vision).toMatchObject({ epsilon: 1e-3, transformer: { layerNormEpsilon: 1e-3, numHeads: 8 } });
+});
+
 test("alpha changes the base of xdrope and dynamic only", () => {
   const thetaOf = (fields: object): number =>
     parseHunYuanVlConfig({ ...flat, rope_scaling: { ...rope, ...fields } }).text.rope.theta;
@@ -75,6 +81,8 @@ const refusals: readonly (readonly [config: object, field: string])[] = [
   [withRope({ xdrope_section: null }), "rope_scaling.mrope_section = null"],
   [withRope({ mrope_section: [32, 16, 16] }), "rope_scaling.xdrope_section = [16,16,16,16]"],
   [withTower({ num_attention_heads: 7 }), "vision_config.num_attention_heads = 7"],
+  [withTower({ attention_heads: 8, num_attention_heads: 16 }), "vision_config.attention_heads = 8"],
+  [withTower({ layer_norm_eps: 1e-6, rms_norm_eps: 1e-5 }), "vision_config.layer_norm_eps = 0.000001"],
   [withTower({ interpolate_mode: "bicubic" }), 'vision_config.interpolate_mode = "bicubic"'],
   [withTower({ add_patchemb_bias: false }), "vision_config.add_patchemb_bias = false"],
   [withTower({ cat_extra_token: 0 }), "vision_config.cat_extra_token = 0"],
