@@ -8,7 +8,7 @@ export function isOfReplica({ message }: Error): boolean {
   return /\bREADONLY\b/.test(message);
 }
 
-/** A server that is always read-only still answers reads, which a connection of its own age should not interrupt often. */
+/** A server that is meant to be read-only still answers reads, and each new connection to it interrupts them. */
 const MIN_AGE_MS = 15_000;
 
 /**

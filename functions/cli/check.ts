@@ -12,6 +12,7 @@ import { exitProcess } from "./exit-process.ts";
 import { createProgressDisplay } from "./progress.ts";
 import type { Progress, ProgressDisplay } from "./progress.ts";
 import { describeLoadFailure } from "./start-failure.ts";
+import { stopSignals } from "./stop-signals.ts";
 import type { StopSignal } from "./stop-signals.ts";
 import type { DescribedSetting } from "./usage.ts";
 
@@ -67,7 +68,7 @@ const REMOVAL_MS = 2_000;
  */
 function stopOnSignals(progress: ProgressDisplay, downloaded: AbortSignal): AbortSignal {
   const stopping = new AbortController();
-  for (const signal of ["SIGINT", "SIGTERM"] as const) {
+  for (const signal of stopSignals) {
     process.once(signal, () => {
       progress.stop();
       if (stopping.signal.aborted || downloaded.aborted) return void endWith(signal);

@@ -8,7 +8,7 @@ export const EXIT_USAGE = 2;
 export const EXIT_PIPE = 141;
 
 /** Exit codes of signals, as in shells. */
-export const exitCodeOfSignal = { SIGINT: 130, SIGTERM: 143 } as const;
+export const exitCodeOfSignal = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as const;
 
 const wrongSetting: EngineErrorCode = "invalid_logits_processor";
 

@@ -7,14 +7,17 @@ import { exitProcess } from "./exit-process.ts";
 
 export type StopSignal = keyof typeof exitCodeOfSignal;
 
+export const stopSignals = Object.keys(exitCodeOfSignal) as readonly StopSignal[];
+
 /** npm forwards a signal that the process may already have received: Ctrl-C and systemd signal the whole group. */
 const SAME_SIGNAL_MS = 1000;
 /** SIGKILL ends npm without notice to its child, so the parent process is polled. */
 const PARENT_POLL_MS = 500;
 
 /**
- * Calls `onStop` at the first SIGTERM or SIGINT. If npm or npx started the process, also calls it, as for SIGTERM, when
- * npm has ended. A second signal ends the process at once, with the signal's exit code.
+ * Calls `onStop` at the first SIGTERM or SIGINT, or SIGHUP, which a terminal sends when it closes. If npm or npx started the process, also calls it, as for SIGTERM, when
+ * npm has ended. A second signal ends the process at once, with the signal's exit code; a second SIGHUP does nothing,
+ * because both the kernel and the shell send it.
  */
 export function onStopSignal(onStop: (signal: StopSignal, cause: { readonly hasParentEnded: boolean }) => void): void {
   const isRunByNpm = isStartedByNpm(process.env);
@@ -24,12 +27,11 @@ export function onStopSignal(onStop: (signal: StopSignal, cause: { readonly hasP
     if (firstAt === null) {
       firstAt = now;
       onStop(signal, { hasParentEnded });
-    } else if (!hasParentEnded && (!isRunByNpm || now - firstAt > SAME_SIGNAL_MS)) {
+    } else if (signal !== "SIGHUP" && !hasParentEnded && (!isRunByNpm || now - firstAt > SAME_SIGNAL_MS)) {
       exitProcess(exitCodeOfSignal[signal]);
     }
   };
-  process.on("SIGTERM", () => stop("SIGTERM", false));
-  process.on("SIGINT", () => stop("SIGINT", false));
+  for (const signal of stopSignals) process.on(signal, () => stop(signal, false));
   if (isRunByNpm) whenParentEnds(() => stop("SIGTERM", true));
 }
 

@@ -24,7 +24,7 @@ function helpOfCommands(platforms: readonly string[]): Readonly<Record<Command, 
       summary: "serve a vision-language model over OpenAI-compatible HTTP (default)",
       options: [printConfig],
       exitCodes:
-        "0 ended by SIGTERM or SIGINT, 1 the port, model or engine fails or requests outlast the grace of a drain, 2 invalid setting or logits processor",
+        "0 ended by SIGTERM, SIGINT or SIGHUP, 1 the port, model or engine fails or requests outlast the grace of a drain, 2 invalid setting or logits processor",
       examples: ["fovea serve --model Qwen/Qwen2.5-VL-3B-Instruct --dtype int8"],
     },
     worker: {

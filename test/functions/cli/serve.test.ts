@@ -118,12 +118,15 @@ test("a second signal ends the process at once", async () => {
   expect(await cli.exitCode).toBe(143);
 });
 
-test("SIGTERM before the model is loaded exits with 0", async () => {
-  const { cli } = await startService();
-  await using _ = cli;
-  cli.child.kill("SIGTERM");
-  expect(await cli.exitCode).toBe(0);
-});
+test.for([["SIGTERM"], ["SIGHUP", "SIGHUP"]] as const)(
+  "%j before the model is loaded exits with 0",
+  async (signals) => {
+    const { cli } = await startService();
+    await using _ = cli;
+    for (const signal of signals) cli.child.kill(signal);
+    expect(await cli.exitCode).toBe(0);
+  },
+);
 
 test("an engine that dies ends its requests, and /livez requests a restart", async () => {
   const processor = new URL("../../engine/exiting-processor.ts", import.meta.url).pathname;
