@@ -2,7 +2,7 @@
 import { EngineError } from "../contract/errors.ts";
 import type { ChatMessage, ChatPromptInput, ContentPart, ImagePart } from "../contract/generation-request.ts";
 import type { JsonObject, ToolDefinition } from "../contract/tools.ts";
-import type { ImageMarkers } from "../multimodal/multimodal-processor.ts";
+import { noMarkers, type ImageMarkers } from "../multimodal/multimodal-processor.ts";
 import type { TextRange } from "../text/added-tokens.ts";
 import type { ChatTemplate, TemplateMessage, TemplateTool } from "../text/chat-template.ts";
 import { openFinalMessage } from "./open-final-message.ts";
@@ -18,7 +18,10 @@ export interface ChatPromptOptions {
   readonly template: ChatTemplate;
   /** Text of an image placeholder; null for a model that does not accept images. */
   readonly imagePlaceholder: string | null;
-  /** For a template that knows nothing of images: each stands in the text of its message, between these markers. */
+  /**
+   * For a template that knows nothing of images, or is given none: each stands in the text of its message, between these
+   * markers.
+   */
   readonly markers?: ImageMarkers | undefined;
 }
 
@@ -34,7 +37,8 @@ export function imagePartsOf(messages: readonly ChatMessage[]): ImagePart[] {
  * written in a message's text is then ordinary text. If it accepts strings too, it gets the messages that were given as
  * strings, and every system message, as strings. For a template that prints the content, the text parts are joined
  * by newlines. Placeholders in them stand for the message's images. Missing placeholders are put before the text, one
- * per line (as in vLLM), and surplus ones are ordinary text.
+ * per line (as in vLLM), and surplus ones are ordinary text. If the format is `spelled`, that holds for a message whose
+ * texts have a placeholder; others are written as for a template that knows nothing of images.
  */
 export function renderChat(conversation: Omit<ChatPromptInput, "kind">, options: ChatPromptOptions): ChatPrompt {
   const { addGenerationPrompt, continueFinalMessage = false, tools = [], templateArguments = {} } = conversation;
@@ -132,7 +136,8 @@ function toTemplateContent(
   { template, imagePlaceholder, markers, mark }: Rendering,
 ): TemplateMessage["content"] {
   const parts = typeof content === "string" ? [{ type: "text", text: content } as const] : content;
-  if (mark !== null && imagePlaceholder !== null && markers !== undefined) {
+  const isPlaced = template.contentFormat === "spelled" && hasPlaceholder(parts, imagePlaceholder);
+  if (mark !== null && imagePlaceholder !== null && markers !== undefined && !isPlaced) {
     return splitPrompt(parts, markers)
       .map((part) => ("image" in part ? imagePlaceholder : mark.apply(part.text, 0)))
       .join("");
@@ -141,7 +146,7 @@ function toTemplateContent(
     const text = typeof content === "string" ? content : role === "system" ? joinedText(content) : null;
     if (text !== null) return mark?.apply(text, 0) ?? text;
   }
-  if (template.contentFormat !== "string") {
+  if (template.contentFormat === "either" || template.contentFormat === "parts") {
     return parts.map((part) =>
       part.type === "text" ? { type: "text", text: mark?.apply(part.text, 0) ?? part.text } : { type: "image" },
     );
@@ -150,8 +155,14 @@ function toTemplateContent(
   const text = parts.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n");
   if (mark === null || imagePlaceholder === null) return text;
   const numPlaced = Math.min(numImages, text.split(imagePlaceholder, numImages + 1).length - 1);
-  const missing = Array.from({ length: numImages - numPlaced }, () => imagePlaceholder);
+  const { imageStart, imageEnd } = markers ?? noMarkers;
+  const missing = Array.from({ length: numImages - numPlaced }, () => imageStart + imagePlaceholder + imageEnd);
   return [...missing, mark.apply(text, numPlaced)].join("\n");
+}
+
+/** Whether a client wrote the placeholder of a picture itself. */
+function hasPlaceholder(parts: readonly ContentPart[], placeholder: string | null): boolean {
+  return placeholder !== null && parts.some((part) => part.type === "text" && part.text.includes(placeholder));
 }
 
 /** The text of a message that consists of nothing else; null with a picture. */

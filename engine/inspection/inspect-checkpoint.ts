@@ -117,7 +117,11 @@ export async function inspectCheckpoint(
   const [preprocessor, logitsProcessors, chatTemplate] = await Promise.all([
     opened.readPreprocessorConfig(),
     tryLogitsProcessors(config),
-    loadChatTemplate(folders.checkpoint, tokenizer.namedTokens, { ...config, familyTemplate: definition.chatTemplate }),
+    loadChatTemplate(folders.checkpoint, tokenizer.namedTokens, {
+      ...config,
+      familyTemplate: definition.chatTemplate,
+      spellsImages: definition.spellsImages,
+    }),
   ]);
   await using imageInputs = await loadImageInputs(
     // The model's own dummy picture is never too large.

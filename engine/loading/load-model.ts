@@ -104,8 +104,9 @@ export async function loadModel(
     opened.readPreprocessorConfig(),
     loadAllLogitsProcessors(config, classes),
   ]);
-  const familyTemplate = definition.chatTemplate;
-  const chatTemplate = await loadChatTemplate(folders.checkpoint, tokenizer.namedTokens, { ...config, familyTemplate });
+  const { chatTemplate: familyTemplate, spellsImages } = definition;
+  const ofFamily = { familyTemplate, spellsImages };
+  const chatTemplate = await loadChatTemplate(folders.checkpoint, tokenizer.namedTokens, { ...config, ...ofFamily });
   signal.throwIfAborted();
 
   const tokenizerEosTokenId = tokenizer.eosToken === null ? null : tokenizer.tokenId(tokenizer.eosToken);

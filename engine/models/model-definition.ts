@@ -101,6 +101,11 @@ export interface ModelDefinition {
    * tokenizer if that lacks it.
    */
   readonly imagePlaceholder?: string;
+  /**
+   * Whether messages are texts to the chat template, in which each picture stands between its markers, even if the
+   * template would take parts too. Placeholders that a message's text already has are its pictures. Default false.
+   */
+  readonly spellsImages?: boolean;
   /** Jinja template for checkpoints without one, if those on the hub have none. */
   readonly chatTemplate?: string;
   /**

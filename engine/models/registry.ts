@@ -8,6 +8,7 @@ import {
   deepseekOcrDefinition,
   nativeDeepseekOcr2Definition,
 } from "./deepseek-ocr/definition.ts";
+import { dotsOcrDefinition } from "./dots-ocr/definition.ts";
 import { fuyuDefinition } from "./fuyu/definition.ts";
 import { gemma3Definition, gemma3TextDefinition } from "./gemma3/definition.ts";
 import { gemma4Definition, gemma4TextDefinition, gemma4UnifiedDefinition } from "./gemma4/definition.ts";
@@ -88,6 +89,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   glmOcrDefinition,
   paddleOcrVlDefinition,
   hunYuanVlDefinition,
+  dotsOcrDefinition,
   qwen35Definition,
   qwen35MoeDefinition,
   miniCpmV46Definition,

@@ -19,7 +19,7 @@ type TemplatePart = { readonly type: "text"; readonly text: string } | { readonl
 /** A message as transformers passes it to a template. */
 export interface TemplateMessage {
   readonly role: string;
-  /** A string for the template's `contentFormat` "string", a list of parts for "parts". */
+  /** A string for the template's `contentFormat` "string" or "spelled", a list of parts for "parts". */
   readonly content: string | readonly TemplatePart[];
   readonly name?: string;
   readonly tool_calls?: readonly {
@@ -56,6 +56,8 @@ export interface ChatTemplateOptions {
   readonly forTools?: ChatTemplate | null;
   /** Default: detected in the template. */
   readonly contentFormat?: ContentFormat;
+  /** Whether a detected format that accepts texts becomes `spelled`. Default false. */
+  readonly spellsImages?: boolean;
 }
 
 /**
@@ -87,7 +89,7 @@ export class ChatTemplate {
    * @throws EngineError `invalid_checkpoint` for a template that is not Jinja.
    */
   constructor(source: string, namedTokens: Readonly<Record<string, string>>, options: ChatTemplateOptions = {}) {
-    const { fileName, forTools, contentFormat, owner = "checkpoint" } = options;
+    const { fileName, forTools, contentFormat, spellsImages = false, owner = "checkpoint" } = options;
     this.#title = `The chat template of the ${owner}${fileName === undefined ? "" : ` (${fileName})`}`;
     try {
       this.#template = new JinjaTemplate(source);
@@ -98,7 +100,8 @@ export class ChatTemplate {
     }
     this.source = source;
     this.forTools = forTools ?? this;
-    this.contentFormat = contentFormat ?? detectContentFormat(this.#template.body);
+    const detected = detectContentFormat(this.#template.body);
+    this.contentFormat = contentFormat ?? (spellsImages && detected !== "parts" ? "spelled" : detected);
     this.#namedTokens = namedTokens;
   }
 
@@ -163,6 +166,12 @@ export interface ChatTemplateSettings {
   readonly chatTemplateContentFormat?: ChatTemplateContentFormat;
 }
 
+/** Of the model's definition. */
+interface FamilyPrompts {
+  readonly familyTemplate?: string | undefined;
+  readonly spellsImages?: boolean | undefined;
+}
+
 /**
  * The template of the settings, else of the checkpoint's folder: chat_template.jinja (with
  * additional_chat_templates/tool_use.jinja for conversations with tools), else chat_template.json, else `chat_template`
@@ -174,20 +183,20 @@ export interface ChatTemplateSettings {
 export async function loadChatTemplate(
   folder: string,
   namedTokens: Readonly<Record<string, string>>,
-  { familyTemplate, ...settings }: ChatTemplateSettings & { readonly familyTemplate?: string | undefined } = {},
+  { familyTemplate, spellsImages = false, ...settings }: ChatTemplateSettings & FamilyPrompts = {},
 ): Promise<ChatTemplate | null> {
   const format = givenFormat(settings.chatTemplateContentFormat);
-  const contentFormat = format === undefined ? {} : { contentFormat: format };
+  const ofContent = { spellsImages, ...(format && { contentFormat: format }) };
   if (settings.chatTemplate != null) {
     const source = await readGivenTemplate(settings.chatTemplate);
-    return aboutSetting(() => new ChatTemplate(source, namedTokens, { ...contentFormat, owner: "settings" }));
+    return aboutSetting(() => new ChatTemplate(source, namedTokens, { ...ofContent, owner: "settings" }));
   }
   const found = await tryReadTemplate(folder);
   if (found === null) {
-    return familyTemplate === undefined ? null : new ChatTemplate(familyTemplate, namedTokens, contentFormat);
+    return familyTemplate === undefined ? null : new ChatTemplate(familyTemplate, namedTokens, ofContent);
   }
   const { fileName, source, toolSource } = found;
-  const options = { fileName, ...contentFormat };
+  const options = { fileName, ...ofContent };
   const forTools = toolSource === null ? null : new ChatTemplate(toolSource, namedTokens, options);
   return new ChatTemplate(source, namedTokens, { ...options, forTools });
 }

@@ -5,8 +5,10 @@
  * `string`: it prints the content; the pictures' placeholders must be in the text.
  * `either`: it does both, according to the content's type. In places that only texts are expected to reach, such as a
  * system message, it may print the content without looking.
+ * `spelled`: like `string`, and pictures stand in the text where they are in the message, between their markers. Only a
+ * model's definition asks for it.
  */
-export type ContentFormat = "string" | "parts" | "either";
+export type ContentFormat = "string" | "parts" | "either" | "spelled";
 
 /** A node of a template's syntax tree, with the fields that are read here. */
 interface SyntaxNode {
@@ -18,7 +20,7 @@ interface SyntaxNode {
  * Looks for a loop over `message.content`, like vLLM's detection, and for `message.content is string`. Names are followed
  * through `set`, slices, filters and macro arguments, and no template is rendered.
  */
-export function detectContentFormat(program: object): ContentFormat {
+export function detectContentFormat(program: object): Exclude<ContentFormat, "spelled"> {
   const names = new ContentNames();
   const nodes = [...descendants(program)];
   let numKnown = -1;

@@ -2,7 +2,7 @@
 import { add, layerNormalization } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation, type ActivationName } from "../activation.ts";
-import { gatedPerceptron } from "../gated-perceptron.ts";
+import { gatedPerceptron, type PerceptronNames } from "../gated-perceptron.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
 import { rmsNorm } from "../rms-norm.ts";
@@ -60,6 +60,8 @@ export interface GatedPatchBlockOptions {
   /** Whether the perceptron's layers have biases. */
   readonly hasBias: boolean;
   readonly activation: ActivationName;
+  /** Of the perceptron's layers. */
+  readonly names?: PerceptronNames;
 }
 
 /**
@@ -72,7 +74,7 @@ export function gatedPatchBlock(
   config: PatchBlockConfig,
   name: string,
   hidden: Value,
-  { attention, epsilon, hasBias, activation }: GatedPatchBlockOptions,
+  { attention, epsilon, hasBias, activation, names }: GatedPatchBlockOptions,
 ): Value {
   const { graph, precision } = context;
   const norm = { size: config.embedDim, epsilon };
@@ -85,6 +87,7 @@ export function gatedPatchBlock(
     hasBias,
     activation,
     format: precision.vision,
+    ...(names && { names }),
   });
   return add(graph, `${name}.after_mlp`, middle, raised);
 }

@@ -120,14 +120,14 @@ export interface PatchModel<Vision> extends Pick<VisionEncoderDefinition, "image
   buildDecoder(this: void, context: GraphContext, prefix: string, maxModelLen: number): void;
 }
 
-/** A model with any decoder that takes positions on three axes. */
+/** A model with any decoder. It takes positions on three axes unless its dimensions say otherwise. */
 export function patchModel<Vision extends PatchVision>(
   model: PatchModel<Vision>,
   buildTower: TowerBuilder<Vision>,
 ): ConfiguredModel {
   const { vision, imageTokenId, dimensions, maxPositionEmbeddings, buildDecoder, imageOptions, refusesExports } = model;
   return {
-    decoder: { ...dimensions, takesPositions: true },
+    decoder: { takesPositions: true, ...dimensions },
     maxPositionEmbeddings,
     imageTokenId,
     visionEncoder: {

@@ -41,6 +41,8 @@ export interface NamedWidth {
 /** Widths of a tower and its embeddings, and of the decoder's hidden state, which the embeddings must match. */
 export interface PatchTowerWidths {
   readonly tower: NamedWidth;
+  /** Field of the number of heads. Default: `num_heads`. */
+  readonly heads?: string;
   readonly output: NamedWidth;
   readonly textHiddenSize: number;
 }
@@ -52,12 +54,12 @@ export interface PatchTowerWidths {
 export function patchTower(
   fields: z.output<typeof sharedFields>,
   path: string,
-  { tower, output, textHiddenSize }: PatchTowerWidths,
+  { tower, heads = "num_heads", output, textHiddenSize }: PatchTowerWidths,
 ): Omit<PatchTowerConfig, "intermediateSize"> {
   const { num_heads: numHeads } = fields;
   if (tower.value % numHeads !== 0 || (tower.value / numHeads) % 4 !== 0) {
     const reason = `${tower.field} ${tower.value} does not divide into heads whose size is a multiple of 4`;
-    throw unsupportedField(path, "num_heads", numHeads, reason);
+    throw unsupportedField(path, heads, numHeads, reason);
   }
   if (output.value !== textHiddenSize) {
     throw unsupportedField(path, output.field, output.value, `the decoder's is ${textHiddenSize}`);

@@ -17,13 +17,19 @@ import { promptPositions } from "./prompt-positions.ts";
 /** The embeddings of a grid of squares. */
 export interface GridLayout {
   count(this: void, grid: SquareGrid): number;
-  /** Positions of a prompt; each image has `count` tokens from `offset` on. */
-  place(this: void, numTokens: number, images: readonly (SquareGrid & { readonly offset: number })[]): PromptPositions;
+  /**
+   * Positions of a prompt; each image has `count` tokens from `offset` on. Undefined for a decoder whose positions are
+   * the tokens' indices.
+   */
+  readonly place:
+    | ((numTokens: number, images: readonly (SquareGrid & { readonly offset: number })[]) => PromptPositions)
+    | undefined;
   /** Options that a request may set beside those of all models. */
   readonly ownOptions: readonly string[];
 }
 
-const squaresOnly: GridLayout = {
+/** Of Qwen2-VL. */
+export const squaresOnly: GridLayout = {
   count: ({ rows, columns }) => rows * columns,
   place: promptPositions,
   ownOptions: ["resample"],
@@ -88,13 +94,15 @@ export function createPatchInputs(
             },
           ];
         },
-        promptPositions(numTokens, images) {
-          const placed = images.map(({ placeholder, tensors }) => {
-            const [, rows, columns] = Array.from((tensors.get("image_grid_thw") as ItemTensor<"int64">).data, Number);
-            return { offset: placeholder.offset, rows: rows! / mergeSize, columns: columns! / mergeSize };
-          });
-          return place(numTokens, placed);
-        },
+        ...(place && {
+          promptPositions(numTokens, images) {
+            const placed = images.map(({ placeholder, tensors }) => {
+              const [, rows, columns] = Array.from((tensors.get("image_grid_thw") as ItemTensor<"int64">).data, Number);
+              return { offset: placeholder.offset, rows: rows! / mergeSize, columns: columns! / mergeSize };
+            });
+            return place(numTokens, placed);
+          },
+        }),
       };
     },
   };

@@ -73,6 +73,37 @@ test("a message given as a string is one text part, and private use characters p
   expect(rendered.literal).toEqual([{ start: 4, end: 11 }]);
 });
 
+const spelled = new ChatTemplate(
+  "{% for m in messages %}[{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}?{% endfor %}{% endif %}]{% endfor %}",
+  {},
+  { spellsImages: true },
+);
+const markers = { imageStart: "<i>", imageEnd: "</i>" };
+
+test.for([
+  ["where they are, between their markers", [text("a"), image("1"), text("b")], "[a<i><image></i>b]"],
+  ["where a client wrote them", [image("1"), text("<i><image></i>a")], "[<i><image></i>a]"],
+  ["before a text with too few of them", [image("1"), image("2"), text("a <image>")], "[<i><image></i>\na <image>]"],
+] as const)("images of a template that shall not place them stand %s", ([, content, expected]) => {
+  const messages = [{ role: "user", content }] as const;
+  const options = { template: spelled, imagePlaceholder: "<image>", markers };
+  expect(renderChat({ messages, addGenerationPrompt: true }, options)).toEqual({ text: expected, literal: [] });
+});
+
+test("a placeholder too many is literal in a text with the client's own", () => {
+  const messages = [{ role: "user", content: [image("1"), text("<image> a <image>")] }] as const;
+  const options = { template: spelled, imagePlaceholder: "<image>", markers };
+  const rendered = renderChat({ messages, addGenerationPrompt: true }, options);
+  expect(rendered).toEqual({ text: "[<image> a <image>]", literal: [{ start: 11, end: 18 }] });
+});
+
+test("a template that takes only parts places images itself, as does any that is told to", () => {
+  expect(spelled.contentFormat).toBe("spelled");
+  expect(new ChatTemplate(walking.source, {}, { spellsImages: true }).contentFormat).toBe("parts");
+  const told = new ChatTemplate(spelled.source, {}, { spellsImages: true, contentFormat: "parts" });
+  expect(told.contentFormat).toBe("parts");
+});
+
 const either = `{% for m in messages %}<{{ m.role }}>{% if m.role == 'system' %}{{ m.content | trim }}{% elif m.role == 'assistant' %}{{ m.content + eos_token }}{% if m.content and m.tool_calls %}
 {% endif %}{% for call in m.tool_calls or [] %}{{ call.function.name }}()
 {% endfor %}{% elif m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}{{ '<image>' if p.type == 'image' else p.text }}|{% endfor %}{% endif %}{% endfor %}`;

@@ -66,6 +66,7 @@ export async function createGoldenInputs(name: string, overrides: GoldenOverride
     tokenizer,
     chatTemplate: await loadChatTemplate(folder, tokenizer.namedTokens, {
       familyTemplate: definition.chatTemplate,
+      spellsImages: definition.spellsImages,
     }),
     imageInputs,
     imageLimits,

@@ -167,6 +167,15 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   PaddleOCRVLForConditionalGeneration: {
     fields: [...llamaText, ...tower, "vision_config.spatial_merge_size"],
   },
+  DotsOCRForCausalLM: {
+    fields: [
+      ...llamaText,
+      ...["embed_dim", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"].map(
+        (field) => `vision_config.${field}`,
+      ),
+      ...["patch_size", "spatial_merge_size"].map((field) => `vision_config.${field}`),
+    ],
+  },
   HunYuanVLForConditionalGeneration: {
     fields: [
       ...llamaText,

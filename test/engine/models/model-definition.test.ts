@@ -153,6 +153,18 @@ const checkpoints: readonly {
     isTaken: ({ width, height }) => Math.max(width, height) <= 200 * Math.min(width, height),
   },
   {
+    name: "dots-ocr",
+    isOfHub: true,
+    // Squares of 28, from 4 to 48 of them.
+    sizes: [
+      { width: 28, height: 27 },
+      { width: 56, height: 56 },
+      { width: 90, height: 5 },
+      { width: 225, height: 169 },
+    ],
+    isTaken: ({ width, height }) => Math.max(width, height) <= 200 * Math.min(width, height),
+  },
+  {
     name: "hunyuan-ocr",
     isOfHub: true,
     // Squares of 32, from 6 to 40 of them.
