@@ -46,7 +46,9 @@ const valueOf = (name) => (flagOf(name) ?? process.env[name])?.trim() ?? "";
 if (commandsWithoutPort.includes(findCommand() ?? "")) process.exit(0);
 // As in functions/settings/config.ts, where empty text counts as unset.
 const port = valueOf("AIP_HTTP_PORT") || valueOf("SAGEMAKER_BIND_TO_PORT") || valueOf("PORT") || "8000";
-const host = ["", "0.0.0.0", "::"].includes(valueOf("HOST")) ? "127.0.0.1" : valueOf("HOST");
+/** Addresses that stand for all, with those at which they answer; :: may be without IPv4. */
+const loopbackOf = { "": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1" };
+const host = Object.entries(loopbackOf).find(([name]) => name === valueOf("HOST"))?.[1] ?? valueOf("HOST");
 
 get({ host, port: Number(port), path: "/livez", timeout: TIMEOUT_MS }, (response) => {
   process.exit(response.statusCode === 200 ? 0 : 1);

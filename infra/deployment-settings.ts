@@ -20,7 +20,7 @@ const placeOfSetting: Readonly<Record<string, string>> = {
   IDENTITY_ENDPOINT: "the platform sets it",
   IDENTITY_HEADER: "the platform sets it",
   PORT: "the platform sets it",
-  HOST: "the platform needs the service on all addresses",
+  HOST: "the platform needs the service on all addresses, which are :: in a network of IPv6 only",
   HF_HOME: "the image sets it, and the platform mounts a disk there",
   HF_HUB_CACHE: "the image sets HF_HOME, and the platform mounts a disk there",
   CACHE_FOLDER: "the image sets it, and the platform mounts a disk there",
@@ -77,6 +77,7 @@ function problemsOf(field: "environment" | "secrets", name: string, value: strin
   const path = `${field}.${name}`;
   const setting = settingDescriptions.find((known) => known.name === name);
   if (setting === undefined) return [`${path}: there is no such setting${suggestion(name)}`];
+  if (name === "HOST" && value === "::") return [];
   if (name in placeOfSetting) return [`${path}: ${placeOfSetting[name]}.`];
   if (field === "environment" && setting.isSecret)
     return [`${path}: it is secret; name a platform secret under secrets.`];

@@ -27,6 +27,11 @@ test.for(["--port", "--port="])("asks the port of %s, which comes before the var
   expect(checked).toEqual([0, ["/livez"]]);
 });
 
+test("asks :: at the loopback address of IPv6, which may be the only one", async () => {
+  const checked = await checkWith((port) => ({ environment: { PORT: port, HOST: "::" } }), "::1");
+  expect(checked).toEqual([0, ["/livez"]]);
+});
+
 test.for([
   [0, ["node", "/app/functions/cli/main.js", "batch", "--input", "in.jsonl", "--output", "out.jsonl"]],
   [0, ["/sbin/docker-init", "--", "node", "/app/functions/cli/main.js", "check", "--run"]],
@@ -41,12 +46,12 @@ interface Container {
   readonly commandLine?: readonly string[];
 }
 
-async function checkWith(containerOf: (port: string) => Container) {
+async function checkWith(containerOf: (port: string) => Container, host = "127.0.0.1") {
   const paths: (string | undefined)[] = [];
   const server = createServer((request, response) => {
     paths.push(request.url);
     response.end();
-  }).listen(0, "127.0.0.1");
+  }).listen(0, host);
   await once(server, "listening");
   const { port } = server.address() as AddressInfo;
   const { environment, commandLine = ["node"] } = containerOf(String(port));

@@ -99,6 +99,10 @@ test.for<[object, string]>([
     "environment.BATCH_STORE: expected s3://bucket/prefix or none, got /data.",
   ],
   [{ environment: { PORT: "80" } }, "environment.PORT: the platform sets it."],
+  [
+    { environment: { HOST: "0.0.0.0" } },
+    "environment.HOST: the platform needs the service on all addresses, which are :: in a network of IPv6 only.",
+  ],
   [{ environment: { MODEL: "/m" } }, "environment.MODEL: set model instead."],
   [{ secrets: { NONSENSE: "x" } }, "secrets.NONSENSE: there is no such setting."],
   [{ secrets: { API_KEY: "sk-1/hunter2" } }, "secrets.API_KEY: expected the name of a secret."],
@@ -114,6 +118,10 @@ test.for<[object, string]>([
   const problems = problemsOf(changes);
   expect(problems).toContain(expected);
   expect(problems.join("\n")).not.toContain("hunter2");
+});
+
+test("a deployment in a network of IPv6 only may say so", () => {
+  expect(problemsOf({ environment: { HOST: "::" } })).toEqual([]);
 });
 
 test("all errors are reported at once", () => {
