@@ -79,7 +79,7 @@ export async function compose(options: CompositionOptions): Promise<Composition>
   ];
   const engine = createEngine(config.engine, {
     imageSources: [createDataUrlImageSource(), ...connectedSources],
-    ...(isS3(config.engine.model) && { createS3Client: await loadS3ClientFactory(config) }),
+    ...(loadsFromS3(config.engine) && { createS3Client: await loadS3ClientFactory(config) }),
     ...(config.redisUrl !== null && { createByteStore: createStoreFactory(config.redisUrl, logger) }),
     ...(onProgress && { onProgress }),
     onPhase: (phase, seconds) => startTimes.recordOfEngine(phase, seconds),
@@ -178,8 +178,8 @@ function logStall(stall: EngineStall | null, logger: Logger): void {
   logger.error(message, { ...stall });
 }
 
-export function isS3(reference: string): boolean {
-  return /^s3:/i.test(reference);
+export function loadsFromS3({ model, loraAdapter }: Pick<Config["engine"], "model" | "loraAdapter">): boolean {
+  return [model, loraAdapter ?? ""].some((reference) => /^s3:/i.test(reference));
 }
 
 /** The client is imported while the model loads, not before the port is open. */

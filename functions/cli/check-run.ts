@@ -1,7 +1,7 @@
 /** The dummy run of `fovea check --run`: fills an engine with the largest inputs and measures its memory. */
 import { createDataUrlImageSource, createEngine, createWorstCaseRequests } from "../../engine/index.ts";
 import type { Engine, GenerationRequest, ModelInspection } from "../../engine/index.ts";
-import { isS3, loadS3ClientFactory } from "../compose.ts";
+import { loadsFromS3, loadS3ClientFactory } from "../compose.ts";
 import type { Config } from "../settings/config.ts";
 import type { Progress } from "./progress.ts";
 
@@ -23,7 +23,7 @@ export async function runWorstCase(
   const engineConfig = { ...config.engine, caches: { ...config.engine.caches, maxMemoryBytes: 0 } };
   const engine = createEngine(engineConfig, {
     imageSources: [createDataUrlImageSource()],
-    ...(isS3(engineConfig.model) && { createS3Client: await loadS3ClientFactory(config) }),
+    ...(loadsFromS3(engineConfig) && { createS3Client: await loadS3ClientFactory(config) }),
     onProgress,
   });
   try {

@@ -1,7 +1,7 @@
 /** `fovea check`: describes the model, the memory that it takes, and whether it fits. Starts no server. */
 import { EngineError, inspectGpu, inspectModel } from "../../engine/index.ts";
 import type { GpuInspection, ModelInspection } from "../../engine/index.ts";
-import { isS3, loadS3ClientFactory } from "../compose.ts";
+import { loadsFromS3, loadS3ClientFactory } from "../compose.ts";
 import { loadConfiguredFormats } from "../generation/parsed-output/load-formats.ts";
 import { createLogger } from "../logger.ts";
 import type { Config } from "../settings/config.ts";
@@ -91,7 +91,7 @@ async function inspect(
   gpu: GpuInspection | null,
   { onProgress, signal }: { readonly onProgress: (progress: Progress) => void; readonly signal: AbortSignal },
 ): Promise<ModelInspection> {
-  const createS3Client = isS3(config.engine.model) ? await loadS3ClientFactory(config) : undefined;
+  const createS3Client = loadsFromS3(config.engine) ? await loadS3ClientFactory(config) : undefined;
   const dependencies = { onProgress, ...(createS3Client && { createS3Client }) };
   return inspectModel(config.engine, dependencies, signal, gpu);
 }

@@ -133,8 +133,11 @@ function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): st
 }
 
 /** For a reason that names the bucket: other wrong settings have the same code. */
-function bucketAdvice({ message }: Error, { model }: Config["engine"]): string | null {
-  if (!/^(s3|gs|az):/.test(model) || !message.includes(model)) return null;
-  const region = model.startsWith("s3:") ? "AWS_REGION, " : "";
-  return `Check the bucket and prefix of MODEL, ${region}the credentials and their rights, and the connection to the store.`;
+function bucketAdvice({ message }: Error, { model, loraAdapter }: Config["engine"]): string | null {
+  const references = { MODEL: model, LORA_ADAPTER: loraAdapter ?? "" };
+  const [name, reference] =
+    Object.entries(references).find(([, each]) => /^(s3|gs|az):/.test(each) && message.includes(each)) ?? [];
+  if (reference === undefined) return null;
+  const region = reference.startsWith("s3:") ? "AWS_REGION, " : "";
+  return `Check the bucket and prefix of ${name}, ${region}the credentials and their rights, and the connection to the store.`;
 }
