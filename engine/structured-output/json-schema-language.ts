@@ -3,7 +3,6 @@ import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
 import type { Expression, Language } from "./expression.ts";
 import { readGrammar } from "./grammar-reader.ts";
 import { countBounds } from "./json-bounds.ts";
-import { patternsByFormat } from "./json-format.ts";
 import { JsonObjectWriter } from "./json-object-language.ts";
 import {
   checkSchema,
@@ -16,22 +15,18 @@ import {
   textKeywords,
 } from "./json-schema.ts";
 import type { JsonObject, SchemaCheck } from "./json-schema.ts";
-import { comma, constantOf, jsonRulesFor, quoted, repeat, rule, StringEscaper, whitespace } from "./json-text.ts";
-import { LongTexts } from "./long-texts.ts";
+import { JsonStringWriter } from "./json-string-language.ts";
+import { comma, constantOf, jsonRulesFor, repeat, rule, whitespace } from "./json-text.ts";
 import { multiplesOf } from "./multiples.ts";
-import { numberBoundsOf, numberRangeOf, rangeKeywords } from "./number-range.ts";
-import { readPattern, readSearchPattern } from "./pattern-reader.ts";
+import { isEmptyRange, numberBoundsOf, numberRangeOf, rangeKeywords } from "./number-range.ts";
+import { noText, withoutImpossibleParts } from "./possible-texts.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
+import { hasType } from "./schema-constants.ts";
+import { excludedConstants, NoValue } from "./schema-merge.ts";
 import { schemaAt } from "./schema-references.ts";
-import type { TextLengths } from "./text-lengths.ts";
 
-const typeNames = new Set<unknown>(["object", "array", "string", "integer", "number", "boolean", "null"]);
-
-/**
- * Maximum number of characters of all patterns beside which there is a bound of their length: each becomes a part of its
- * own. This many take some tens of milliseconds.
- */
-const MAX_BOUNDED_CHARACTERS = 20_000;
+const allTypes = ["object", "array", "string", "number", "boolean", "null"];
+const typeNames = new Set<unknown>([...allTypes, "integer"]);
 
 /**
  * Maximum number of characters of the grammars of all different ranges of numbers. One of 64-bit numbers has 1,300, one of
@@ -41,18 +36,6 @@ const MAX_RANGE_CHARACTERS = 100_000;
 
 /** Maximum number of digits in all places of the multiples of all schemas. This many take some tens of milliseconds. */
 const MAX_MULTIPLES_SIZE = 30_000;
-
-/** The texts of a pattern or format, with a minimum length or without. */
-interface Texts {
-  readonly name: string;
-  readonly keyword: "format" | "pattern";
-  readonly pattern: string;
-  readonly expression: Expression;
-  readonly lengths: TextLengths;
-  readonly escaper: StringEscaper;
-  /** Whether its characters were written one by one. */
-  isLimited: boolean;
-}
 
 /**
  * Expects a schema checked by `checkJsonSchema`. Properties come in the order of their description, with a bounded
@@ -72,23 +55,23 @@ class SchemaReader {
   readonly #schema: unknown;
   readonly #rules: Map<string, Expression>;
   readonly #objects: JsonObjectWriter;
+  readonly #strings: JsonStringWriter;
   /** A reference may point outside the schema's own keywords, to something not yet checked. */
   readonly #check: SchemaCheck;
   /** By the names of their rules. */
   readonly #pending: [name: string, read: () => Expression][] = [];
   readonly #read = new Map<JsonObject, Expression>();
-  /** By keyword, pattern and minimum length. Thousands of strings may have the same one. */
-  readonly #texts = new Map<string, Texts>();
-  readonly #longTexts = new LongTexts();
-  #numBoundedCharacters = 0;
   #numRangeCharacters = 0;
   #multiplesSize = 0;
   #numMerged = 0;
+  /** Why a part of the schema allows no value; null if all do. */
+  #impossibility: string | null = null;
 
   constructor(schema: unknown, isCompact: boolean) {
     this.#schema = schema;
     this.#check = createSchemaCheck(schema);
     this.#rules = new Map(jsonRulesFor(isCompact));
+    this.#strings = new JsonStringWriter(this.#rules);
     this.#objects = new JsonObjectWriter({
       rules: this.#rules,
       valueOf: (inner, path) => this.#valueOf(inner, path),
@@ -102,11 +85,20 @@ class SchemaReader {
       const [name, readBody] = next;
       this.#rules.set(name, readBody());
     }
-    return { root, rules: this.#rules };
+    const language = { root, rules: this.#rules };
+    if (this.#impossibility === null) return language;
+    return withoutImpossibleParts(language) ?? refuseStructuredOutput(this.#impossibility);
+  }
+
+  /** No text. The first reason counts, if it turns out that the whole schema allows no value. */
+  #nothing(reason: string): Expression {
+    this.#impossibility ??= reason;
+    return noText;
   }
 
   /** Reads each schema once, as several names that are required without a schema of their own share one. */
   #valueOf(schema: unknown, path: string): Expression {
+    if (schema === false) return this.#nothing(`${path} allows no value`);
     if (!isObject(schema)) return rule("value");
     let expression = this.#read.get(schema);
     if (expression === undefined) this.#read.set(schema, (expression = this.#expressionOf(schema, path)));
@@ -115,7 +107,8 @@ class SchemaReader {
 
   /** Merged parts become a rule, because they may refer to the schema itself. */
   #expressionOf(schema: JsonObject, path: string): Expression {
-    const merged = this.#check.merger.merge(schema, path);
+    const merged = this.#merge(schema, path);
+    if (merged === null) return noText;
     if (merged !== schema) {
       const name = `merged ${this.#numMerged++}`;
       this.#rules.set(name, rule(name));
@@ -123,8 +116,9 @@ class SchemaReader {
       return rule(name);
     }
     if (schema.$ref !== undefined) return this.#referredTo(schema.$ref as string, path);
-    const constants = constantsOf(schema, path);
-    if (constants !== null) return this.#oneOf("enum", constants, path, (value) => literalOf(constantOf(value)));
+    if (schema.const !== undefined) return literalOf(constantOf(schema.const));
+    if (schema.enum !== undefined)
+      return this.#oneOf("enum", schema.enum, path, (value) => literalOf(constantOf(value)));
     for (const keyword of ["anyOf", "oneOf"] as const) {
       if (schema[keyword] === undefined) continue;
       return this.#oneOf(keyword, schema[keyword], path, (option, place) => this.#valueOf(option, place));
@@ -135,10 +129,23 @@ class SchemaReader {
     return alternativesOf(types.map((type) => this.#typed(type, schema, path)));
   }
 
+  /** Null if no value matches. */
+  #merge(schema: JsonObject, path: string): JsonObject | null {
+    try {
+      return this.#check.merger.merge(schema, path);
+    } catch (error) {
+      if (!(error instanceof NoValue)) throw error;
+      this.#nothing(error.message);
+      return null;
+    }
+  }
+
   /** The described values that are strings. */
   #nameOf(given: unknown, path: string): Expression {
+    if (given === false) return this.#nothing(`${path} allows no name`);
     if (!isObject(given)) return rule("string");
-    const schema = this.#check.merger.merge(given, path);
+    const schema = this.#merge(given, path);
+    if (schema === null) return noText;
     if (schema.$ref !== undefined) return this.#referredTo(schema.$ref as string, path, "names");
     const isName = (value: unknown): boolean => typeof value === "string";
     const constants = Array.isArray(schema.enum) ? schema.enum : schema.const === undefined ? null : [schema.const];
@@ -177,20 +184,78 @@ class SchemaReader {
     return rule(name);
   }
 
-  #typed(type: string, schema: JsonObject, path: string): Expression {
+  #typed(type: string, given: JsonObject, path: string): Expression {
+    const { not, ...schema } = given;
+    const excluded = excludedConstants(not).filter((value) => hasType(value, type));
+    if (excluded.length > 0) return this.#typedExcept(excluded, type, schema, path);
     switch (type) {
       case "object":
         return this.#objects.write(schema, path);
       case "array":
         return this.#arrayOf(schema, path);
       case "string":
-        return this.#stringOf(schema, path);
+        return this.#strings.write(schema, path);
       case "integer":
       case "number":
         return this.#numberOf(type, schema, path);
       default:
         return rule(type);
     }
+  }
+
+  /** Values of a type but some. */
+  #typedExcept(excluded: readonly unknown[], type: string, schema: JsonObject, path: string): Expression {
+    switch (type) {
+      case "string": {
+        const restricting = [...textKeywords, ...lengthKeywords].find((keyword) => schema[keyword] !== undefined);
+        if (restricting !== undefined) {
+          const problem = `has the keywords not and ${restricting} together, which is not supported`;
+          return refuseStructuredOutput(`${path} ${problem}`);
+        }
+        return this.#strings.writeExcept(excluded as string[], path);
+      }
+      case "integer":
+      case "number":
+        return this.#numberExcept(excluded as number[], type, schema, path);
+      case "boolean":
+      case "null": {
+        const constants = type === "null" ? [null] : [true, false];
+        const left = constants.filter((constant) => !excluded.includes(constant));
+        if (left.length === 0) return this.#nothing(`${path} allows no value`);
+        return alternativesOf(left.map((constant) => literalOf(constantOf(constant))));
+      }
+      default: {
+        const advice = `which is not supported; describe the values of type ${type} instead`;
+        return refuseStructuredOutput(`${path} excludes a constant of type ${type}, ${advice}`);
+      }
+    }
+  }
+
+  /** The ranges between excluded numbers. */
+  #numberExcept(excluded: readonly number[], type: "integer" | "number", schema: JsonObject, path: string): Expression {
+    const ends = [...new Set(excluded.map((value) => value || 0))].sort((left, right) => left - right);
+    const ranges = Array.from({ length: ends.length + 1 }, (_, index) => ({
+      ...(index > 0 && { exclusiveMinimum: ends[index - 1] }),
+      ...(index < ends.length && { exclusiveMaximum: ends[index] }),
+    }));
+    if (schema.multipleOf !== undefined) {
+      return refuseStructuredOutput(`${path} has the keywords not and multipleOf together, which is not supported`);
+    }
+    const options = ranges.flatMap((bounds) => {
+      const { minimum, maximum } = schema;
+      const range = {
+        minimum,
+        maximum,
+        exclusiveMinimum: outermost(Math.max, bounds.exclusiveMinimum, schema.exclusiveMinimum),
+        exclusiveMaximum: outermost(Math.min, bounds.exclusiveMaximum, schema.exclusiveMaximum),
+      };
+      if (isEmptyRange(range, type)) return [];
+      if (numberRangeOf(range, type).kind === "unsupported") {
+        refuseStructuredOutput(`${path} excludes a number of more than 15 digits, which is not supported`);
+      }
+      return [this.#numberOf(type, range, path)];
+    });
+    return options.length === 0 ? this.#nothing(`${path} allows no value`) : alternativesOf(options);
   }
 
   #numberOf(type: "integer" | "number", schema: JsonObject, path: string): Expression {
@@ -225,77 +290,6 @@ class SchemaReader {
     return refuseStructuredOutput(`${path}.multipleOf is ${step}, ${problem}`);
   }
 
-  /** Beside a pattern, a format only describes, as everywhere in JSON Schema: generators of schemas write both. */
-  #stringOf(schema: JsonObject, path: string): Expression {
-    const { pattern, format } = schema;
-    if (typeof pattern === "string") return this.#stringOfPattern("pattern", pattern, schema, path);
-    const known = typeof format === "string" ? patternsByFormat.get(format) : undefined;
-    return known === undefined
-      ? this.#stringOfLength(schema, path)
-      : this.#stringOfPattern("format", known, schema, path);
-  }
-
-  #stringOfPattern(keyword: "format" | "pattern", pattern: string, schema: JsonObject, path: string): Expression {
-    const { min, max } = countBounds(schema, "minLength", "maxLength", path);
-    const whole = this.#textsOf(keyword, pattern, path);
-    const texts = whole.lengths.min < min ? this.#longTextsOf(whole, min, `${path}.minLength`) : whole;
-    const { name, lengths, expression, escaper } = texts;
-    if (lengths.max <= max) return this.#shared(`string ${name}`, () => quoted(escaper.escape(expression)));
-    if (lengths.min > max) {
-      const problem = `but every text of its ${keyword} has ${lengths.min} characters or more`;
-      refuseStructuredOutput(`${path}.maxLength is ${max}, ${problem}`);
-    }
-    if (!texts.isLimited) this.#countBounded(pattern, path);
-    texts.isLimited = true;
-    const part = escaper.characters(expression);
-    return this.#shared(`string ${name} {0,${max}}`, () => quoted({ kind: "limited", part, max }));
-  }
-
-  /** A pattern may match anywhere in a text, a format is the whole text. */
-  #textsOf(keyword: "format" | "pattern", pattern: string, path: string): Texts {
-    const name = `${keyword} ${pattern}`;
-    let texts = this.#texts.get(name);
-    if (texts === undefined) {
-      const expression = (keyword === "format" ? readPattern : readSearchPattern)(pattern, `${path}.${keyword}`);
-      const lengths = this.#longTexts.lengthsOf(expression);
-      texts = { name, keyword, pattern, expression, lengths, escaper: new StringEscaper(), isLimited: false };
-      this.#texts.set(name, texts);
-    }
-    return texts;
-  }
-
-  #longTextsOf(whole: Texts, min: number, path: string): Texts {
-    const name = `${whole.name} {${min},}`;
-    let texts = this.#texts.get(name);
-    if (texts !== undefined) return texts;
-    this.#countBounded(whole.pattern, path);
-    const expression = this.#longTexts.from(min, whole.expression);
-    if (expression === null) {
-      const problem = `but no text of its ${whole.keyword} has that many characters`;
-      return refuseStructuredOutput(`${path} is ${min}, ${problem}`);
-    }
-    if (expression === "too-large") {
-      const problem = `which takes too many parts beside its ${whole.keyword}`;
-      return refuseStructuredOutput(`${path} is ${min}, ${problem}; leave one of them out`);
-    }
-    texts = { ...whole, name, expression, lengths: this.#longTexts.lengthsOf(expression), isLimited: false };
-    this.#texts.set(name, texts);
-    return texts;
-  }
-
-  #countBounded(pattern: string, path: string): void {
-    this.#numBoundedCharacters += pattern.length;
-    if (this.#numBoundedCharacters <= MAX_BOUNDED_CHARACTERS) return;
-    const problem = `the patterns up to ${path}, beside which there is a minLength or maxLength, have`;
-    refuseStructuredOutput(`json is too large: ${problem} more than ${MAX_BOUNDED_CHARACTERS} characters`);
-  }
-
-  #stringOfLength(schema: JsonObject, path: string): Expression {
-    const { min, max } = countBounds(schema, "minLength", "maxLength", path);
-    if (min === 0 && max === Infinity) return rule("string");
-    return this.#shared(`string {${min},${max}}`, () => quoted(repeat(rule("character"), min, max)));
-  }
-
   #shared(name: string, write: () => Expression): Expression {
     if (!this.#rules.has(name)) this.#rules.set(name, write());
     return rule(name);
@@ -326,26 +320,14 @@ class SchemaReader {
   }
 }
 
+/** Of the bounds that are numbers. */
+function outermost(choose: (...bounds: number[]) => number, ...bounds: readonly unknown[]): number | undefined {
+  const numbers = bounds.filter((bound) => typeof bound === "number");
+  return numbers.length === 0 ? undefined : choose(...numbers);
+}
+
 const describingNameKeywords = [...nameKeywords, ...restKeywords].filter((keyword) => !/^(?:min|max)/.test(keyword));
 const describingListKeywords = listKeywords.filter((keyword) => !/^(?:min|max)/.test(keyword));
-
-/** The values of `const` or `enum` that have the schema's type; null if it has neither. */
-function constantsOf(schema: JsonObject, path: string): unknown {
-  const { type, enum: values } = schema;
-  const constants = schema.const === undefined ? values : [schema.const];
-  if (constants === undefined) return null;
-  if (type === undefined || !Array.isArray(constants) || constants.length === 0) return constants;
-  const types = new Set<string>(typesOf(schema, path));
-  const ofType = constants.filter((value) => typeNamesOf(value).some((name) => types.has(name)));
-  if (ofType.length === 0) refuseStructuredOutput(`${path} has constants of other types than ${[...types].join(", ")}`);
-  return ofType;
-}
-
-function typeNamesOf(value: unknown): readonly string[] {
-  if (value === null) return ["null"];
-  if (Array.isArray(value)) return ["array"];
-  return Number.isInteger(value) ? ["integer", "number"] : [typeof value];
-}
 
 /** Without `type`, the type that the other keywords describe. Bounds on counts alone do not restrict the type. */
 function typesOf(schema: JsonObject, path: string): readonly string[] {
@@ -355,8 +337,9 @@ function typesOf(schema: JsonObject, path: string): readonly string[] {
     if (describingNameKeywords.some(isPresent)) return ["object"];
     if (describingListKeywords.some(isPresent)) return ["array"];
     const isCounted = [...nameKeywords, ...listKeywords].some(isPresent);
-    if (isCounted) return ["object", "array", "string", "number", "boolean", "null"];
-    return [...textKeywords, ...lengthKeywords].some(isPresent) ? ["string"] : ["value"];
+    if (isCounted) return allTypes;
+    if ([...textKeywords, ...lengthKeywords].some(isPresent)) return ["string"];
+    return schema.not === undefined ? ["value"] : allTypes;
   }
   const types: readonly unknown[] = Array.isArray(type) ? type : [type];
   for (const name of types) {

@@ -1,15 +1,15 @@
 /** Finds the parts of a JSON Schema that are not enforced, so that they are rejected instead of ignored. */
 import { numberBoundsOf, numberRangeOf, rangeKeywords } from "./number-range.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
-import { SchemaMerger } from "./schema-merge.ts";
+import { conditionKeywords } from "./schema-conditions.ts";
+import { excludedConstants, NoValue, SchemaMerger } from "./schema-merge.ts";
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
-const conditionalKeywords = ["not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies"];
 const countingKeywords = ["uniqueItems", "contains", "minContains", "maxContains"];
 const dynamicKeywords = ["$dynamicRef", "$recursiveRef"];
 /** Keywords that restrict values but are not enforced. */
-const unsupportedKeywords = [...conditionalKeywords, ...countingKeywords, ...dynamicKeywords];
+const unsupportedKeywords = [...countingKeywords, ...dynamicKeywords];
 
 /** Each of these determines the value alone: other restrictions next to it would be ignored. */
 const decisiveKeywords = ["$ref", "const", "enum", "anyOf", "oneOf", "allOf"];
@@ -35,7 +35,14 @@ const restrictingKeywords = [
   lengthKeywords,
 ].flat();
 
-const restricting = new Set(["type", ...restrictingKeywords, ...decisiveKeywords]);
+const restricting = new Set([
+  "type",
+  ...restrictingKeywords,
+  ...decisiveKeywords,
+  ...conditionKeywords,
+  "dependencies",
+  ...unsupportedKeywords,
+]);
 
 const keywordsWithSchema = [...restKeywords, "propertyNames", "items", "unevaluatedItems"];
 const keywordsWithSchemas = ["anyOf", "oneOf", "allOf", "prefixItems"];
@@ -84,8 +91,9 @@ export function createSchemaCheck(root: unknown): SchemaCheck {
 
 /** Throws like `checkJsonSchema`. Skips schemas that were checked before. */
 export function checkSchema(schema: unknown, path: string, check: SchemaCheck, levelsLeft: number = MAX_NESTING): void {
-  if (schema === true) return;
-  if (!isObject(schema)) return refuseStructuredOutput(`${path} must be a JSON Schema, which is an object or true`);
+  if (typeof schema === "boolean") return;
+  if (!isObject(schema))
+    return refuseStructuredOutput(`${path} must be a JSON Schema, which is an object or a boolean`);
   if (check.checked.has(schema)) return;
   check.checked.add(schema);
   if (levelsLeft === 0) return refuseStructuredOutput(`${path} is nested too deeply`);
@@ -96,14 +104,16 @@ export function checkSchema(schema: unknown, path: string, check: SchemaCheck, l
   if (isPresent(schema, "$ref") && !(typeof schema.$ref === "string" && /^#(?:\/|$)/.test(schema.$ref))) {
     refuseStructuredOutput(`${path}.$ref must be # or start with #/: only places in this schema are supported`);
   }
-  const merged = check.merger.merge(schema, path);
-  if (merged !== schema) return checkSchema(merged, path, check, levelsLeft - 1);
-  checkCombinations(schema, path);
   checkConstant(schema.const, `${path}.const`);
   checkConstant(schema.enum, `${path}.enum`);
+  const merged = mergeOrNull(schema, path, check);
+  if (merged === null) return;
+  if (merged !== schema) return checkSchema(merged, path, check, levelsLeft - 1);
+  checkConstant(excludedConstants(schema.not), `${path}.not.enum`);
+  checkCombinations(schema, path);
   for (const keyword of keywordsWithSchema) {
     const inner = schema[keyword];
-    if (inner !== undefined && inner !== false) checkSchema(inner, `${path}.${keyword}`, check, levelsLeft - 1);
+    if (inner !== undefined) checkSchema(inner, `${path}.${keyword}`, check, levelsLeft - 1);
   }
   for (const keyword of keywordsWithSchemas) {
     const inner = schema[keyword] ?? [];
@@ -115,6 +125,16 @@ export function checkSchema(schema: unknown, path: string, check: SchemaCheck, l
     if (!isObject(inner)) return refuseStructuredOutput(`${path}.${keyword} must be an object`);
     for (const [name, entry] of Object.entries(inner))
       checkSchema(entry, `${path}.${keyword}.${name}`, check, levelsLeft - 1);
+  }
+}
+
+/** Null if no value matches the schema: it may still be an alternative to another one. */
+function mergeOrNull(schema: JsonObject, path: string, { merger }: SchemaCheck): JsonObject | null {
+  try {
+    return merger.merge(schema, path);
+  } catch (error) {
+    if (error instanceof NoValue) return null;
+    throw error;
   }
 }
 

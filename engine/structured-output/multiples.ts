@@ -56,6 +56,15 @@ export function multiplesOf({ type, step, bounds, maxSize }: MultiplesOptions): 
     : { kind: "some", expression: alternativesOf(options), size: writer.size };
 }
 
+/** Exact, as decimals. */
+export function isMultiple(value: number, step: number): boolean {
+  const [dividend, divisor] = [decimalOf(value), decimalOf(step)];
+  return (
+    (dividend.digits * 10n ** BigInt(divisor.numDecimals)) % (divisor.digits * 10n ** BigInt(dividend.numDecimals)) ===
+    0n
+  );
+}
+
 /** The least number that both divide; null if it has more than 15 digits. */
 export function leastCommonMultiple(left: number, right: number): number | null {
   const [first, second] = [decimalOf(left), decimalOf(right)];

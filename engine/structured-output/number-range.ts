@@ -44,6 +44,16 @@ export function numberBoundsOf(schema: Readonly<Record<string, unknown>>): Numbe
   };
 }
 
+/** Whether no number of the type is within the bounds. */
+export function isEmptyRange(schema: Readonly<Record<string, unknown>>, type: "integer" | "number"): boolean {
+  const bounds = numberBoundsOf(schema);
+  if (bounds === null || bounds.min === null || bounds.max === null) return false;
+  const { min, max, excludesMin, excludesMax } = bounds;
+  if (type === "number") return min > max || (min === max && (excludesMin || excludesMax));
+  const least = excludesMin ? Math.floor(min) + 1 : Math.ceil(min);
+  return least > (excludesMax ? Math.ceil(max) - 1 : Math.floor(max));
+}
+
 /**
  * The range of a JSON Schema, from its bounds.
  *

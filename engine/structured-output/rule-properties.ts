@@ -14,10 +14,15 @@ export function refuseEndlessRules(language: Language): void {
  * or reaches a point where no token is allowed.
  */
 export function findEndlessRule({ rules }: Language): string | null {
-  const endingRules = findRules(rules, (part) =>
+  const endingRules = findEndingRules(rules);
+  return Array.from(rules.keys()).find((name) => !endingRules.has(name)) ?? null;
+}
+
+/** Names of the rules that a complete text matches. */
+export function findEndingRules(rules: Language["rules"]): ReadonlySet<string> {
+  return findRules(rules, (part) =>
     part.kind === "set" ? part.set.length > 0 : part.kind === "words" || isOptional(part),
   );
-  return Array.from(rules.keys()).find((name) => !endingRules.has(name)) ?? null;
 }
 
 /** Names of the rules that match the empty text. */

@@ -1,8 +1,13 @@
-/** Merges the schemas of `allOf`, and keywords beside `$ref`, `anyOf` and `oneOf`, into one schema. */
+/** Merges the schemas of `allOf`, conditions, and keywords beside `$ref`, `anyOf` and `oneOf`, into one schema. */
 import { isDeepStrictEqual } from "node:util";
 
 import { leastCommonMultiple } from "./multiples.ts";
+import { isEmptyRange } from "./number-range.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
+import { divideConditions, hasConditions } from "./schema-conditions.ts";
+import type { Choice } from "./schema-conditions.ts";
+import { allowedBy, decidableKeywords, includedIn } from "./schema-constants.ts";
+import { modernSchema } from "./schema-drafts.ts";
 import { schemaAt } from "./schema-references.ts";
 
 type JsonObject = Readonly<Record<string, unknown>>;
@@ -27,6 +32,15 @@ const describingKeywords = new Set([
 const keywordsWithNames = new Set(["$schema", "$id", "$comment", "$defs", "definitions"]);
 const alternatives = ["anyOf", "oneOf"] as const;
 
+interface Merged {
+  readonly merged: JsonObject;
+  /** Of each choice, a value must match one schema as well. */
+  readonly choices: readonly Choice[];
+}
+
+/** No value matches a schema, which may be an alternative to others. The message is a sentence without its full stop. */
+export class NoValue extends Error {}
+
 /** Mutable: counts its work. */
 export class SchemaMerger {
   readonly #root: unknown;
@@ -40,25 +54,82 @@ export class SchemaMerger {
   }
 
   /**
-   * The schema that allows what all parts of a schema allow; the schema itself if it has one part. Throws EngineError
-   * `invalid_argument` for parts that cannot be merged.
+   * The schema that allows what all parts of a schema allow; the schema itself if it has one part and no keyword of an
+   * older draft. Throws `NoValue` if the parts allow no value together, and EngineError `invalid_argument` for parts that
+   * cannot be merged.
    */
-  merge(schema: JsonObject, path: string): JsonObject {
+  merge(given: JsonObject, path: string): JsonObject {
+    const schema = modernSchema(given);
     const { allOf } = schema;
     const hasParts = Array.isArray(allOf) && allOf.length > 1;
-    const isMerged = hasParts || this.#isBesideOthers(schema, "allOf") || this.#isBesideOthers(schema, "$ref");
-    const merged = isMerged ? mergeAll(this.#partsOf(schema, path), path) : schema;
-    const keyword = alternatives.find((name) => this.#isBesideOthers(merged, name));
-    if (keyword === undefined) return merged;
-    const { [keyword]: options, unevaluatedProperties, unevaluatedItems, ...others } = merged;
-    if (!Array.isArray(options)) return merged;
+    const isCombined = hasParts || this.#isBesideOthers(schema, "allOf") || this.#isBesideOthers(schema, "$ref");
+    const isMerged = isCombined || hasConditions(schema);
+    const { merged, choices } = isMerged ? this.#mergeParts(schema, path) : { merged: schema, choices: [] };
+    const keyword = alternatives.find(
+      (name) => this.#isBesideOthers(merged, name) || (choices.length > 0 && merged[name] !== undefined),
+    );
+    if (keyword !== undefined && !Array.isArray(merged[keyword])) return merged;
+    const { [keyword ?? ""]: own, unevaluatedProperties, unevaluatedItems, ...others } = merged;
+    const [options, ...further] = keyword === undefined ? choices : [own as Choice, ...choices];
+    if (options === undefined) return this.#withAllowedConstants(merged, path);
     this.#count(options.length, path);
-    const possible = options.filter((option: unknown) => mayHaveTypes(option, others.type));
-    if (options.length > 0 && possible.length === 0)
-      refuseStructuredOutput(`${path}.${keyword} has no entry of its type`);
+    const conditions = further.map((anyOf) => ({ anyOf }));
     // `unevaluated...` are about the properties and items of all parts.
-    const beside = (option: unknown) => ({ unevaluatedProperties, unevaluatedItems, allOf: [others, option] });
-    return { [keyword]: possible.map(beside) };
+    const beside = (option: unknown): JsonObject => ({
+      unevaluatedProperties,
+      unevaluatedItems,
+      allOf: [others, option, ...conditions],
+    });
+    return { [keyword ?? "anyOf"]: options.map(beside) };
+  }
+
+  #mergeParts(schema: JsonObject, path: string): Merged {
+    const choices: Choice[] = [];
+    const context = {
+      schemaAt: (reference: string, at: string) => schemaAt(this.#root, reference, at),
+      isRestricting: this.#isRestricting,
+      count: (at: string) => this.#count(1, at),
+    };
+    const parts = this.#partsOf(schema, path).map((part) => {
+      if (!hasConditions(part)) return part;
+      const divided = divideConditions(part, path, context);
+      choices.push(...divided.choices);
+      return divided.rest;
+    });
+    if (choices.some((choice) => choice.length === 0)) throw new NoValue(`${path} allows no value`);
+    const merged = withPossibleTypes(mergeAll(parts, choices, path), path);
+    this.#checkConstants(merged, path);
+    return { merged, choices };
+  }
+
+  /** Finds impossible combinations of conditions early: there may be exponentially many. */
+  #checkConstants({ properties, required }: JsonObject, path: string): void {
+    if (!isObject(properties) || !Array.isArray(required)) return;
+    for (const name of required as readonly string[]) {
+      const schema = Object.hasOwn(properties, name) ? properties[name] : undefined;
+      if (schema === false) throw new NoValue(`${path} requires the property ${name} and forbids it`);
+      if (!isObject(schema) || !Array.isArray(schema.allOf)) continue;
+      const isConstant = schema.allOf.some((part) => isObject(part) && (part.const ?? part.enum) !== undefined);
+      if (isConstant) void this.merge(schema, `${path}.properties.${name}`);
+    }
+  }
+
+  /** Constants that the keywords beside them allow, and no other keyword. */
+  #withAllowedConstants(schema: JsonObject, path: string): JsonObject {
+    const { const: constant, enum: listed } = schema;
+    const [keyword, values] = constant === undefined ? ["enum", listed] : ["const", [constant]];
+    if (!Array.isArray(values) || values.length === 0 || schema.$ref !== undefined) return schema;
+    const others = Object.keys(schema).filter(
+      (other) => other !== keyword && other !== "type" && schema[other] !== undefined && this.#isRestricting(other),
+    );
+    const unknown = others.find((other) => !decidableKeywords.has(other));
+    if (unknown !== undefined) {
+      const problem = `has the keywords ${keyword} and ${unknown} together, which is not supported`;
+      return refuseStructuredOutput(`${path} ${problem}`);
+    }
+    const allowed = values.filter(allowedBy(schema));
+    if (allowed.length === 0) throw new NoValue(`${path} has no constant in ${keyword} that its other keywords allow`);
+    return allowed.length === values.length && others.length === 0 ? schema : { enum: allowed };
   }
 
   #isBesideOthers(schema: JsonObject, keyword: string): boolean {
@@ -76,9 +147,10 @@ export class SchemaMerger {
     for (let next = pending.pop(); next !== undefined; next = pending.pop()) {
       if (next.isPart) parts.push(next.schema as JsonObject);
       if (next.isPart || next.schema === true || seen.has(next.schema)) continue;
+      if (next.schema === false) throw new NoValue(`${path} allows no value`);
       seen.add(next.schema);
       if (!isObject(next.schema)) return refuseStructuredOutput(`${path}.allOf has an entry that is not a JSON Schema`);
-      const { allOf, $ref, ...part } = next.schema;
+      const { allOf, $ref, ...part } = modernSchema(next.schema);
       this.#count(1 + Object.keys(part.properties ?? {}).length, path);
       pending.push({ schema: part, isPart: true });
       if (Array.isArray(allOf)) for (const entry of allOf.toReversed()) pending.push({ schema: entry, isPart: false });
@@ -90,12 +162,14 @@ export class SchemaMerger {
   #count(num: number, path: string): void {
     this.#numMerged += num;
     if (this.#numMerged > MAX_MERGED) {
-      refuseStructuredOutput(`json is too large: allOf and keywords beside $ref up to ${path} have too many parts`);
+      const keywords = "allOf, conditions and keywords beside $ref";
+      refuseStructuredOutput(`json is too large: ${keywords} up to ${path} have too many parts`);
     }
   }
 }
 
-function mergeAll(parts: readonly JsonObject[], path: string): JsonObject {
+/** Adds choices between alternatives that cannot be merged. */
+function mergeAll(parts: readonly JsonObject[], choices: Choice[], path: string): JsonObject {
   const merged = new Map<string, unknown>();
   const properties = new Map<string, unknown>();
   const required = new Set<unknown>();
@@ -104,7 +178,9 @@ function mergeAll(parts: readonly JsonObject[], path: string): JsonObject {
       if (value === undefined) continue;
       if (keyword === "properties" && isObject(value)) addProperties(properties, value);
       else if (keyword === "required" && Array.isArray(value)) for (const name of value) required.add(name);
-      else merged.set(keyword, merged.has(keyword) ? mergeValues(keyword, merged.get(keyword), value, path) : value);
+      else if (!merged.has(keyword)) merged.set(keyword, value);
+      else if (isChoice(keyword, merged.get(keyword), value)) choices.push(value as Choice);
+      else merged.set(keyword, mergeValues(keyword, merged.get(keyword), value, path));
     }
   }
   // The last part is the schema itself, whose `unevaluated...` are about all parts.
@@ -118,11 +194,37 @@ function mergeAll(parts: readonly JsonObject[], path: string): JsonObject {
   return Object.fromEntries(merged);
 }
 
+const countsByType: Readonly<Record<string, readonly [least: string, most: string]>> = {
+  string: ["minLength", "maxLength"],
+  array: ["minItems", "maxItems"],
+  object: ["minProperties", "maxProperties"],
+};
+
+/** Without types whose bounds, from different parts, exclude every value. */
+function withPossibleTypes(schema: JsonObject, path: string): JsonObject {
+  const types = Array.isArray(schema.type) ? (schema.type as unknown[]) : [schema.type];
+  const isPossible = (type: unknown): boolean => {
+    if (type === "integer" || type === "number") return !isEmptyRange(schema, type);
+    const [least, most] = countsByType[String(type)]?.map((keyword) => schema[keyword]) ?? [];
+    return typeof least !== "number" || typeof most !== "number" || least <= most;
+  };
+  const possible = types.filter(isPossible);
+  if (possible.length === 0) throw new NoValue(`${path} has parts whose bounds exclude each other`);
+  return possible.length === types.length ? schema : { ...schema, type: possible };
+}
+
+/** Of two different lists of alternatives. */
+function isChoice(keyword: string, left: unknown, right: unknown): boolean {
+  const isAlternatives = alternatives.some((name) => name === keyword) && Array.isArray(right);
+  return isAlternatives && !isDeepStrictEqual(left, right);
+}
+
 function addProperties(properties: Map<string, unknown>, further: JsonObject): void {
   for (const [name, schema] of Object.entries(further)) {
     const other = properties.get(name);
     const isOne = other === undefined || isDeepStrictEqual(other, schema);
-    properties.set(name, isOne ? schema : { allOf: [other, schema] });
+    const isForbidden = other === false || schema === false;
+    properties.set(name, isForbidden ? false : isOne ? schema : { allOf: [other, schema] });
   }
 }
 
@@ -132,8 +234,8 @@ function requireSameNames(part: JsonObject, all: ReadonlyMap<string, unknown>, p
   const isOpen = additionalProperties === undefined || additionalProperties === true;
   if (isOpen && patternProperties === undefined) return;
   const listed = isObject(properties) ? properties : {};
-  for (const name of all.keys()) {
-    if (Object.hasOwn(listed, name)) continue;
+  for (const [name, schema] of all) {
+    if (Object.hasOwn(listed, name) || schema === false) continue;
     const keyword = isOpen ? "patternProperties" : "additionalProperties";
     const problem = `a part with ${keyword} that does not list the property ${name} of another part`;
     refuseStructuredOutput(`${path} has ${problem}, which is not supported; leave ${keyword} out`);
@@ -171,27 +273,30 @@ function mergeValues(keyword: string, left: unknown, right: unknown, path: strin
     if (multiple !== null) return multiple;
   }
   if (keyword === "type") return commonTypes(left, right, path);
+  if (keyword === "const") throw new NoValue(`${path} has parts with different constants`);
+  if (keyword === "enum" && Array.isArray(left) && Array.isArray(right)) {
+    const common = (left as unknown[]).filter(includedIn(right));
+    if (common.length === 0) throw new NoValue(`${path} has parts without a common constant`);
+    return common;
+  }
+  if (keyword === "not") return { enum: [...excludedConstants(left), ...excludedConstants(right)] };
+  if (keyword === "uniqueItems") return left === true || right === true;
   if (keyword === "items" && isObject(left) && isObject(right)) return { allOf: [left, right] };
   return refuseStructuredOutput(`${path} has parts with different values of ${keyword}, which is not supported`);
 }
 
-function commonTypes(left: unknown, right: unknown, path: string): unknown {
-  const common = typesInBoth(left, right);
-  if (common.length === 0) refuseStructuredOutput(`${path} has parts that no type satisfies together`);
-  return common;
+/** Of a `not` that only excludes constants. */
+export function excludedConstants(not: unknown): readonly unknown[] {
+  return isObject(not) && Array.isArray(not.enum) ? not.enum : [];
 }
 
-function typesInBoth(left: unknown, right: unknown): readonly unknown[] {
+function commonTypes(left: unknown, right: unknown, path: string): unknown {
   const [ofLeft, ofRight] = [left, right].map((types) => (Array.isArray(types) ? (types as unknown[]) : [types]));
   const isIn = (types: readonly unknown[], type: unknown): boolean =>
     types.includes(type) || (type === "integer" && types.includes("number"));
-  return [...new Set([...ofLeft!, ...ofRight!].filter((type) => isIn(ofLeft!, type) && isIn(ofRight!, type)))];
-}
-
-/** Whether the schema's own `type` allows one of these; the types of references are not looked at. */
-function mayHaveTypes(schema: unknown, types: unknown): boolean {
-  if (types === undefined || !isObject(schema) || schema.type === undefined) return true;
-  return typesInBoth(schema.type, types).length > 0;
+  const common = [...ofLeft!, ...ofRight!].filter((type) => isIn(ofLeft!, type) && isIn(ofRight!, type));
+  if (common.length === 0) throw new NoValue(`${path} has parts that no type satisfies together`);
+  return [...new Set(common)];
 }
 
 function isObject(value: unknown): value is JsonObject {

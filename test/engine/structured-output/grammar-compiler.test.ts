@@ -70,7 +70,11 @@ const refusals: [string, StructuredOutput, string][] = [
     "its rule more never ends",
   ],
   ["a grammar that never ends", { kind: "grammar", grammar: 'root ::= "a" root' }, "never ends"],
-  ["a keyword that would be ignored", schema({ type: "array", items: { not: {} } }), "json.items has the keyword not"],
+  [
+    "a keyword that would be ignored",
+    schema({ type: "array", items: { contains: {} } }),
+    "json.items has the keyword contains",
+  ],
   ["multiples of zero", schema({ type: "integer", multipleOf: 0 }), "json.multipleOf must be a number above 0"],
   ["multiples of any type", schema({ multipleOf: 5 }), "json has multipleOf without the type integer or number"],
   [
@@ -83,7 +87,7 @@ const refusals: [string, StructuredOutput, string][] = [
     schema({ type: "integer", multipleOf: 7919 }),
     "json.multipleOf is 7919, whose multiples take too many parts; narrow the range",
   ],
-  ["restrictions beside an enum", schema({ enum: [{}], required: ["a"] }), "the keywords enum and required together"],
+  ["a pattern beside an enum", schema({ enum: ["a"], pattern: "b" }), "the keywords enum and pattern together"],
   [
     "parts without a common type",
     schema({ allOf: [{ type: "string" }, { type: "null" }] }),
@@ -120,7 +124,7 @@ const refusals: [string, StructuredOutput, string][] = [
         }),
       ),
     }),
-    "json is too large: allOf and keywords beside $ref up to",
+    "json is too large: allOf, conditions and keywords beside $ref up to",
   ],
   ["a part that is no schema", schema({ allOf: [{}, 1] }), "json.allOf has an entry that is not a JSON Schema"],
   ["a range of many digits", schema({ type: "number", minimum: 1e-7, maximum: 1 }), "json has a range of numbers"],
@@ -199,8 +203,8 @@ const refusals: [string, StructuredOutput, string][] = [
   ["fewer items than are described", schema({ prefixItems: [{}, {}], maxItems: 1 }), "json requires at most 1 items"],
   [
     "what a reference outside of the usual places leads to",
-    schema({ $ref: "#/other", other: { not: {} } }),
-    "#/other has the keyword not",
+    schema({ $ref: "#/other", other: { contains: {} } }),
+    "#/other has the keyword contains",
   ],
   [
     "a constant whose digits are lost",

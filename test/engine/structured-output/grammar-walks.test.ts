@@ -179,6 +179,20 @@ const schemas: [string, object][] = [
   ["names of a list", { type: "object", propertyNames: { enum: ["a", "é", 1] }, maxProperties: 3 }],
   ["counts without a type", { minItems: 1, maxProperties: 2 }],
   ["types in turn", { type: ["integer", "string"], maxLength: 4 }],
+  [
+    "conditions",
+    {
+      type: "object",
+      properties: { kind: { enum: ["a", "b", "c"] }, size: { type: "integer", not: { enum: [3, 5] } }, name: text },
+      required: ["kind"],
+      if: { properties: { kind: { const: "a" } } },
+      // oxlint-disable-next-line unicorn/no-thenable -- A keyword of JSON Schema.
+      then: { required: ["size"] },
+      else: { not: { required: ["size"] } },
+      dependentRequired: { size: ["name"] },
+    },
+  ],
+  ["strings other than some", { type: "string", not: { enum: ["a", "ab", "é"] } }],
   ["references with escapes", { $ref: "#/$defs/a~1b", $defs: { "a/b": { type: "boolean" } } }],
   ["anything", {}],
 ];
