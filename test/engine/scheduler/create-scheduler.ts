@@ -111,6 +111,14 @@ export function resultsOf(scheduled: SchedulerOutput, tokenId = 7, encoderCache?
   return results;
 }
 
+/** Schedules a step, gives each sequence that computes its prompt to the end a token, and describes what was scheduled. */
+export function step({ scheduler, encoderCache }: SchedulerParts, tokenId = 7): string[] {
+  const scheduled = scheduler.schedule();
+  const description = describeStep(scheduled);
+  scheduler.update(scheduled, resultsOf(scheduled, tokenId, encoderCache));
+  return description;
+}
+
 /** `requestId: tokens` of every sequence in a step. */
 export function describeStep({ decodes, prefills }: SchedulerOutput): string[] {
   return [
