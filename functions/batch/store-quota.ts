@@ -4,7 +4,7 @@ import type { StoredSize } from "../storage/object-store.ts";
 const nothing: StoredSize = { numObjects: 0, numBytes: 0 };
 
 /** Empty files are files too: each takes a record, and time in every measurement. */
-const MAX_NUM_FILES = 100_000;
+export const MAX_NUM_FILES = 100_000;
 
 export interface StoreQuotaOptions {
   readonly maxBytes: number;

@@ -12,6 +12,7 @@ import { MAX_REDIRECTS } from "../../engine/images/https-image-source.ts";
 import { MAX_LITERAL_PLACEHOLDERS } from "../../engine/input/prompt-parts.ts";
 import { MAX_CUSTOM_ID_LENGTH } from "../../functions/batch/batch-line.ts";
 import { MAX_UNFINISHED } from "../../functions/batch/batches.ts";
+import { MAX_NUM_FILES } from "../../functions/batch/store-quota.ts";
 import { MAX_MESSAGES, MAX_PARTS } from "../../functions/generation/schemas/chat-completion-request.ts";
 import { MAX_PROMPTS } from "../../functions/generation/schemas/completion-request.ts";
 import { MIN_ROOM_BYTES, MAX_NUM_BODIES, NUM_LONGEST_BODIES } from "../../functions/http/body-intake.ts";
@@ -81,6 +82,7 @@ const securityRows: readonly (readonly [limit: string, value: string])[] = [
   ["wait for Redis", `${engine.caches.commandTimeoutMs} ms`],
   ["file for batches", mebibytes(batches.maxFileBytes)],
   ["all files together", `${batches.maxStoreBytes / GIBIBYTE} GiB`],
+  ["number of all files", shown(MAX_NUM_FILES)],
   ["requests of a batch", shown(batches.maxNumLines)],
   ["unfinished batches", shown(MAX_UNFINISHED)],
   ["prompts of a completion", shown(MAX_PROMPTS)],
