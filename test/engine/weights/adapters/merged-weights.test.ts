@@ -1,10 +1,11 @@
 /** Weights with a LoRA adapter equal those of a checkpoint into which it was merged. */
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 
 import { withAdapter } from "../../../../engine/weights/adapters/low-rank-adapter.ts";
-import { openCheckpoint } from "../../../../engine/weights/checkpoint.ts";
+import { openCheckpoint, type Checkpoint } from "../../../../engine/weights/checkpoint.ts";
 import { prepareWeights } from "../../../../engine/weights/prepare-weights.ts";
 import type { PreparedWeight, WeightFormat } from "../../../../engine/weights/prepared-weights.ts";
 import type { StoredTensor } from "../../../../engine/weights/stored-tensor.ts";
@@ -18,6 +19,8 @@ const formats: readonly WeightFormat[] = [
   { kind: "blockwise", bits: 4, blockSize: 32 },
   { kind: "per-channel-int8" },
 ];
+
+const quantisedFolder = new URL("../../../fixtures/quantised/", import.meta.url);
 
 /** Over four MiB, so that threads convert it in several tasks. */
 const [rows, columns] = [1600, 800] as const;
@@ -79,6 +82,33 @@ async function bytesOf({ weight, scales }: PreparedWeight): Promise<Buffer> {
     ),
   );
 }
+
+test.for(["bnb-nf4", "bnb-int8", "fp8-blocks"])("what %s dequantises gets the update", async (name) => {
+  await using folder = await createTemporaryFolder();
+  const options = { cacheFolder: folder.path, numThreads: 1 };
+  const base = await openCheckpoint(fileURLToPath(new URL(`${name}/`, quantisedFolder)), options);
+  const module = "model.layers.0.mlp.down_proj";
+  const { shape, quantised } = base.tensors.get(`${module}.weight`)!;
+  expect(quantised).toBeDefined();
+  const [numRows, numColumns] = shape as [number, number];
+  const [down, up] = [steps(2 * numColumns, 3, 1 / 8), steps(numRows * 2, 11, 1 / 4)];
+  const adapter = await writeAdapter(join(folder.path, "adapter"), [
+    floatTensor(`base_model.model.${module}.lora_A.weight`, [2, numColumns], down),
+    floatTensor(`base_model.model.${module}.lora_B.weight`, [numRows, 2], up),
+  ]);
+  const request = { name: "weight", sources: [`${module}.weight`], shape, format: formats[0]! };
+  const valuesOf = async (checkpoint: Checkpoint): Promise<Float32Array> => {
+    const prepared = await prepareWeights(checkpoint, [request], options);
+    return new Float32Array(Uint8Array.from(await bytesOf(prepared.get("weight")!)).buffer);
+  };
+  const before = await valuesOf(base);
+  const after = await valuesOf(await withAdapter(base, adapter, options));
+  const expected = before.map((value, index) => {
+    const [row, column] = [Math.floor(index / numColumns), index % numColumns];
+    return value + up[2 * row]! * down[column]! + up[2 * row + 1]! * down[numColumns + column]!;
+  });
+  expect(Math.max(...after.map((value, index) => Math.abs(value - expected[index]!)))).toBeLessThan(1e-5);
+});
 
 test("a change of the adapter changes the content hash, and the model's own weights stay where they are", async () => {
   await using folder = await createTemporaryFolder();
