@@ -2,7 +2,8 @@
 import { standardDomain } from "./graph-builder.ts";
 import type { GraphBuilder } from "./graph-builder.ts";
 import { checkElementType, checkRank, checkShape, floats, knownSize } from "./node-checks.ts";
-import { addStandardNode, reshape, shapeOf } from "./standard-ops.ts";
+import { int64Vector } from "./shape-ops.ts";
+import { addStandardNode, expand, reshape, shapeOf } from "./standard-ops.ts";
 import type { Value } from "./value.ts";
 
 /** Along the last axis. */
@@ -32,6 +33,17 @@ export function ascendingOrder(graph: GraphBuilder, name: string, input: Value):
     ],
   });
   return order;
+}
+
+/** int64 [size]: how many of the elements of `input` int64 [N] are 0, 1 and so on. All are below `size`. */
+export function occurrences(graph: GraphBuilder, name: string, input: Value, size: number): Value {
+  const node = { name, operator: "ScatterElements" };
+  checkElementType(node, input, "int64");
+  checkRank(node, input, 1);
+  const length = shapeOf(graph, `${name}.length`, input);
+  const ones = expand(graph, `${name}.ones`, int64Vector(graph, 1), length, input.shape);
+  const zeros = graph.constant(`int64.zeros.${size}`, "int64", [size], Array<number>(size).fill(0));
+  return addStandardNode(graph, node, [zeros, input, ones], zeros, { reduction: { kind: "string", value: "add" } });
 }
 
 /** Parts of `input` [N, ...] one after the other, of `counts` int64 [parts] rows each; a part may have none. */

@@ -123,14 +123,6 @@ export function sumLast(graph: GraphBuilder, name: string, input: Value): Value 
   return addStandardNode(graph, { name, operator: "ReduceSum" }, [input, axes], result, attributes);
 }
 
-/** Sum along the first axis, which is removed. */
-export function sumFirst(graph: GraphBuilder, name: string, input: Value): Value {
-  const axes = int64Vector(graph, 0);
-  const result = { elementType: input.elementType, shape: input.shape.slice(1) };
-  const attributes = { keepdims: { kind: "int", value: 0 } } as const;
-  return addStandardNode(graph, { name, operator: "ReduceSum" }, [input, axes], result, attributes);
-}
-
 /** Rows from `start` on, up to `end`, which counts from the back if negative; `size` is the number of rows left. */
 export function sliceRows(
   graph: GraphBuilder,

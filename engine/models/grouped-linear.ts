@@ -1,13 +1,14 @@
 /**
  * Linear layers of groups of rows: each row is multiplied by the weights of its own group. A group has a product of its
- * own over the rows that it has in a run. One without rows takes some microseconds, and its weights are not read.
+ * own over the rows that it has in a run. One without rows takes a few microseconds, and its weights are not read.
  */
+import type { GraphBuilder } from "../graph/graph-builder.ts";
 import { splitRows } from "../graph/grouping-ops.ts";
-import { concat, multiply } from "../graph/standard-ops.ts";
+import { concat, gatherRows, multiply } from "../graph/standard-ops.ts";
 import type { Dimension, Value } from "../graph/value.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { GraphContext } from "./graph-context.ts";
-import { quantiseRows, unscaledProduct } from "./int8-product.ts";
+import { quantiseRows, unscaledProduct, type QuantisedRows } from "./int8-product.ts";
 import { linearForm, sameForm, type LinearForm } from "./kept-format.ts";
 import {
   chainedForm,
@@ -19,6 +20,18 @@ import {
   type ProductNames,
 } from "./linear.ts";
 
+/** Inputs of products, [rows, inFeatures]: floats, or quantised if all of the products take them so. */
+export type ProductInputs =
+  | { readonly kind: "floats"; readonly values: Value }
+  | ({ readonly kind: "quantised" } & QuantisedRows);
+
+/** The rows of groups, one group after the other. */
+export interface GroupedRows {
+  readonly inputs: ProductInputs;
+  /** int64 [groups]: the number of rows of each. */
+  readonly counts: Value;
+}
+
 /** What a group computes: one product, or several over the same rows. */
 interface GroupProduct {
   readonly names: ProductNames;
@@ -26,38 +39,59 @@ interface GroupProduct {
   readonly form: LinearForm;
 }
 
+/** `input` float [rows, inFeatures] in the form that the first layers of the chains take. */
+export function inputsOfChains(
+  context: GraphContext,
+  name: string,
+  input: Value,
+  chains: readonly LinearChain[],
+  format: WeightFormat,
+): ProductInputs {
+  const forms = chains.flatMap(({ first }) => first.map((layer) => linearForm(context, layer.name, format)));
+  return inputsOf(context, name, { kind: "floats", values: input }, forms);
+}
+
+/** The rows at `indices` int64 [M]. */
+export function gatherInputs(graph: GraphBuilder, name: string, inputs: ProductInputs, indices: Value): ProductInputs {
+  if (inputs.kind === "floats") return { kind: "floats", values: gatherRows(graph, name, inputs.values, indices) };
+  return {
+    kind: "quantised",
+    quantised: gatherRows(graph, name, inputs.quantised, indices),
+    rowScales: gatherRows(graph, `${name}.scales`, inputs.rowScales, indices),
+  };
+}
+
 /**
- * Computes `second(between(first(input)))` with the chain of each row's group. Layers have no biases; see `chainedLinear`.
+ * Computes `second(between(first(inputs)))` with the chain of each row's group. Layers have no biases; see
+ * `chainedLinear`.
  *
- * @param input [rows, inFeatures], the rows of a group one after the other.
- * @param counts int64 [groups]: the number of rows of each.
  * @param chains One for each group, of equal sizes.
  * @param between Gets the outputs of all groups' first layers.
  */
 export function groupedChain(
   context: GraphContext,
   name: string,
-  { input, counts }: { readonly input: Value; readonly counts: Value },
+  rows: GroupedRows,
   chains: readonly LinearChain[],
   format: WeightFormat,
   between: (projected: JointProjection) => Value,
 ): Value {
   const chained = chains.map((chain) => chainedForm(context, chain, format));
-  const rows = { input, counts };
   const projected = groupedJoint(context, `${name}.first`, rows, { chains, chained, format });
   const second = chains.map(({ second: layer }, group) => ({
     names: { outputName: layer.name, weightName: layer.name },
     layers: [layer],
     form: chained[group]!.form,
   }));
-  return groupedProduct(context, `${name}.second`, { input: between(projected), counts }, second);
+  const inner: GroupedRows = { inputs: { kind: "floats", values: between(projected) }, counts: rows.counts };
+  return groupedProducts(context, `${name}.second`, inner, [second])[0]!;
 }
 
 /** Like `jointLinear`: one matrix for each group where weights are converted anyway. */
 function groupedJoint(
   context: GraphContext,
   name: string,
-  rows: { readonly input: Value; readonly counts: Value },
+  rows: GroupedRows,
   {
     chains,
     chained,
@@ -80,39 +114,51 @@ function groupedJoint(
     const products = chains.map(({ first, second }, group) =>
       productOf(group, first, forms[group]![0]!, `${second.name}.inputs`),
     );
-    return { kind: "packed", value: groupedProduct(context, name, rows, products) };
+    return { kind: "packed", value: groupedProducts(context, name, rows, [products])[0]! };
   }
-  const values = chains[0]!.first.map((_, part) => {
-    const products = chains.map(({ first }, group) =>
-      productOf(group, [first[part]!], forms[group]![part]!, first[part]!.name),
-    );
-    return groupedProduct(context, `${name}.${part}`, rows, products);
-  });
-  return { kind: "separate", values };
+  const parts = chains[0]!.first.map((_, part) =>
+    chains.map(({ first }, group) => productOf(group, [first[part]!], forms[group]![part]!, first[part]!.name)),
+  );
+  return { kind: "separate", values: groupedProducts(context, name, rows, parts) };
 }
 
-function groupedProduct(
+/** [rows, outFeatures] for each list of one product for each group. The rows are split once for all lists. */
+function groupedProducts(
   context: GraphContext,
   name: string,
-  { input, counts }: { readonly input: Value; readonly counts: Value },
-  products: readonly GroupProduct[],
-): Value {
+  { inputs, counts }: GroupedRows,
+  lists: readonly (readonly GroupProduct[])[],
+): Value[] {
   const { graph } = context;
-  const [rows] = input.shape as readonly [string];
-  if (products.every(({ form }) => isInt8(form.format))) {
-    // Quantising all rows at once takes a dozen nodes, instead of a dozen for each group.
-    const { quantised, rowScales } = quantiseRows(context, name, input);
-    const parts = splitRows(graph, `${name}.rows`, quantised, counts);
-    const values = products.map(({ names, layers, form }, group) =>
-      unscaledProduct(graph, names.outputName, parts[group]!, int8Weight(context, names, layers, form.format)),
+  const forms = lists.flatMap((products) => products.map(({ form }) => form));
+  const taken = inputsOf(context, name, inputs, forms);
+  const values = taken.kind === "quantised" ? taken.quantised : taken.values;
+  const [numRows] = values.shape as readonly [string];
+  const parts = splitRows(graph, `${name}.rows`, values, counts);
+  return lists.map((products, index) => {
+    const own = lists.length === 1 ? name : `${name}.${index}`;
+    if (taken.kind === "quantised") {
+      const outputs = products.map(({ names, layers, form }, group) =>
+        unscaledProduct(graph, names.outputName, parts[group]!, int8Weight(context, names, layers, form.format)),
+      );
+      return multiply(graph, own, concat(graph, `${own}.product`, outputs, 0, numRows), taken.rowScales);
+    }
+    const outputs = products.map(({ names, layers, form }, group) =>
+      project(withEmptyRows(context, parts[group]!), names, parts[group]!, layers, form),
     );
-    return multiply(graph, name, concat(graph, `${name}.product`, values, 0, rows), rowScales);
-  }
-  const parts = splitRows(graph, `${name}.rows`, input, counts);
-  const values = products.map(({ names, layers, form }, group) =>
-    project(withEmptyRows(context, parts[group]!), names, parts[group]!, layers, form),
-  );
-  return concat(graph, name, values, 0, rows);
+    return concat(graph, own, outputs, 0, numRows);
+  });
+}
+
+/** Quantising all rows at once takes a dozen nodes, instead of a dozen for each group. */
+function inputsOf(
+  context: GraphContext,
+  name: string,
+  inputs: ProductInputs,
+  forms: readonly LinearForm[],
+): ProductInputs {
+  if (inputs.kind === "quantised" || !forms.every(({ format }) => isInt8(format))) return inputs;
+  return { kind: "quantised", ...quantiseRows(context, name, inputs.values) };
 }
 
 function isInt8({ kind }: WeightFormat): boolean {

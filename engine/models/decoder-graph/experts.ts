@@ -1,14 +1,14 @@
 /** Mixtures of experts: a router chooses a few of a layer's gated perceptrons for each token and weights their outputs. */
 import { topK } from "../../graph/candidate-ops.ts";
 import { choose } from "../../graph/control-flow-ops.ts";
-import { ascendingOrder, softmax, weightedSums } from "../../graph/grouping-ops.ts";
-import { equal, less, sliceRows, sumFirst, sumLast } from "../../graph/selection-ops.ts";
+import { ascendingOrder, occurrences, softmax, weightedSums } from "../../graph/grouping-ops.ts";
+import { less, sliceRows, sumLast } from "../../graph/selection-ops.ts";
 import { cast, concat, divide, gatherRows, multiply, reshape, shapeOf } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation, type ActivationName } from "../activation.ts";
 import type { GraphContext } from "../graph-context.ts";
-import { groupedChain } from "../grouped-linear.ts";
-import { linear, separate } from "../linear.ts";
+import { gatherInputs, groupedChain, inputsOfChains, type ProductInputs } from "../grouped-linear.ts";
+import { linear, separate, type LinearChain } from "../linear.ts";
 
 /** Sizes of the experts of every layer that has them. */
 export interface ExpertsShape {
@@ -130,6 +130,8 @@ export function routedExperts(
   const { graph } = context;
   const zero = graph.constant("int64.scalar.0", "int64", [], [0]);
   const numTokens = gatherRows(graph, `${name}.num_tokens`, shapeOf(graph, `${name}.tokens`, input, 1), zero);
+  const chains = chainsOf(shape, name, Number(input.shape[1]));
+  const inputs = inputsOfChains(context, `${name}.experts`, input, chains, context.precision.linear);
   // A graph of its own for each layer: when a session loads, ONNX Runtime compares the sizes of each value of a graph
   // with those of all values before it that have no reader left. The experts of all layers together would take minutes.
   const [mixed] = choose(graph, `${name}.choice`, {
@@ -137,32 +139,20 @@ export function routedExperts(
     condition: less(graph, `${name}.has_tokens`, zero, numTokens),
     chosen: () => {
       const branch = { ...context, zeroPointsByTokens: new Map(), orderedInputs: new Map() };
-      return [chosenExperts(branch, shape, name, input, routed)];
+      return [chosenExperts(branch, shape, name, { input, inputs, chains }, routed)];
     },
     other: () => [multiply(graph, `${name}.no_tokens`, input, input)],
   });
   return mixed;
 }
 
-/** The same for at least one token. */
-function chosenExperts(
-  context: GraphContext,
-  { numExperts, numActive, intermediateSize }: ExpertsShape,
+/** The perceptron of each expert. */
+function chainsOf(
+  { numExperts, intermediateSize }: ExpertsShape,
   name: string,
-  input: Value,
-  { routes: { experts, weights }, activation }: RoutedInput,
-): Value {
-  const { graph } = context;
-  const [numTokens, hiddenSize] = input.shape as readonly [string, number];
-  const numRows = `${numTokens} * ${numActive}`;
-  const flatShape = graph.constant("int64.-1", "int64", [1], [-1]);
-  const expertOfRow = reshape(graph, `${name}.expert_of_row`, experts, flatShape, [numRows]);
-  const order = ascendingOrder(graph, `${name}.order`, expertOfRow);
-  const perToken = graph.constant(`int64.scalar.${numActive}`, "int64", [], [numActive]);
-  const tokenOfRow = divide(graph, `${name}.token_of_row`, order, perToken);
-  const sorted = gatherRows(graph, `${name}.sorted`, input, tokenOfRow);
-
-  const chains = Array.from({ length: numExperts }, (_, index) => {
+  hiddenSize: number,
+): readonly LinearChain[] {
+  return Array.from({ length: numExperts }, (_, index) => {
     const expert = `${name}.experts.${index}`;
     const first = ["gate_proj", "up_proj"].map((part) => ({
       name: `${expert}.${part}`,
@@ -173,7 +163,33 @@ function chosenExperts(
     const down = { inFeatures: intermediateSize, outFeatures: hiddenSize, hasBias: false };
     return { first, second: { name: `${expert}.down_proj`, ...down } };
   });
-  const rows = { input: sorted, counts: rowsOfExperts(context, name, expertOfRow, numExperts) };
+}
+
+interface ExpertsInput {
+  /** [N, hiddenSize], N at least 1. */
+  readonly input: Value;
+  /** The same as the chains take it. */
+  readonly inputs: ProductInputs;
+  readonly chains: readonly LinearChain[];
+}
+
+function chosenExperts(
+  context: GraphContext,
+  { numExperts, numActive, intermediateSize }: ExpertsShape,
+  name: string,
+  { input, inputs, chains }: ExpertsInput,
+  { routes: { experts, weights }, activation }: RoutedInput,
+): Value {
+  const { graph } = context;
+  const [numTokens, hiddenSize] = input.shape as readonly [string, number];
+  const numRows = `${numTokens} * ${numActive}`;
+  const flatShape = graph.constant("int64.-1", "int64", [1], [-1]);
+  const expertOfRow = reshape(graph, `${name}.expert_of_row`, experts, flatShape, [numRows]);
+  const order = ascendingOrder(graph, `${name}.order`, expertOfRow);
+  const perToken = graph.constant(`int64.scalar.${numActive}`, "int64", [], [numActive]);
+  const tokenOfRow = divide(graph, `${name}.token_of_row`, order, perToken);
+  const sorted = gatherInputs(graph, `${name}.sorted`, inputs, tokenOfRow);
+  const rows = { inputs: sorted, counts: occurrences(graph, `${name}.rows_of_expert`, expertOfRow, numExperts) };
   const part = `${name}.experts`;
   const { linear: format } = context.precision;
   const outputs = groupedChain(context, part, rows, chains, format, (joint) => {
@@ -187,13 +203,4 @@ function chosenExperts(
   const tokenShape = graph.constant(`experts.${numActive}x${hiddenSize}`, "int64", [3], [-1, numActive, hiddenSize]);
   const byToken = reshape(graph, `${name}.by_token`, returned, tokenShape, [numTokens, numActive, hiddenSize]);
   return weightedSums(graph, `${name}.sums`, weights, byToken);
-}
-
-/** int64 [numExperts]: number of rows that each expert computes. */
-function rowsOfExperts({ graph }: GraphContext, name: string, expertOfRow: Value, numExperts: number): Value {
-  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
-  const column = reshape(graph, `${name}.expert_column`, expertOfRow, columnShape, [expertOfRow.shape[0]!, 1]);
-  const all = graph.constant(`experts.${numExperts}`, "int64", [1, numExperts], [...Array(numExperts).keys()]);
-  const isOfExpert = equal(graph, `${name}.is_of_expert`, column, all);
-  return sumFirst(graph, `${name}.rows_of_expert`, cast(graph, `${name}.of_expert`, isOfExpert, "int64"));
 }

@@ -1,6 +1,7 @@
 /** Decoders with experts beside transformers' answers in float32, which hub-checkpoints.test.ts has. */
 import { expect, test } from "vitest";
 
+import type { NodeDefinition } from "../../../engine/graph/graph-builder.ts";
 import type { BuiltModel } from "../../../engine/models/built-model.ts";
 import { modelCosts } from "../../../engine/models/model-costs.ts";
 import { configureGraphs } from "../../../engine/models/model-graphs.ts";
@@ -34,6 +35,12 @@ function logitsOf(model: BuiltModel, chunkSize: number): Float32Array {
     rows.push(...decoder.run({ tokenIds: [chunk], numComputed: [start], logitRows: [...chunk.keys()] }));
   }
   return Float32Array.from(rows);
+}
+
+/** Nodes of the branches of these nodes. */
+function branchesOf(nodes: readonly NodeDefinition[]): (readonly NodeDefinition[])[] {
+  const attributes = nodes.flatMap(({ attributes = {} }) => Object.values(attributes));
+  return attributes.flatMap((attribute) => (attribute.kind === "graph" ? [attribute.value.nodes] : []));
 }
 
 // Measured 0.001 with 8 bits and 0.08 with 4.
@@ -74,6 +81,19 @@ test("the experts of each layer are a graph of their own, so that loading takes 
   const { nodes } = buildDecoder(imaginedWeights).graph;
   expect(nodes.filter(({ operator }) => operator === "If")).toHaveLength(2);
   expect(nodes.filter((node) => /\.experts\.\d/.test(node.name))).toEqual([]);
+});
+
+test("in int8, a token is quantised once for all of its experts", async () => {
+  await using folder = await createTemporaryFolder();
+  await writeHubCheckpoint(name, "v4", folder.path);
+  const { config } = await openCheckpoint(folder.path, { cacheFolder: folder.path });
+  const { buildDecoder } = configureGraphs(config, { dtype: "int8", device: "cpu", maxModelLen: maxLength });
+  const { nodes } = buildDecoder(imaginedWeights).graph;
+  const quantised = branchesOf(nodes).map((branch) =>
+    branch.filter(({ operator }) => operator === "QuantizeLinear").map(({ inputs }) => inputs[0]!.shape[1]),
+  );
+  // The branch with experts of each layer, which quantises 40 inner features, and the one without tokens.
+  expect(quantised).toEqual([[40], [], [40], []]);
 });
 
 test("sequences that decode together have the logits that each has alone", async () => {
