@@ -2,7 +2,7 @@
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { ImageFeature } from "../core/engine-request.ts";
 import type { ExportedVisionInput, PatchOrder, VisionEncoderExport } from "../models/built-model.ts";
-import { pictureOfPatches } from "../models/qwen2-vl/patch-values.ts";
+import { pictureOfPatches } from "../models/patches/patch-values.ts";
 import { numEmbeddingsOf } from "../multimodal/placeholder.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";

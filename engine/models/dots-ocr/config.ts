@@ -15,7 +15,7 @@ import {
   width,
 } from "../config-field.ts";
 import { parseDecoderConfig, type DecoderConfig } from "../llama/config.ts";
-import { patchTower, type PatchTowerConfig } from "../qwen2-vl/patch-tower-config.ts";
+import { patchTower, type PatchTowerConfig } from "../patches/patch-tower-config.ts";
 
 export interface DotsVisionConfig extends PatchTowerConfig {
   /** Whether the layers' projections have biases. Those of the first convolution and of the merger always have. */

@@ -2,7 +2,7 @@
 import { buildDecoderGraph } from "../llama/decoder-graph.ts";
 import { decoderDimensions } from "../llama/definition.ts";
 import type { ModelDefinition } from "../model-definition.ts";
-import { patchModel } from "../qwen2-vl/patch-encoder.ts";
+import { patchModel } from "../patches/patch-encoder.ts";
 import { createPatchInputs, squaresOnly } from "../qwen2-vl/processor.ts";
 import { parseDotsOcrConfig } from "./config.ts";
 import { buildVisionTower, towerNames } from "./vision-tower.ts";

@@ -1,11 +1,11 @@
 /** dots.ocr's vision tower: normalised patches, layers with RMS norms and gated perceptrons, and merged squares. */
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
-import { gatedPatchBlock, patchNorm } from "../qwen2-vl/patch-block.ts";
-import { embedStillPatches } from "../qwen2-vl/patch-embedding.ts";
-import type { TowerInputs, TowerNames } from "../qwen2-vl/patch-encoder.ts";
-import { mergePatches } from "../qwen2-vl/patch-merger.ts";
-import { createPatchRotary } from "../qwen2-vl/patch-rotary.ts";
+import { gatedPatchBlock, patchNorm } from "../patches/patch-block.ts";
+import { embedStillPatches } from "../patches/patch-embedding.ts";
+import type { TowerInputs, TowerNames } from "../patches/patch-encoder.ts";
+import { mergePatches } from "../patches/patch-merger.ts";
+import { createPatchRotary } from "../patches/patch-rotary.ts";
 import { rmsNorm } from "../rms-norm.ts";
 import type { DotsVisionConfig } from "./config.ts";
 

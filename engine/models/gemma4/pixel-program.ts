@@ -1,6 +1,6 @@
 /** Turns pictures into Gemma 4's patches, on the threads that decode pictures. */
 import type { PixelProgram } from "../../multimodal/pixel-program.ts";
-import { patchTensors } from "../qwen2-vl/patch-values.ts";
+import { patchTensors } from "../patches/patch-values.ts";
 import { gemma4Grid, parseGemma4ImageOptions } from "./image-options.ts";
 
 /** As described by `patchTensors`. */

@@ -1,12 +1,12 @@
 /** The frame of Gemma 4's encoders: the patches of a picture in its own shape become an embedding of each square. */
 import { simplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
 import { reshapeTo } from "../../graph/shape-ops.ts";
-import { cast, gatherColumns } from "../../graph/standard-ops.ts";
+import { cast } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { projectorContext, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
 import type { VisionEncoderDefinition } from "../model-definition.ts";
-import { patches } from "../qwen2-vl/patch-rotary.ts";
+import { patches } from "../patches/patch-rotary.ts";
 import { findPrefix } from "../weight-source.ts";
 
 const pixelValues = "pixel_values";
@@ -106,23 +106,4 @@ export function normaliseSquares(
   const ones = Array.from({ length: width }, () => 1);
   const weight = graph.constant(`${name}.ones`, rows.elementType, [width], ones);
   return simplifiedLayerNormalization(graph, name, { input: rows, weight, epsilon });
-}
-
-/**
- * Features of the patches of a square, or of single patches, pixel by pixel, as the weights expect them.
- *
- * @param rows float [N, poolingSize^2 * features]: the patches of each square one after the other, each channel by channel.
- */
-export function byPixel({ graph }: GraphContext, { patchSize, poolingSize }: SquareSizes, rows: Value): Value {
-  const side = patchSize * poolingSize;
-  const order = Array.from({ length: NUM_CHANNELS * side ** 2 }, (_, feature) => {
-    const channel = feature % NUM_CHANNELS;
-    const pixel = Math.floor(feature / NUM_CHANNELS);
-    const [row, column] = [Math.floor(pixel / side), pixel % side];
-    const patch = Math.floor(row / patchSize) * poolingSize + Math.floor(column / patchSize);
-    const inPatch = (row % patchSize) * patchSize + (column % patchSize);
-    return (patch * NUM_CHANNELS + channel) * patchSize ** 2 + inPatch;
-  });
-  const indices = graph.constant("pixels.order", "int32", [order.length], order);
-  return gatherColumns(graph, "pixels.by_pixel", rows, indices);
 }

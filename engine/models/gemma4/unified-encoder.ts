@@ -14,16 +14,10 @@ import type { Value } from "../../graph/value.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
 import type { VisionEncoderDefinition } from "../model-definition.ts";
+import { byPixel } from "../patches/pixel-order.ts";
 import { findPrefix } from "../weight-source.ts";
 import type { Gemma4Config } from "./config.ts";
-import {
-  byPixel,
-  createSquareEncoder,
-  normaliseSquares,
-  patchFeatures,
-  squares,
-  type PatchInputs,
-} from "./square-encoder.ts";
+import { createSquareEncoder, normaliseSquares, patchFeatures, squares, type PatchInputs } from "./square-encoder.ts";
 import type { SquareEmbedderConfig } from "./unified-config.ts";
 
 /** The hub's, and those of transformers' modules. */
@@ -45,10 +39,14 @@ export function unifiedEncoder({ vision, text }: Gemma4Config<SquareEmbedderConf
 /** float [numSquares, embedDim], normalised. */
 function embedSquares(context: GraphContext, config: SquareEmbedderConfig, { pixels, grid }: PatchInputs): Value {
   const { graph, weights, precision } = context;
-  const { embedDim, poolingSize, rmsNormEpsilon: epsilon } = config;
+  const { embedDim, patchSize, poolingSize, rmsNormEpsilon: epsilon } = config;
   const prefix = findPrefix(weights, embedderPrefixes, "patch_dense.weight");
   const numFeatures = patchFeatures(config) * poolingSize ** 2;
-  const rows = byPixel(context, config, reshapeTo(graph, "squares", pixels, [squares, numFeatures]));
+  const rows = byPixel(
+    context,
+    { patchSize, mergeSize: poolingSize },
+    reshapeTo(graph, "squares", pixels, [squares, numFeatures]),
+  );
   const layer = { name: `${prefix}patch_dense`, inFeatures: numFeatures, outFeatures: embedDim, hasBias: true };
   // Its inputs are pixels, so it is never quantised.
   const format = { kind: "plain", elementType: precision.activations } as const;

@@ -8,11 +8,12 @@ import { applyActivation } from "../activation.ts";
 import { normaliseHeads } from "../decoder-graph/head-norm.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
-import { attendPatches } from "../qwen2-vl/patch-attention.ts";
-import { createPatchRotary, type PatchRotary } from "../qwen2-vl/patch-rotary.ts";
+import { attendPatches } from "../patches/patch-attention.ts";
+import { createPatchRotary, type PatchRotary } from "../patches/patch-rotary.ts";
+import { byPixel } from "../patches/pixel-order.ts";
 import { rmsNorm } from "../rms-norm.ts";
 import type { Gemma4VisionConfig } from "./config.ts";
-import { byPixel, patchFeatures, type PatchInputs } from "./square-encoder.ts";
+import { patchFeatures, type PatchInputs } from "./square-encoder.ts";
 
 /**
  * Returns float [numPatches, hiddenSize], in the order of the patches: those of a square to be pooled one after the other.
@@ -49,7 +50,7 @@ function embedPatches(
   const layer = { name, inFeatures: patchFeatures(config), outFeatures: hiddenSize, hasBias: false };
   // Everything else is computed from pixels, and this is a small part of the work, so it is never quantised.
   const format = { kind: "plain", elementType: precision.activations } as const;
-  const embedded = linear(context, byPixel(context, { patchSize, poolingSize: 1 }, scaled), layer, format);
+  const embedded = linear(context, byPixel(context, { patchSize }, scaled), layer, format);
 
   const tableName = `${prefix}patch_embedder.position_embedding_table`;
   const stored = parameter(context, tableName, [2, numPositions, hiddenSize]);

@@ -20,8 +20,8 @@ import {
 } from "../config-field.ts";
 import { parseDecoderConfig, type DecoderConfig } from "../llama/config.ts";
 import type { GlmParts } from "../llama/decoder-graph.ts";
+import { patchTower, patchTowerFields, type PatchTowerConfig } from "../patches/patch-tower-config.ts";
 import { rotarySectionsField, type RotarySections } from "../qwen2-vl/config.ts";
-import { patchTower, patchTowerFields, type PatchTowerConfig } from "../qwen2-vl/patch-tower-config.ts";
 
 export interface Glm4vVisionConfig extends PatchTowerConfig {
   readonly activation: ActivationName;

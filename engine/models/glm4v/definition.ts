@@ -1,6 +1,6 @@
 /** GLM-4.1V, GLM-4.6V-Flash and GLM-OCR: pictures in their own sizes, with three-axis positions for their embeddings. */
 import type { ModelDefinition } from "../model-definition.ts";
-import { configurePatchModel } from "../qwen2-vl/patch-encoder.ts";
+import { configurePatchModel } from "../patches/patch-encoder.ts";
 import { createPatchInputs } from "../qwen2-vl/processor.ts";
 import { parseGlm4vConfig, parseGlmOcrConfig } from "./config.ts";
 import { buildVisionTower } from "./vision-tower.ts";

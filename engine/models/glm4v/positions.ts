@@ -14,7 +14,7 @@ import {
 } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
-import { patches, type PatchRotary } from "../qwen2-vl/patch-rotary.ts";
+import { patches, type PatchRotary } from "../patches/patch-rotary.ts";
 
 /**
  * Bicubic interpolation by the centres of patches; outside of the table, its border continues.

@@ -3,7 +3,7 @@ import type { GraphContext } from "../graph-context.ts";
 import { buildDecoderGraph } from "../llama/decoder-graph.ts";
 import { decoderDimensions } from "../llama/definition.ts";
 import type { ConfiguredModel, ModelDefinition } from "../model-definition.ts";
-import { patchModel } from "../qwen2-vl/patch-encoder.ts";
+import { patchModel } from "../patches/patch-encoder.ts";
 import { createPatchInputs } from "../qwen2-vl/processor.ts";
 import { parseHunYuanVlConfig } from "./config.ts";
 import { numEmbeddings, promptPositions } from "./prompt-positions.ts";

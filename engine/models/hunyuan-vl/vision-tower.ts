@@ -5,10 +5,10 @@ import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
-import { embedStillPatches } from "../qwen2-vl/patch-embedding.ts";
-import type { TowerInputs, TowerNames } from "../qwen2-vl/patch-encoder.ts";
-import { patches, patchPlaces } from "../qwen2-vl/patch-rotary.ts";
-import { resizedPositions } from "../qwen3-vl/resized-positions.ts";
+import { embedStillPatches } from "../patches/patch-embedding.ts";
+import type { TowerInputs, TowerNames } from "../patches/patch-encoder.ts";
+import { patches, patchPlaces } from "../patches/patch-rotary.ts";
+import { resizedPositions } from "../patches/resized-positions.ts";
 import { rmsNorm } from "../rms-norm.ts";
 import {
   buildEncoderLayers,

@@ -7,7 +7,7 @@ import { buildLfmDecoder } from "../lfm2/decoder-graph.ts";
 import { lfmDimensions } from "../lfm2/definition.ts";
 import { buildProjector, decoderNames, projectorPrefixes, towerPrefixes } from "../llava/definition.ts";
 import type { ConfiguredModel, ModelDefinition, VisionEncoderDefinition } from "../model-definition.ts";
-import { patches } from "../qwen2-vl/patch-rotary.ts";
+import { patches } from "../patches/patch-rotary.ts";
 import {
   buildSiglip2Tower,
   keptPatches,

@@ -1,6 +1,6 @@
 /** Turns pictures into the patches of LFM2-VL's tiles, on the threads that decode pictures. */
 import type { PixelProgram } from "../../multimodal/pixel-program.ts";
-import { patchValues, type PictureRegion } from "../qwen2-vl/patch-values.ts";
+import { patchValues, type PictureRegion } from "../patches/patch-values.ts";
 import { layOutPicture, parseLfm2TileOptions } from "./tiles.ts";
 
 /**

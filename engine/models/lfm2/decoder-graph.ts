@@ -8,12 +8,12 @@ import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
 import { normaliseQueryAndKey } from "../decoder-graph/head-norm.ts";
+import { joinHeads, splitHeads } from "../decoder-graph/head-rows.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
 import { gatedPerceptron } from "../gated-perceptron.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { jointLinear, linear } from "../linear.ts";
-import { joinHeads, splitHeads } from "../qwen3-5/heads.ts";
 import { residualRmsNorm, rmsNorm } from "../rms-norm.ts";
 import type { LfmDecoderConfig, LfmLayerType } from "./config.ts";
 

@@ -1,6 +1,6 @@
 /** Turns a picture into the patches of MiniCPM-V: those of the whole picture, then those of its slices row by row. */
 import type { PixelProgram, RgbImage } from "../../multimodal/pixel-program.ts";
-import { writePatch } from "../qwen2-vl/patch-values.ts";
+import { writePatch } from "../patches/patch-values.ts";
 import { parseMiniCpmVImageOptions, type MiniCpmVImageOptions } from "./image-options.ts";
 import { patchesOf, patchPlaces, positionIds } from "./patches.ts";
 import { sliceLayout } from "./slices.ts";

@@ -6,8 +6,8 @@
 import { z } from "zod";
 
 import { parseConfigObject, patchSide, positiveNumber, refuseOtherThan, unsupportedField } from "../config-field.ts";
+import type { PatchTowerConfig } from "../patches/patch-tower-config.ts";
 import { parseQwenVlText, type QwenVlTextConfig, type QwenVlTextDefaults } from "../qwen2-vl/config.ts";
-import type { PatchTowerConfig } from "../qwen2-vl/patch-tower-config.ts";
 import { parseVisionConfig, patchesPerSide, type VisionConfig } from "../vision-transformer/config.ts";
 
 export interface PaddleOcrVisionConfig extends PatchTowerConfig {

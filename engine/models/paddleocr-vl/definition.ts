@@ -1,6 +1,6 @@
 /** PaddleOCR-VL: pictures in their own sizes, with three-axis positions for their embeddings. */
 import type { ModelDefinition } from "../model-definition.ts";
-import { configurePatchModel } from "../qwen2-vl/patch-encoder.ts";
+import { configurePatchModel } from "../patches/patch-encoder.ts";
 import { createPatchInputs } from "../qwen2-vl/processor.ts";
 import { parsePaddleOcrVlConfig } from "./config.ts";
 import { buildVisionTower, towerNames } from "./vision-tower.ts";

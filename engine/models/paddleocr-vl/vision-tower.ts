@@ -2,11 +2,11 @@
 import { add } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
-import { embedStillPatches } from "../qwen2-vl/patch-embedding.ts";
-import type { TowerInputs, TowerNames } from "../qwen2-vl/patch-encoder.ts";
-import { mergePatches } from "../qwen2-vl/patch-merger.ts";
-import { createPatchRotary, patches } from "../qwen2-vl/patch-rotary.ts";
-import { resizedPositions } from "../qwen3-vl/resized-positions.ts";
+import { embedStillPatches } from "../patches/patch-embedding.ts";
+import type { TowerInputs, TowerNames } from "../patches/patch-encoder.ts";
+import { mergePatches } from "../patches/patch-merger.ts";
+import { createPatchRotary, patches } from "../patches/patch-rotary.ts";
+import { resizedPositions } from "../patches/resized-positions.ts";
 import { buildEncoderLayers, flattenPictures, layerNorm } from "../vision-transformer/encoder-layers.ts";
 import { findPrefix } from "../weight-source.ts";
 import type { PaddleOcrVisionConfig } from "./config.ts";

@@ -1,6 +1,6 @@
 /** Turns pictures into Pixtral's patches, on the threads that decode pictures. */
 import type { PixelProgram } from "../../multimodal/pixel-program.ts";
-import { patchTensors } from "../qwen2-vl/patch-values.ts";
+import { patchTensors } from "../patches/patch-values.ts";
 import { parsePixtralImageOptions, patchGrid } from "./image-options.ts";
 
 /** As described by `patchTensors`; row by row if sides are rounded to patches. */

@@ -7,7 +7,7 @@ import { projectorContext, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
 import { buildProjector, projectorPrefixes, towerPrefixes } from "../llava/definition.ts";
 import type { VisionEncoderDefinition } from "../model-definition.ts";
-import { patches, placesInSquares } from "../qwen2-vl/patch-rotary.ts";
+import { patches, placesInSquares } from "../patches/patch-rotary.ts";
 import { rmsNorm } from "../rms-norm.ts";
 import { squareRows } from "../vision-transformer/square-rows.ts";
 import { findPrefix } from "../weight-source.ts";

@@ -4,8 +4,8 @@ import type { Value } from "../../graph/value.ts";
 import { gatedPerceptron } from "../gated-perceptron.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate, type LinearLayer } from "../linear.ts";
-import { attendPatches } from "../qwen2-vl/patch-attention.ts";
-import { createPatchRotary, type PatchRotary } from "../qwen2-vl/patch-rotary.ts";
+import { attendPatches } from "../patches/patch-attention.ts";
+import { createPatchRotary, type PatchRotary } from "../patches/patch-rotary.ts";
 import { rmsNorm } from "../rms-norm.ts";
 import type { PixtralVisionConfig } from "./config.ts";
 

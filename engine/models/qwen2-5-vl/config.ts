@@ -14,8 +14,8 @@ import {
   unsupportedField,
   width,
 } from "../config-field.ts";
+import { patchTower, patchTowerFields, type PatchTowerConfig } from "../patches/patch-tower-config.ts";
 import { parseQwenVlText, type QwenVlTextConfig } from "../qwen2-vl/config.ts";
-import { patchTower, patchTowerFields, type PatchTowerConfig } from "../qwen2-vl/patch-tower-config.ts";
 
 export interface Qwen25VlVisionConfig extends PatchTowerConfig {
   /** Side of a window, in squares. */

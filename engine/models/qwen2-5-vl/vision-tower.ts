@@ -1,11 +1,11 @@
 /** Qwen2.5-VL's vision tower: attention inside of windows in most layers, RMS norms, gated perceptrons. */
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
-import { gatedPatchBlock } from "../qwen2-vl/patch-block.ts";
-import { embedPatches } from "../qwen2-vl/patch-embedding.ts";
-import type { TowerInputs } from "../qwen2-vl/patch-encoder.ts";
-import { mergePatches } from "../qwen2-vl/patch-merger.ts";
-import { createPatchRotary } from "../qwen2-vl/patch-rotary.ts";
+import { gatedPatchBlock } from "../patches/patch-block.ts";
+import { embedPatches } from "../patches/patch-embedding.ts";
+import type { TowerInputs } from "../patches/patch-encoder.ts";
+import { mergePatches } from "../patches/patch-merger.ts";
+import { createPatchRotary } from "../patches/patch-rotary.ts";
 import { rmsNorm } from "../rms-norm.ts";
 import type { Qwen25VlVisionConfig } from "./config.ts";
 import { createWindows } from "./windows.ts";

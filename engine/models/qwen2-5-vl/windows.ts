@@ -15,8 +15,8 @@ import {
 } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
-import type { PatchWindows } from "../qwen2-vl/patch-attention.ts";
-import { patches } from "../qwen2-vl/patch-rotary.ts";
+import type { PatchWindows } from "../patches/patch-attention.ts";
+import { patches } from "../patches/patch-rotary.ts";
 
 /** Added to the scores of a window's places without a patch. A multiple of it still fits into float16. */
 const ABSENT_SCORE = -10_000;

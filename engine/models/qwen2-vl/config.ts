@@ -16,7 +16,7 @@ import {
   width,
 } from "../config-field.ts";
 import { parseDecoderConfig, type DecoderConfig, type DecoderFamily } from "../llama/config.ts";
-import { patchTower, patchTowerFields, type PatchTowerConfig } from "./patch-tower-config.ts";
+import { patchTower, patchTowerFields, type PatchTowerConfig } from "../patches/patch-tower-config.ts";
 
 export interface Qwen2VlVisionConfig extends PatchTowerConfig {
   readonly activation: ActivationName;

@@ -1,7 +1,7 @@
 /** Turns pictures into Qwen2-VL's patches, on the threads that decode pictures. */
 import type { PixelProgram } from "../../multimodal/pixel-program.ts";
+import { patchTensors } from "../patches/patch-values.ts";
 import { parseImageOptions, squareGrid } from "./image-options.ts";
-import { patchTensors } from "./patch-values.ts";
 
 /** As described by `patchTensors`. */
 export const toTensors: PixelProgram = (image, options, { resample, valuesOfBytes }) => {

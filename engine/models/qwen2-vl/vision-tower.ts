@@ -1,12 +1,12 @@
 /** Qwen2-VL's vision tower: patches rotated by their position, attention over the whole picture, merged squares. */
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
+import { patchBlock, patchNorm } from "../patches/patch-block.ts";
+import { embedPatches } from "../patches/patch-embedding.ts";
+import type { TowerInputs } from "../patches/patch-encoder.ts";
+import { mergePatches } from "../patches/patch-merger.ts";
+import { createPatchRotary } from "../patches/patch-rotary.ts";
 import type { Qwen2VlVisionConfig } from "./config.ts";
-import { patchBlock, patchNorm } from "./patch-block.ts";
-import { embedPatches } from "./patch-embedding.ts";
-import type { TowerInputs } from "./patch-encoder.ts";
-import { mergePatches } from "./patch-merger.ts";
-import { createPatchRotary } from "./patch-rotary.ts";
 
 /** Builds the tower as described by `TowerBuilder`. */
 export function buildVisionTower(

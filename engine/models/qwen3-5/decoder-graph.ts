@@ -9,6 +9,7 @@ import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
 import { decoderPerceptron } from "../decoder-graph/decoder-perceptron.ts";
 import { routerLogits } from "../decoder-graph/experts.ts";
+import { joinHeads, splitHeads } from "../decoder-graph/head-rows.ts";
 import { mixture } from "../decoder-graph/mixture.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
@@ -16,7 +17,6 @@ import type { GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate } from "../linear.ts";
 import type { Qwen35TextConfig } from "./config.ts";
 import { gatedDeltaNet } from "./gated-delta-net.ts";
-import { joinHeads, splitHeads } from "./heads.ts";
 import { headNorm, residualNorm } from "./zero-centred-norm.ts";
 
 export interface Qwen35DecoderOptions {

@@ -1,7 +1,7 @@
 /** Qwen3.5 and its successors, with and without mixture of experts: text models, and models with Qwen3-VL's tower. */
 import type { GraphContext } from "../graph-context.ts";
 import type { ConfiguredModel, DecoderDimensions, ModelDefinition } from "../model-definition.ts";
-import { patchModel } from "../qwen2-vl/patch-encoder.ts";
+import { patchModel } from "../patches/patch-encoder.ts";
 import { qwen2VlInputs } from "../qwen2-vl/processor.ts";
 import { buildVisionTower } from "../qwen3-vl/vision-tower.ts";
 import {

@@ -5,10 +5,10 @@ import { sigmoid, softplus } from "../../graph/recurrent-ops.ts";
 import { add, cast, multiply, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { DecoderInputs } from "../decoder-graph/decoder-inputs.ts";
+import { joinHeads, splitHeads } from "../decoder-graph/head-rows.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate } from "../linear.ts";
 import { numChannels, type Qwen35TextConfig } from "./config.ts";
-import { joinHeads, splitHeads } from "./heads.ts";
 
 /** Added to the square of a query's or key's length. */
 const LENGTH_EPSILON = 1e-6;

@@ -2,8 +2,8 @@
 import { simplifiedLayerNormalization, skipSimplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
 import { add, multiply } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
+import { joinHeads, splitHeads } from "../decoder-graph/head-rows.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
-import { joinHeads, splitHeads } from "./heads.ts";
 
 /**
  * `factor * (1 + weight)`: [size]. ONNX Runtime computes it once, when it loads the graph.

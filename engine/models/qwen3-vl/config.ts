@@ -12,8 +12,8 @@ import {
   unsupportedField,
   width,
 } from "../config-field.ts";
+import { patchTower, patchTowerFields, type PatchTowerConfig } from "../patches/patch-tower-config.ts";
 import { parseQwenVlText, type QwenVlTextConfig, type QwenVlTextDefaults } from "../qwen2-vl/config.ts";
-import { patchTower, patchTowerFields, type PatchTowerConfig } from "../qwen2-vl/patch-tower-config.ts";
 
 export interface Qwen3VlVisionConfig extends PatchTowerConfig {
   readonly activation: ActivationName;

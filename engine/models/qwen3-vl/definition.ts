@@ -1,6 +1,6 @@
 /** Qwen3-VL: Qwen2-VL's pictures, and a tower that also gives features to the decoder's first layers. */
 import type { ModelDefinition } from "../model-definition.ts";
-import { configurePatchModel } from "../qwen2-vl/patch-encoder.ts";
+import { configurePatchModel } from "../patches/patch-encoder.ts";
 import { qwen2VlInputs } from "../qwen2-vl/processor.ts";
 import { parseQwen3VlConfig, parseQwen3VlMoeConfig } from "./config.ts";
 import { buildVisionTower } from "./vision-tower.ts";

@@ -2,13 +2,13 @@
 import { add, concat, reshape } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
-import { patchBlock, patchNorm } from "../qwen2-vl/patch-block.ts";
-import { embedPatches } from "../qwen2-vl/patch-embedding.ts";
-import type { TowerInputs } from "../qwen2-vl/patch-encoder.ts";
-import { mergePatches } from "../qwen2-vl/patch-merger.ts";
-import { createPatchRotary } from "../qwen2-vl/patch-rotary.ts";
+import { patchBlock, patchNorm } from "../patches/patch-block.ts";
+import { embedPatches } from "../patches/patch-embedding.ts";
+import type { TowerInputs } from "../patches/patch-encoder.ts";
+import { mergePatches } from "../patches/patch-merger.ts";
+import { createPatchRotary } from "../patches/patch-rotary.ts";
+import { resizedPositions } from "../patches/resized-positions.ts";
 import type { Qwen3VlVisionConfig } from "./config.ts";
-import { resizedPositions } from "./resized-positions.ts";
 
 /** Of blocks and mergers. */
 const perceptronLayers = ["linear_fc1", "linear_fc2"] as const;

@@ -4,7 +4,7 @@ import { reshapeTo } from "../../graph/shape-ops.ts";
 import { abs, add, cast, divide, gemm, multiply, range, relu, subtract, transpose } from "../../graph/standard-ops.ts";
 import type { Dimension, Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
-import { placesInSquares } from "../qwen2-vl/patch-rotary.ts";
+import { placesInSquares } from "../patches/patch-rotary.ts";
 
 export interface PatchGrid {
   /** int64 [] each: rows and columns of patches, and their product. */

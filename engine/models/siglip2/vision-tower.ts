@@ -3,10 +3,10 @@ import { less, maximum, where } from "../../graph/selection-ops.ts";
 import { int64Scalar, int64Vector, reshapeTo } from "../../graph/shape-ops.ts";
 import { add, concat, gatherRows, modulo, multiply, range, shapeOf, subtract } from "../../graph/standard-ops.ts";
 import type { Dimension, Value } from "../../graph/value.ts";
-import { byPixel } from "../gemma4/square-encoder.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
-import { patches } from "../qwen2-vl/patch-rotary.ts";
+import { patches } from "../patches/patch-rotary.ts";
+import { byPixel } from "../patches/pixel-order.ts";
 import { attendWithinCrops, firstRows } from "../vision-transformer/crop-attention.ts";
 import { encoderLayer, layerNorm, type Attend } from "../vision-transformer/encoder-layers.ts";
 import type { Siglip2Config } from "./config.ts";
@@ -99,7 +99,7 @@ function embedPatches(
   const layer = { name: `${prefix}patch_embedding`, inFeatures, outFeatures: hiddenSize, hasBias: true };
   // Everything else is computed from pixels, and this is a small part of the work, so it is never quantised.
   const format = { kind: "plain", elementType: precision.activations } as const;
-  const embedded = linear(context, byPixel(context, { patchSize, poolingSize: 1 }, pixels), layer, format);
+  const embedded = linear(context, byPixel(context, { patchSize }, pixels), layer, format);
 
   const table = parameter(context, `${prefix}position_embedding.weight`, [positionsPerSide ** 2, hiddenSize]);
   const both = [

@@ -7,8 +7,8 @@ import type { DecoderConfig } from "../llama/config.ts";
 import { buildDecoderGraph, type GlmParts } from "../llama/decoder-graph.ts";
 import { decoderDimensions } from "../llama/definition.ts";
 import type { ConfiguredModel, DecoderDimensions, VisionEncoderDefinition } from "../model-definition.ts";
+import type { RotarySections } from "../qwen2-vl/config.ts";
 import { findPrefix } from "../weight-source.ts";
-import type { RotarySections } from "./config.ts";
 import { patchFeatures, type PatchShape } from "./patch-embedding.ts";
 import { patches } from "./patch-rotary.ts";
 

@@ -2,7 +2,7 @@
 import type { GraphBuilder } from "../../graph/graph-builder.ts";
 import { reshapeTo } from "../../graph/shape-ops.ts";
 import type { Value } from "../../graph/value.ts";
-import { tokens } from "../decoder-graph/sizes.ts";
+import { tokens } from "./sizes.ts";
 
 /** [N * heads, headDim] from [N, heads * headDim]. */
 export function splitHeads(graph: GraphBuilder, name: string, rows: Value, headDim: number): Value {

@@ -1,7 +1,7 @@
 /** Patches of pictures, and pictures of patches. */
 import { expect, test } from "vitest";
 
-import { patchTensors, pictureOfPatches } from "../../../../engine/models/qwen2-vl/patch-values.ts";
+import { patchTensors, pictureOfPatches } from "../../../../engine/models/patches/patch-values.ts";
 
 test.for([
   { patchSize: 2, mergeSize: 2, rows: 4, columns: 6 },

@@ -5,7 +5,7 @@ import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
 import { add, cast, divide, gatherRows, multiply, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
-import { patches, type PatchRotary } from "../qwen2-vl/patch-rotary.ts";
+import { patches, type PatchRotary } from "./patch-rotary.ts";
 
 export interface PositionTable {
   /** Name of its tensor in the checkpoint, [numOthers + side^2, embedDim]. */
