@@ -1,4 +1,7 @@
-/** ONNX Runtime's operators for layers with a recurrent state (convolutions and gated delta networks), and the functions of their gates. */
+/**
+ * ONNX Runtime's operators for layers with a recurrent state (convolutions and gated delta networks), and the functions of
+ * their gates.
+ */
 import { microsoftDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
 import { checkElementType, checkRank, checkShape, floats, knownSize, nodeError } from "./node-checks.ts";
 import { addStandardNode } from "./standard-ops.ts";

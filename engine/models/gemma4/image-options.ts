@@ -13,6 +13,7 @@ import {
   scalingOf,
   scalingShape,
 } from "../../multimodal/processor-options.ts";
+import type { SquareGrid } from "../patches/square-grid.ts";
 
 /** As in transformers. */
 const mostEmbeddings = [70, 140, 280, 560, 1120] as const;
@@ -63,12 +64,6 @@ export function parseGemma4ImageOptions(json: ProcessorOptions): Gemma4ImageOpti
     );
   }
   return { ...options, squareSize, scaling: scalingOf(options) };
-}
-
-/** A picture divided into squares of patches, each of which becomes one embedding. */
-export interface SquareGrid {
-  readonly rows: number;
-  readonly columns: number;
 }
 
 /** The largest grid with the shape of the picture: transformers' `get_aspect_ratio_preserving_size`. */

@@ -9,8 +9,8 @@ import { gatedPatchBlock, type GatedPatchBlockOptions } from "../patches/patch-b
 import { embedPatches } from "../patches/patch-embedding.ts";
 import type { TowerInputs } from "../patches/patch-encoder.ts";
 import { createPatchRotary } from "../patches/patch-rotary.ts";
+import { squareRows } from "../patches/square-rows.ts";
 import { rmsNorm } from "../rms-norm.ts";
-import { squareRows } from "../vision-transformer/square-rows.ts";
 import type { Glm4vVisionConfig } from "./config.ts";
 import { bicubicPositions } from "./positions.ts";
 

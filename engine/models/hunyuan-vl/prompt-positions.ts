@@ -1,6 +1,6 @@
 /** Positions of HunyuanOCR's prompts: text on a line, the embeddings of a picture at their column, row and picture. */
 import type { PromptPositions } from "../../multimodal/prompt-positions.ts";
-import type { SquareGrid } from "../vision-transformer/square-grid.ts";
+import type { SquareGrid } from "../patches/square-grid.ts";
 
 /** An embedding for each square, one at the end of each row, and one before and one after all of them. */
 export function numEmbeddings({ rows, columns }: SquareGrid): number {

@@ -9,6 +9,7 @@ import { embedStillPatches } from "../patches/patch-embedding.ts";
 import type { TowerInputs, TowerNames } from "../patches/patch-encoder.ts";
 import { patches, patchPlaces } from "../patches/patch-rotary.ts";
 import { resizedPositions } from "../patches/resized-positions.ts";
+import { squareRows } from "../patches/square-rows.ts";
 import { rmsNorm } from "../rms-norm.ts";
 import {
   buildEncoderLayers,
@@ -16,7 +17,6 @@ import {
   flattenPictures,
   type LayerForm,
 } from "../vision-transformer/encoder-layers.ts";
-import { squareRows } from "../vision-transformer/square-rows.ts";
 import type { HunYuanVisionConfig } from "./config.ts";
 
 /** Of transformers, and of the checkpoints on the hub. */

@@ -15,9 +15,9 @@ import {
   scalingOf,
 } from "../../multimodal/processor-options.ts";
 import { roundHalfToEven } from "../../round-half-to-even.ts";
+import { fitSquares, type SquareGrid, type SquareLimits } from "../patches/square-grid.ts";
 import { closestGrid } from "../tiles/closest-grid.ts";
 import type { TileGridSize } from "../tiles/tile-values.ts";
-import { fitSquares, type SquareGrid, type SquareLimits } from "../vision-transformer/square-grid.ts";
 
 const side = integer(1, 1024);
 /** 10 by default. */

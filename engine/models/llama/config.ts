@@ -1,6 +1,6 @@
 /**
- * Configurations of the Llama family (Llama, Mistral, Ministral 3, Phi-3, Qwen2, Qwen3, Qwen3-MoE), reduced to the differences in their
- * shared decoder graph.
+ * Configurations of the Llama family (Llama, Mistral, Ministral 3, Phi-3, Qwen2, Qwen3, Qwen3-MoE), reduced to the
+ * differences in their shared decoder graph.
  */
 import { z } from "zod";
 

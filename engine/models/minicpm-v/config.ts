@@ -1,4 +1,7 @@
-/** Configuration of MiniCPM-V 4.6 and 4.7 and MiniCPM-OCR: SigLIP over a picture and its slices, mergers of squares, and Qwen3.5's decoder. */
+/**
+ * Configuration of MiniCPM-V 4.6 and 4.7 and MiniCPM-OCR: SigLIP over a picture and its slices, mergers of squares, and
+ * Qwen3.5's decoder.
+ */
 import { z } from "zod";
 
 import { parseConfigObject, refuseOtherThan, unsupportedField } from "../config-field.ts";

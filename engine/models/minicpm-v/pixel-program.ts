@@ -1,17 +1,12 @@
 /** Turns a picture into the patches of MiniCPM-V: those of the whole picture, then those of its slices row by row. */
 import type { PixelProgram, RgbImage } from "../../multimodal/pixel-program.ts";
-import { writePatch } from "../patches/patch-values.ts";
+import { writePatch, type PictureRegion } from "../patches/patch-values.ts";
 import { parseMiniCpmVImageOptions, type MiniCpmVImageOptions } from "./image-options.ts";
 import { patchesOf, patchPlaces, positionIds } from "./patches.ts";
 import { sliceLayout } from "./slices.ts";
 
-/** A part of a picture, in pixels. */
-interface Crop {
+interface Crop extends PictureRegion {
   readonly picture: RgbImage;
-  readonly left: number;
-  readonly top: number;
-  readonly width: number;
-  readonly height: number;
 }
 
 /**
@@ -20,8 +15,8 @@ interface Crop {
  * - `position_ids` int64 [numPatches]
  * - `slice_grid` int64 [6]: rows and columns of the whole picture's patches, of the slices, and of a slice's patches
  *
- * A picture without slices ends with a black square of patches in place of one, whose embedding is left out, so that
- * attention never has an empty batch: only kernels of the CPU are known to compute one.
+ * A picture without slices ends with a black square of patches in place of one, whose embedding is left out; see
+ * `attendWithinCrops`.
  */
 export const toTensors: PixelProgram = (image, json, { resample, valuesOfBytes }) => {
   const options = parseMiniCpmVImageOptions(json);

@@ -2,18 +2,14 @@
 import type { ImageSize } from "../../multimodal/processing-info.ts";
 import { roundHalfToEven } from "../../round-half-to-even.ts";
 import { MOST_ELONGATED, refuseElongated } from "../elongation.ts";
+import type { TileGridSize } from "../tiles/tile-values.ts";
 import type { SliceOptions } from "./image-options.ts";
-
-export interface SliceGrid {
-  readonly rows: number;
-  readonly columns: number;
-}
 
 export interface SliceLayout {
   /** Size to which the whole picture is resized. */
   readonly whole: ImageSize;
   /** Slices of one size, which are cut from the picture after it is resized to all of them; null if it is not cut. */
-  readonly slices: (SliceGrid & { readonly size: ImageSize }) | null;
+  readonly slices: (TileGridSize & { readonly size: ImageSize }) | null;
 }
 
 /**
@@ -47,11 +43,11 @@ export function numCropEmbeddings(
 }
 
 /** The grid whose shape is closest to the picture's, of about as many slices as the picture has resolutions. */
-function sliceGrid({ width, height }: ImageSize, { mostSlices, resolution }: SliceOptions): SliceGrid | null {
+function sliceGrid({ width, height }: ImageSize, { mostSlices, resolution }: SliceOptions): TileGridSize | null {
   const wanted = Math.min(Math.ceil((width * height) / (resolution * resolution)), mostSlices);
   if (wanted <= 1) return null;
   const elongation = Math.log(width / height);
-  let best: SliceGrid = { rows: 1, columns: 1 };
+  let best: TileGridSize = { rows: 1, columns: 1 };
   let smallestError = Number.POSITIVE_INFINITY;
   for (const numSlices of [wanted - 1, wanted, wanted + 1]) {
     if (numSlices === 1 || numSlices > mostSlices) continue;

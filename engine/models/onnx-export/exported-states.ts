@@ -6,8 +6,8 @@ import { elementTypeIn, requireShape, requireValue, type OnnxFile } from "./onnx
 const convolutionName = /^past_conv\.(\d+)$/;
 
 /**
- * For each recurrent layer, as the file numbers them, the inputs of its convolution and its matrices, if it has them. Exports
- * keep as many inputs of the convolution as its kernel has, or one fewer: those before the current token.
+ * For each recurrent layer, as the file numbers them, the inputs of its convolution and its matrices, if it has them.
+ * Exports keep as many inputs of the convolution as its kernel has, or one fewer: those before the current token.
  *
  * @throws EngineError `unsupported_model` and `invalid_checkpoint` that name the file and what is expected of it.
  */

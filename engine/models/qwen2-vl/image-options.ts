@@ -14,7 +14,7 @@ import {
 } from "../../multimodal/processor-options.ts";
 import { roundHalfToEven } from "../../round-half-to-even.ts";
 import { MOST_ELONGATED, refuseElongated } from "../elongation.ts";
-import { fitSquares, type SquareGrid } from "../vision-transformer/square-grid.ts";
+import { fitSquares, type SquareGrid } from "../patches/square-grid.ts";
 
 /** Pixels of a whole picture: decoders do not accept more. */
 const numPixels = integer(1, 2 ** 28);

@@ -10,7 +10,7 @@ import type { ImageSize } from "../../multimodal/processing-info.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
 import type { PromptPositions } from "../../multimodal/prompt-positions.ts";
 import type { ProcessorContext } from "../model-definition.ts";
-import type { SquareGrid } from "../vision-transformer/square-grid.ts";
+import type { SquareGrid } from "../patches/square-grid.ts";
 import { largestImageSize, parseImageOptions, squareGrid, type Qwen2VlImageOptions } from "./image-options.ts";
 import { promptPositions } from "./prompt-positions.ts";
 

@@ -1,6 +1,6 @@
 /** Positions of Qwen2-VL's tokens: text on a line, the embeddings of a picture on a plane at one point of it. */
 import type { PromptPositions } from "../../multimodal/prompt-positions.ts";
-import type { SquareGrid } from "../vision-transformer/square-grid.ts";
+import type { SquareGrid } from "../patches/square-grid.ts";
 
 /**
  * Equals transformers' `get_rope_index`: a picture's embeddings share one temporal position and have the positions of

@@ -6,7 +6,8 @@ import type { Dimension, Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { placesInSquares } from "../patches/patch-rotary.ts";
 
-export interface PatchGrid {
+/** A grid of patches whose sizes a run knows. */
+export interface ComputedGrid {
   /** int64 [] each: rows and columns of patches, and their product. */
   readonly rows: Value;
   readonly columns: Value;
@@ -28,7 +29,7 @@ export function interpolatedPositions(
   { graph, precision }: GraphContext,
   name: string,
   table: Value,
-  { rows, columns, numPatches, size, mergeSize }: PatchGrid,
+  { rows, columns, numPatches, size, mergeSize }: ComputedGrid,
 ): Value {
   const numPositions = Number(table.shape[0]);
   const side = Math.sqrt(numPositions);

@@ -10,7 +10,7 @@ import { byPixel } from "../patches/pixel-order.ts";
 import { attendWithinCrops, firstRows } from "../vision-transformer/crop-attention.ts";
 import { encoderLayer, layerNorm, type Attend } from "../vision-transformer/encoder-layers.ts";
 import type { Siglip2Config } from "./config.ts";
-import { interpolatedPositions, type PatchGrid } from "./positions.ts";
+import { interpolatedPositions, type ComputedGrid } from "./positions.ts";
 
 /** Names of sizes: patches of one tile, of all tiles, of the picture behind them, and all without a stand-in. */
 export const patchesPerTile = "patchesPerTile";
@@ -31,8 +31,8 @@ export interface Siglip2Inputs {
 }
 
 interface Places {
-  readonly tile: PatchGrid;
-  readonly picture: PatchGrid;
+  readonly tile: ComputedGrid;
+  readonly picture: ComputedGrid;
   /** int64 []: patches of all tiles. */
   readonly numInTiles: Value;
   readonly numPatches: Value;
@@ -60,7 +60,7 @@ export function buildSiglip2Tower(
 
 function placesOf(context: GraphContext, { pixels, shapes, mergeSize }: Siglip2Inputs): Places {
   const { graph } = context;
-  const grid = (name: string, index: number, size: Dimension): PatchGrid => {
+  const grid = (name: string, index: number, size: Dimension): ComputedGrid => {
     const sides = gatherRows(graph, `${name}.sides`, shapes, int64Scalar(graph, index));
     const rows = gatherRows(graph, `${name}.rows`, sides, int64Scalar(graph, 0));
     const columns = gatherRows(graph, `${name}.columns`, sides, int64Scalar(graph, 1));
