@@ -27,6 +27,24 @@ export interface ProcessingInfo {
   numImageTokens(size: ImageSize): number;
 }
 
+/**
+ * Of a model that takes any number of pictures, each with the embeddings that `numImageTokens` counts.
+ *
+ * @param largest A picture that has as many embeddings as any other.
+ */
+export function pictureInfo(
+  largest: ImageSize,
+  { minTokensPerItem, numImageTokens }: Pick<ProcessingInfo, "minTokensPerItem" | "numImageTokens">,
+): ProcessingInfo {
+  return {
+    supportedLimits: { image: null },
+    minTokensPerItem,
+    maxTokensPerItem: numImageTokens(largest),
+    imageSizeWithMostFeatures: largest,
+    numImageTokens,
+  };
+}
+
 /** Maximum number of items in a prompt: the lower of the setting and the model's limit; 0 if the model has none. */
 export function allowedLimit({ supportedLimits }: ProcessingInfo, modality: Modality, configured: number): number {
   const supported = supportedLimits[modality];

@@ -3,7 +3,7 @@ import { moduleUrl } from "../../module-url.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
-import type { ImageSize } from "../../multimodal/processing-info.ts";
+import { pictureInfo, type ImageSize } from "../../multimodal/processing-info.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
 import type { ProcessorContext } from "../model-definition.ts";
 import {
@@ -19,14 +19,10 @@ export const ocrInputs: MultiModalInputs<ProcessorContext> = {
   pixelProgram: moduleUrl("./pixel-program", import.meta.url),
   createProcessingInfo({ preprocessorConfig }) {
     const options = parseOcrImageOptions(preprocessorConfig);
-    const imageSizeWithMostFeatures = largestOcrSize(options);
-    return {
-      supportedLimits: { image: null },
+    return pictureInfo(largestOcrSize(options), {
       minTokensPerItem: numOcrEmbeddings(null, options),
-      maxTokensPerItem: numEmbeddings(imageSizeWithMostFeatures, options),
-      imageSizeWithMostFeatures,
       numImageTokens: (size) => numEmbeddings(size, options),
-    };
+    });
   },
   createDummyInputs(info, { imageToken }) {
     return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);

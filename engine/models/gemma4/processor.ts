@@ -3,7 +3,7 @@ import { moduleUrl } from "../../module-url.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
-import type { ImageSize } from "../../multimodal/processing-info.ts";
+import { pictureInfo, type ImageSize } from "../../multimodal/processing-info.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
 import { selectTokenIds } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
@@ -18,14 +18,11 @@ export const gemma4Inputs: MultiModalInputs<ProcessorContext> = {
   pixelProgram: moduleUrl("./pixel-program", import.meta.url),
   createProcessingInfo({ preprocessorConfig }) {
     const options = parseGemma4ImageOptions(preprocessorConfig);
-    return {
-      supportedLimits: { image: null },
+    return pictureInfo(largestImageSize(options), {
       // An embedding and both markers.
       minTokensPerItem: 3,
-      maxTokensPerItem: options.max_soft_tokens,
-      imageSizeWithMostFeatures: largestImageSize(options),
       numImageTokens: (size) => numSquares(size, options),
-    };
+    });
   },
   createDummyInputs(info, { imageToken }) {
     return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);

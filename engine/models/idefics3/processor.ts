@@ -7,6 +7,7 @@ import { moduleUrl } from "../../module-url.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
+import { pictureInfo } from "../../multimodal/processing-info.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
 import { selectTokenIds } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
@@ -22,15 +23,13 @@ export const idefics3Inputs: MultiModalInputs<ProcessorContext> = {
     const { numImageTokens } = context.visionEncoder;
     const options = checkedOptions(context);
     const edge = options.size.longest_edge;
-    const imageSizeWithMostFeatures = { width: edge, height: edge };
-    const count = (grid: TileGrid): number => numTiles(grid) * numImageTokens;
-    return {
-      supportedLimits: { image: null },
-      minTokensPerItem: numImageTokens,
-      maxTokensPerItem: count(tileGrid(imageSizeWithMostFeatures, options)),
-      imageSizeWithMostFeatures,
-      numImageTokens: (size) => count(tileGrid(size, options)),
-    };
+    return pictureInfo(
+      { width: edge, height: edge },
+      {
+        minTokensPerItem: numImageTokens,
+        numImageTokens: (size) => numTiles(tileGrid(size, options)) * numImageTokens,
+      },
+    );
   },
   createDummyInputs(info, { imageToken }) {
     return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);

@@ -4,7 +4,7 @@ import { moduleUrl } from "../../module-url.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
-import type { ImageSize } from "../../multimodal/processing-info.ts";
+import { pictureInfo } from "../../multimodal/processing-info.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
 import { selectTokenIds } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
@@ -23,16 +23,11 @@ export const internVlInputs: MultiModalInputs<ProcessorContext> = {
   createProcessingInfo(context) {
     const { numImageTokens } = context.visionEncoder;
     const options = checkedOptions(context);
-    const count = (size: ImageSize): number => numInternTiles(internGrid(size, options)) * numImageTokens;
-    const imageSizeWithMostFeatures = largestInternSize(options);
-    return {
-      supportedLimits: { image: null },
+    return pictureInfo(largestInternSize(options), {
       // A tile and the tokens around it.
       minTokensPerItem: numImageTokens + 2,
-      maxTokensPerItem: count(imageSizeWithMostFeatures),
-      imageSizeWithMostFeatures,
-      numImageTokens: count,
-    };
+      numImageTokens: (size) => numInternTiles(internGrid(size, options)) * numImageTokens,
+    });
   },
   createDummyInputs(info, { imageToken }) {
     return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);

@@ -4,6 +4,7 @@ import { moduleUrl } from "../../module-url.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
+import { pictureInfo } from "../../multimodal/processing-info.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
 import { selectTokenIds } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
@@ -26,15 +27,11 @@ export const lfm2VlInputs: MultiModalInputs<ProcessorContext> = {
   pixelProgram: moduleUrl("./pixel-program", import.meta.url),
   createProcessingInfo({ preprocessorConfig }) {
     const options = parseLfm2TileOptions(preprocessorConfig);
-    const imageSizeWithMostFeatures = largestPicture(options);
-    return {
-      supportedLimits: { image: null },
+    return pictureInfo(largestPicture(options), {
       // An embedding and both markers.
       minTokensPerItem: 3,
-      maxTokensPerItem: numEmbeddings(imageSizeWithMostFeatures, options),
-      imageSizeWithMostFeatures,
       numImageTokens: (size) => numEmbeddings(size, options),
-    };
+    });
   },
   createDummyInputs(info, { imageToken }) {
     return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);

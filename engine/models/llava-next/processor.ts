@@ -4,7 +4,7 @@ import { moduleUrl } from "../../module-url.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import type { MultiModalInputs, MultiModalProcessor } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
-import type { ImageSize } from "../../multimodal/processing-info.ts";
+import { pictureInfo, type ImageSize } from "../../multimodal/processing-info.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
 import type { ProcessorContext } from "../model-definition.ts";
 import { anyresLayout, largestAnyresSize, numAnyresEmbeddings } from "./anyres.ts";
@@ -30,14 +30,10 @@ function createInputs({
     pixelProgram: moduleUrl("./pixel-program", import.meta.url),
     createProcessingInfo(context) {
       const options = checkedOptions(context);
-      const imageSizeWithMostFeatures = largestAnyresSize(options);
-      return {
-        supportedLimits: { image: null },
+      return pictureInfo(largestAnyresSize(options), {
         minTokensPerItem: options.featuresPerSide ** 2,
-        maxTokensPerItem: numEmbeddings(imageSizeWithMostFeatures, options),
-        imageSizeWithMostFeatures,
         numImageTokens: (size) => numEmbeddings(size, options),
-      };
+      });
     },
     createDummyInputs(info, { imageToken }) {
       return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);

@@ -6,7 +6,7 @@ import { embeddingsGrid, gridField } from "../../multimodal/embeddings-grid.ts";
 import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
 import type { ItemTensor } from "../../multimodal/processed-item.ts";
-import type { ImageSize } from "../../multimodal/processing-info.ts";
+import { pictureInfo, type ImageSize } from "../../multimodal/processing-info.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
 import { selectTokenIds } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
@@ -27,15 +27,11 @@ export const miniCpmVInputs: MultiModalInputs<ProcessorContext> = {
   pixelProgram: moduleUrl("./pixel-program", import.meta.url),
   createProcessingInfo({ preprocessorConfig }) {
     const options = parseMiniCpmVImageOptions(preprocessorConfig);
-    const imageSizeWithMostFeatures = largestImageSize(options);
-    return {
-      supportedLimits: { image: null },
+    return pictureInfo(largestImageSize(options), {
       // An embedding and both markers.
       minTokensPerItem: 3,
-      maxTokensPerItem: numEmbeddings(imageSizeWithMostFeatures, options),
-      imageSizeWithMostFeatures,
       numImageTokens: (size) => numEmbeddings(size, options),
-    };
+    });
   },
   createDummyInputs(info, { imageToken }) {
     return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);

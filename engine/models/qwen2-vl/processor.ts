@@ -6,7 +6,7 @@ import { embeddingsGrid } from "../../multimodal/embeddings-grid.ts";
 import type { ImageMarkers, MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
 import type { ItemTensor } from "../../multimodal/processed-item.ts";
-import type { ImageSize } from "../../multimodal/processing-info.ts";
+import { pictureInfo, type ImageSize } from "../../multimodal/processing-info.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
 import type { PromptPositions } from "../../multimodal/prompt-positions.ts";
 import type { ProcessorContext } from "../model-definition.ts";
@@ -52,14 +52,10 @@ export function createPatchInputs(
     pixelProgram: moduleUrl("./pixel-program", import.meta.url),
     createProcessingInfo(context) {
       const options = checkedOptions(context);
-      const imageSizeWithMostFeatures = largestImageSize(options, count);
-      return {
-        supportedLimits: { image: null },
+      return pictureInfo(largestImageSize(options, count), {
         minTokensPerItem: count({ rows: 1, columns: 1 }),
-        maxTokensPerItem: countOf(imageSizeWithMostFeatures, options),
-        imageSizeWithMostFeatures,
         numImageTokens: (size) => countOf(size, options),
-      };
+      });
     },
     createDummyInputs(info, { imageToken }) {
       return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
