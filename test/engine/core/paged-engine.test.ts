@@ -18,7 +18,7 @@ const maxModelLen = 192;
 /** The fewest: one sequence of full length, and the scratch block. */
 const fewestBlocks = maxModelLen / blockSize + 1;
 
-describe.for(["llama", "mistral", "qwen3.5", "lfm2", "llava-default"] as const)("%s", (name) => {
+describe.for(["llama", "mistral", "qwen3.5", "lfm3", "llava-default"] as const)("%s", (name) => {
   let cache: TemporaryFolder;
   let golden: GoldenModel;
 
@@ -57,7 +57,7 @@ describe.for(["llama", "mistral", "qwen3.5", "lfm2", "llava-default"] as const)(
     await engine.runToEnd();
     const wholeBlocks = (numTokens: number): number => Math.floor(numTokens / blockSize) * blockSize;
     // States are kept 16 tokens before the end.
-    const numShared = wholeBlocks(promptTokenIds.length - (name === "qwen3.5" || name === "lfm2" ? 16 : 1));
+    const numShared = wholeBlocks(promptTokenIds.length - (name === "qwen3.5" || name === "lfm3" ? 16 : 1));
     for (let index = 1; index < 6; index++) {
       expect(engine.tokensOf(`${index}`)).toEqual(engine.tokensOf("0"));
       expect(engine.generations.get(`${index}`)!.outputs[0]!.numCachedTokens).toBe(numShared);

@@ -17,7 +17,7 @@ const maxNumSequences = 8;
 const maxModelLen = 512;
 
 /** Builds the model before the tests of a suite, and removes it after them. */
-function setUpModel(name: "llama" | "qwen3.5" | "lfm2" | "llava-default") {
+function setUpModel(name: "llama" | "qwen3.5" | "lfm3" | "llava-default") {
   let cache: TemporaryFolder;
   let golden: GoldenModel;
 
@@ -48,7 +48,7 @@ function setUpModel(name: "llama" | "qwen3.5" | "lfm2" | "llava-default") {
   };
 }
 
-describe.for(["llama", "qwen3.5", "lfm2", "llava-default"] as const)("%s", (name) => {
+describe.for(["llama", "qwen3.5", "lfm3", "llava-default"] as const)("%s", (name) => {
   const { golden, createEngine, scarceBytes } = setUpModel(name);
 
   const requestOf = (index: number): EngineRequest => mixedRequest(golden(), index, 60 + (index % 4) * 50);
