@@ -63,6 +63,10 @@ test("the pages have links and blocks of each language", () => {
   for (const language of ["sh", "json", "ts", "js", "yaml"]) expect(blocksOf(language)).not.toHaveLength(0);
 });
 
+test("no page has lines that a merge left behind", () => {
+  for (const [page, text] of texts) expect(text.match(/^(?:<{7}|={7}|>{7}|\|{7})(?: |$)/m), page).toBeNull();
+});
+
 test("the index of docs/ lists every page", () => {
   const listed = links.filter(({ page }) => page === "docs/README.md").map(({ target }) => `docs/${target}`);
   const inFolder = pages.filter((page) => page.startsWith("docs/") && page !== "docs/README.md");
