@@ -16,6 +16,7 @@ import type { WorkWindow } from "./batch/work-window.ts";
 import { loadConfiguredFormats } from "./generation/parsed-output/load-formats.ts";
 import { BodyIntake } from "./http/body-intake.ts";
 import { createListener } from "./http/listener.ts";
+import { connectionShares } from "./http/open-files.ts";
 import { createPushes, createRunpodJobs } from "./jobs/create-pushes.ts";
 import { readJobSource } from "./jobs/sources/job-sources.ts";
 import type { Logger } from "./logger.ts";
@@ -74,7 +75,7 @@ export async function compose(options: CompositionOptions): Promise<Composition>
   const metrics = createMetrics(service, bodies, config.servedModelNames[0]!, startTimes);
   const telemetry = await loadTelemetry(config, metrics, logger);
   const connectedSources = [
-    createHttpsImageSource(config.images),
+    createHttpsImageSource({ ...config.images, maxNumConnections: connectionShares().maxNumPictureHosts }),
     createS3ImageSource({ createClient: async () => (await loadS3ClientFactory(config))() }),
   ];
   const engine = createEngine(config.engine, {

@@ -1,6 +1,7 @@
 /** Runs the service from opening its socket to its end, for the command line and for embedding programs. */
 import type { Engine, EngineError, LoadProgress } from "../engine/index.ts";
 import type { Composition } from "./compose.ts";
+import { connectionShares } from "./http/open-files.ts";
 import { openServer } from "./http/server.ts";
 import type { OpenServer } from "./http/server.ts";
 import type { Logger } from "./logger.ts";
@@ -49,6 +50,7 @@ export async function startService({
   const server = await openServer(
     config,
     composing.promise.then(({ listener }) => listener),
+    { maxNumConnections: connectionShares().maxNumClients, onFull: warnOfFullServer(logger) },
   );
   const startTimes = new StartTimes();
   startTimes.recordListening();
@@ -122,6 +124,25 @@ export async function startService({
   return { port: server.port, ready, failed: failed.promise, stop: () => (stopped ??= stop()) };
 }
 
+/** At most once a minute. */
+const FULL_WARNING_MS = 60_000;
+
+function warnOfFullServer(logger: Logger): () => void {
+  let warnedAt = Number.NEGATIVE_INFINITY;
+  return () => {
+    const now = performance.now();
+    if (now - warnedAt < FULL_WARNING_MS) return;
+    warnedAt = now;
+    const { maxNumClients } = connectionShares();
+    logger.warn("Connections are closed: there are as many as the limit on open files allows (ulimit -n).", {
+      maxNumConnections: maxNumClients,
+    });
+  };
+}
+
+/** Few clients ask for the health; their connections are beside those of requests. */
+const MAX_NUM_HEALTH_CONNECTIONS = 32;
+
 /** Null if the port of requests answers health checks too. Closes that port if it cannot open its own. */
 async function openHealthServer(
   { host, healthPort }: Config,
@@ -133,6 +154,7 @@ async function openHealthServer(
     return await openServer(
       { host, port: healthPort },
       composing.then(({ stateListener }) => stateListener),
+      { maxNumConnections: MAX_NUM_HEALTH_CONNECTIONS },
     );
   } catch (error) {
     await server.close();

@@ -13,6 +13,8 @@ export interface GuardedAgentOptions {
   readonly lookup: LookupFunction;
   /** For the names of all other hosts. */
   readonly publicLookup: LookupFunction;
+  /** Of all hosts together. Default: no limit. */
+  readonly maxNumConnections?: number | undefined;
   /** PEM certificates trusted instead of the public authorities, or null. */
   readonly certificateAuthorities: string | null;
 }
@@ -24,7 +26,7 @@ const MAX_CONNECTIONS = 16;
 /**
  * Checks addresses where the socket is opened: a name is resolved once, all its addresses are checked, and the socket
  * connects to one of them. A name that resolves differently a moment later therefore gains nothing. Rejections fail the
- * request with EngineError `invalid_image_reference`.
+ * request with EngineError `invalid_image_reference`, and too many connections with `queue_full`.
  */
 export async function createGuardedAgent(options: GuardedAgentOptions): Promise<Agent> {
   // Imported by the first request that needs it, to keep the start fast.
@@ -36,10 +38,23 @@ export async function createGuardedAgent(options: GuardedAgentOptions): Promise<
   };
   const connectAnywhere = buildConnector({ ...common, lookup: options.lookup });
   const connectToPublic = buildConnector({ ...common, lookup: publicOnly(options.publicLookup) });
+  const { maxNumConnections = Number.POSITIVE_INFINITY } = options;
+  let numConnections = 0;
+  const counted = (callback: buildConnector.Callback): buildConnector.Callback => {
+    numConnections += 1;
+    return (...result) => {
+      const [error, socket] = result;
+      if (error !== null) numConnections -= 1;
+      else socket.once("close", () => (numConnections -= 1));
+      callback(...result);
+    };
+  };
   return new Agent({
     allowH2: false,
     connections: MAX_CONNECTIONS,
-    connect(target, callback) {
+    connect(target, connected) {
+      if (numConnections >= maxNumConnections) return connected(tooManyConnections(maxNumConnections), null);
+      const callback = counted(connected);
       const host = target.hostname.replace(/^\[|\]$/g, "");
       const port = target.port || (target.protocol === "https:" ? "443" : "80");
       if (options.allowedPrivateHosts.has(`${isIPv6(host) ? `[${host}]` : host}:${port}`)) {
@@ -66,6 +81,11 @@ function publicOnly(lookup: LookupFunction): LookupFunction {
       callback(null, addresses[0]!.address, addresses[0]!.family);
     });
   };
+}
+
+function tooManyConnections(maxNumConnections: number): EngineError {
+  const message = `Pictures are being fetched over ${maxNumConnections} connections, as many as the service may open.`;
+  return new EngineError("queue_full", `${message} Send the request again later.`);
 }
 
 function notPublic(): EngineError {

@@ -21,6 +21,8 @@ export interface HttpsImageSourceOptions {
   readonly allowedDomains?: readonly string[];
   /** `host:port` entries whose addresses may be private. Default none. */
   readonly allowedPrivateHosts?: readonly string[];
+  /** Of all hosts together. Default: no limit. */
+  readonly maxNumConnections?: number;
   /** Name resolution. Default: the system's for private hosts, and `createNameLookup` for all others. */
   readonly lookup?: LookupFunction;
   /** PEM certificates trusted instead of the public authorities; null (default) trusts the public ones. */
@@ -60,6 +62,7 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
       lookup: options.lookup ?? systemLookup,
       publicLookup: options.lookup ?? createNameLookup(),
       certificateAuthorities: options.certificateAuthorities ?? null,
+      maxNumConnections: options.maxNumConnections,
     });
     const connections = await agent;
     const condition = conditionalHeaders(fetchOptions.validator, url);

@@ -39,6 +39,14 @@ export const MAX_PIPELINED_REQUESTS = 64;
 const CLOSE_MS = 1000;
 const CLOSE_POLL_MS = 20;
 
+export interface ServerOptions {
+  readonly timeouts?: Partial<ConnectionTimeouts>;
+  /** Further ones are closed, and so are those without a request in progress. Default: no limit. */
+  readonly maxNumConnections?: number;
+  /** Called for each connection that is closed for that reason. */
+  readonly onFull?: () => void;
+}
+
 export interface OpenServer {
   readonly port: number;
   /** Closes connections without a request in progress. */
@@ -54,7 +62,7 @@ export interface OpenServer {
 export async function openServer(
   { host, port }: { readonly host: string; readonly port: number },
   listener: Promise<RequestListener>,
-  timeouts: Partial<ConnectionTimeouts> = {},
+  { timeouts, maxNumConnections = Number.POSITIVE_INFINITY, onFull }: ServerOptions = {},
 ): Promise<OpenServer> {
   const { headers, request, check, keepAlive, stall } = { ...defaultTimeouts, ...timeouts };
   const unanswered = new UnansweredRequests();
@@ -84,6 +92,12 @@ export async function openServer(
       );
     },
   );
+  server.maxConnections = maxNumConnections;
+  const opened = new Connections(server, (socket) => unanswered.of(socket).length > 0);
+  server.on("drop", () => {
+    opened.closeSilent();
+    onFull?.();
+  });
   answerUnparsedRequests(server, unanswered);
   const listening = Promise.withResolvers<void>();
   server.once("error", listening.reject);
@@ -151,6 +165,36 @@ const refusals: Readonly<Record<string, Refusal>> = {
     message: "The request did not arrive in time.",
   },
 };
+
+/** A client sends its first request at once. */
+const FRESH_MS = 1000;
+/** There may be thousands of connections, and as many that are rejected each second. */
+const LOOK_MS = 100;
+
+/** All connections with the times at which they were opened. Mutable. */
+class Connections {
+  readonly #openedAt = new Map<Duplex, number>();
+  readonly #isBusy: (socket: Duplex) => boolean;
+  #lookedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(server: Server, isBusy: (socket: Duplex) => boolean) {
+    this.#isBusy = isBusy;
+    server.on("connection", (socket: Duplex) => {
+      this.#openedAt.set(socket, performance.now());
+      socket.once("close", () => this.#openedAt.delete(socket));
+    });
+  }
+
+  /** Closes those without a request in progress, except for new ones. */
+  closeSilent(): void {
+    const now = performance.now();
+    if (now - this.#lookedAt < LOOK_MS) return;
+    this.#lookedAt = now;
+    for (const [socket, openedAt] of this.#openedAt) {
+      if (now - openedAt >= FRESH_MS && !this.#isBusy(socket)) socket.destroy();
+    }
+  }
+}
 
 /** Incomplete responses by connection. Mutable. */
 class UnansweredRequests {

@@ -52,6 +52,37 @@ testImageSource("web addresses", async () => {
   };
 });
 
+test("fetches that need more connections than there may be are rejected, and those in progress go on", async () => {
+  const arrived = Promise.withResolvers<void>();
+  const proceed = Promise.withResolvers<void>();
+  const [slow, other] = [
+    await startWebServer((_, response) => {
+      arrived.resolve();
+      void proceed.promise.then(() => response.end(picture));
+    }, null),
+    await startWebServer((_, response) => void response.setHeader("connection", "close").end(picture), null),
+  ];
+  const source = createHttpsImageSource({
+    allowHttp: true,
+    allowedPrivateHosts: [slow.host, other.host],
+    maxNumConnections: 1,
+  });
+  const fetchFrom = ({ host }: WebServer) =>
+    source.fetch(`http://${host}/`, { signal: never, maxImageBytes: 1000, onBytes: undefined });
+  const first = fetchFrom(slow);
+  await arrived.promise;
+  await expect(fetchFrom(other)).rejects.toMatchObject({
+    code: "queue_full",
+    message: expect.stringContaining("over 1"),
+  });
+  proceed.resolve();
+  expect(Buffer.from(await first)).toEqual(picture);
+  await source.disconnect();
+  expect(Buffer.from(await fetchFrom(other))).toEqual(picture);
+  await source.close();
+  await Promise.all([slow.stop(), other.stop()]);
+});
+
 describe("a source that may reach one test server", () => {
   let server: WebServer;
   let source: ConnectedImageSource;

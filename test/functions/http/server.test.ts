@@ -9,7 +9,7 @@ import type { OpenServer } from "../../../functions/http/server.ts";
 const stallTimeoutMs = 50;
 
 function open(listener: RequestListener): Promise<OpenServer> {
-  return openServer({ host: "127.0.0.1", port: 0 }, Promise.resolve(listener), { stall: stallTimeoutMs });
+  return openServer({ host: "127.0.0.1", port: 0 }, Promise.resolve(listener), { timeouts: { stall: stallTimeoutMs } });
 }
 
 test("a reader that stops in the middle of an answer loses its connection", async () => {
@@ -35,3 +35,31 @@ test("a client that waits longer than that for a silent answer receives it", asy
   expect(await response.text()).toBe("late");
   await server.close();
 });
+
+test("a server with all its connections closes those that are silent, and keeps those with requests", async () => {
+  let numRejected = 0;
+  const answer = Promise.withResolvers<void>();
+  const server = await openServer(
+    { host: "127.0.0.1", port: 0 },
+    Promise.resolve(({ url }, response) => {
+      if (url === "/fast") response.end("fast");
+      else void answer.promise.then(() => response.end("slow"));
+    }),
+    { maxNumConnections: 3, onFull: () => (numRejected += 1) },
+  );
+  const url = `http://127.0.0.1:${server.port}`;
+  const slow = fetch(`${url}/slow`);
+  const closed = Array.from({ length: 2 }, async () => {
+    const socket = connect(server.port, "127.0.0.1");
+    await once(socket, "connect");
+    await once(socket.resume(), "close");
+  });
+  await expect
+    .poll(async () => (await fetch(`${url}/fast`).catch(() => null))?.text(), { timeout: 60_000 })
+    .toBe("fast");
+  await Promise.all(closed);
+  expect(numRejected).toBeGreaterThan(0);
+  answer.resolve();
+  expect(await (await slow).text()).toBe("slow");
+  await server.close();
+}, 120_000);

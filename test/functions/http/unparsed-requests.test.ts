@@ -15,7 +15,7 @@ const testApp = createTestApp();
 let server: OpenServer;
 
 async function open(app: TestApp, timeouts: Partial<ConnectionTimeouts> = {}): Promise<OpenServer> {
-  return openServer({ host: "127.0.0.1", port: 0 }, Promise.resolve(createListener(app.app)), timeouts);
+  return openServer({ host: "127.0.0.1", port: 0 }, Promise.resolve(createListener(app.app)), { timeouts });
 }
 
 const urlOf = ({ port }: OpenServer): string => `http://127.0.0.1:${port}`;
