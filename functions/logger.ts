@@ -1,5 +1,6 @@
 /** Structured log: one JSON object per line. Callers pass no secrets and no request bodies. */
 import process from "node:process";
+import type { Writable } from "node:stream";
 
 import type { LogLevel } from "./settings/service.ts";
 
@@ -21,8 +22,15 @@ export interface LoggerOptions {
 
 const severity = { debug: 0, info: 1, warn: 2, error: 3 } as const satisfies Record<LogLevel, number>;
 
+/** Days of errors, or minutes of requests: a reader of the log that stands still must not fill the memory. */
+const MAX_QUEUED_BYTES = 16 * 1024 ** 2;
+
 /** Errors among the fields are written with their stack, code and causes. */
-export function createLogger({ level, write = toStdout, now = () => new Date() }: LoggerOptions): Logger {
+export function createLogger({
+  level,
+  write = writeTo(process.stdout),
+  now = () => new Date(),
+}: LoggerOptions): Logger {
   const logAt =
     (lineLevel: LogLevel) =>
     (message: string, fields: LogFields = {}): void => {
@@ -39,6 +47,25 @@ function describeError(_key: string, value: unknown): unknown {
   return { name, code, message, stack, cause };
 }
 
-function toStdout(line: string): void {
-  process.stdout.write(line);
+/**
+ * Drops lines while more than `maxQueuedBytes` of earlier ones wait for the stream's reader. A line says how many, once
+ * there is room again.
+ */
+export function writeTo(
+  stream: Pick<Writable, "write" | "writableLength">,
+  maxQueuedBytes = MAX_QUEUED_BYTES,
+): (line: string) => void {
+  let numDropped = 0;
+  return (line) => {
+    if (stream.writableLength > maxQueuedBytes) {
+      numDropped += 1;
+      return;
+    }
+    if (numDropped > 0) {
+      const message = "Lines of the log were dropped, because its reader stood still.";
+      stream.write(`${JSON.stringify({ time: new Date().toISOString(), level: "warn", message, numDropped })}\n`);
+      numDropped = 0;
+    }
+    stream.write(line);
+  };
 }

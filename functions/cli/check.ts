@@ -3,7 +3,7 @@ import { EngineError, inspectGpu, inspectModel } from "../../engine/index.ts";
 import type { GpuInspection, ModelInspection } from "../../engine/index.ts";
 import { loadsFromS3, loadS3ClientFactory } from "../compose.ts";
 import { loadConfiguredFormats } from "../generation/parsed-output/load-formats.ts";
-import { createLogger } from "../logger.ts";
+import { createLogger, writeTo } from "../logger.ts";
 import type { Config } from "../settings/config.ts";
 import { fitOf, formatReport, toJsonReport } from "./check-report.ts";
 import type { CheckReport } from "./check-report.ts";
@@ -30,7 +30,7 @@ export async function check(
   settings: readonly DescribedSetting[],
   { json, run }: CheckOptions,
 ): Promise<never> {
-  const logger = createLogger({ level: config.logLevel, write: (line) => process.stderr.write(line) });
+  const logger = createLogger({ level: config.logLevel, write: writeTo(process.stderr) });
   const progress = createProgressDisplay(process.stderr, logger);
   const downloaded = new AbortController();
   const stopping = stopOnSignals(progress, downloaded.signal);

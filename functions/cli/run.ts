@@ -1,5 +1,5 @@
 /** The commands: `fovea serve`, `fovea worker`, `fovea check`, `fovea batch`, `fovea render`, `--help`, `--version`, `--print-config`. */
-import { createLogger } from "../logger.ts";
+import { createLogger, writeTo } from "../logger.ts";
 import { readVersion } from "../package-version.ts";
 import { loadConfig, settingDescriptions, settingTopics } from "../settings/config.ts";
 import type { Config } from "../settings/config.ts";
@@ -72,7 +72,7 @@ async function runCommand(
       if (files === null) throw new Error("batch was accepted without files.");
       const { batch } = await import("./batch.ts");
       // Standard output may carry the results.
-      const logger = createLogger({ level: config.logLevel, write: (line) => process.stderr.write(line) });
+      const logger = createLogger({ level: config.logLevel, write: writeTo(process.stderr) });
       return batch(config, files, logger).catch(exitOnConfigError);
     }
   }
