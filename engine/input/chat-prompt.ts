@@ -18,11 +18,10 @@ export interface ChatPromptOptions {
   readonly template: ChatTemplate;
   /** Text of an image placeholder; null for a model that does not accept images. */
   readonly imagePlaceholder: string | null;
-  /**
-   * For a template that knows nothing of images, or is given none: each stands in the text of its message, between these
-   * markers.
-   */
+  /** Around the placeholders that are written into texts. Default: none. */
   readonly markers?: ImageMarkers | undefined;
+  /** For a template that knows nothing of images: each stands at its place in the text of its message. Default false. */
+  readonly placesImagesInText?: boolean | undefined;
 }
 
 /** The images of a conversation in the order of the messages, which is the order of the placeholders. */
@@ -37,7 +36,7 @@ export function imagePartsOf(messages: readonly ChatMessage[]): ImagePart[] {
  * written in a message's text is then ordinary text. If it accepts strings too, it gets the messages that were given as
  * strings, and every system message, as strings. For a template that prints the content, the text parts are joined
  * by newlines. Placeholders in them stand for the message's images. Missing placeholders are put before the text, one
- * per line (as in vLLM), and surplus ones are ordinary text. If the format is `spelled`, that holds for a message whose
+ * per line and between the model's markers (as in vLLM), and surplus ones are ordinary text. If the format is `spelled`, that holds for a message whose
  * texts have a placeholder; others are written as for a template that knows nothing of images.
  */
 export function renderChat(conversation: Omit<ChatPromptInput, "kind">, options: ChatPromptOptions): ChatPrompt {
@@ -54,14 +53,16 @@ export function renderChat(conversation: Omit<ChatPromptInput, "kind">, options:
       )
     : null;
   const messages = open?.messages ?? conversation.messages;
-  const { imagePlaceholder, markers } = options;
+  const { imagePlaceholder, markers = noMarkers } = options;
   const template = tools.length > 0 ? options.template.forTools : options.template;
   const mark =
     imagePlaceholder === null
       ? null
       : createLiteralMark([messages.map(contentTexts), tools, templateArguments], imagePlaceholder);
+  const isSpelled = template.contentFormat === "spelled" || options.placesImagesInText === true;
+  const rendering = { template, imagePlaceholder, markers, isSpelled, mark };
   const whole = template.render(
-    messages.map((message) => toTemplateMessage(message, { template, imagePlaceholder, markers, mark })),
+    messages.map((message) => toTemplateMessage(message, rendering)),
     {
       addGenerationPrompt,
       ...(tools.length > 0 && { tools: tools.map((tool) => markAll(toTemplateTool(tool), mark)) }),
@@ -104,7 +105,9 @@ function toTemplateTool({ name, description, parameters }: ToolDefinition): Temp
 interface Rendering {
   readonly template: ChatTemplate;
   readonly imagePlaceholder: string | null;
-  readonly markers: ImageMarkers | undefined;
+  readonly markers: ImageMarkers;
+  /** Whether images stand at their places in texts. */
+  readonly isSpelled: boolean;
   readonly mark: LiteralMark | null;
 }
 
@@ -133,11 +136,11 @@ function toTemplateMessage(message: ChatMessage, rendering: Rendering): Template
 
 function toTemplateContent(
   { role, content }: ChatMessage,
-  { template, imagePlaceholder, markers, mark }: Rendering,
+  { template, imagePlaceholder, markers, isSpelled, mark }: Rendering,
 ): TemplateMessage["content"] {
   const parts = typeof content === "string" ? [{ type: "text", text: content } as const] : content;
   const isPlaced = template.contentFormat === "spelled" && hasPlaceholder(parts, imagePlaceholder);
-  if (mark !== null && imagePlaceholder !== null && markers !== undefined && !isPlaced) {
+  if (mark !== null && imagePlaceholder !== null && isSpelled && !isPlaced) {
     return splitPrompt(parts, markers)
       .map((part) => ("image" in part ? imagePlaceholder : mark.apply(part.text, 0)))
       .join("");
@@ -155,8 +158,10 @@ function toTemplateContent(
   const text = parts.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n");
   if (mark === null || imagePlaceholder === null) return text;
   const numPlaced = Math.min(numImages, text.split(imagePlaceholder, numImages + 1).length - 1);
-  const { imageStart, imageEnd } = markers ?? noMarkers;
-  const missing = Array.from({ length: numImages - numPlaced }, () => imageStart + imagePlaceholder + imageEnd);
+  const missing = Array.from(
+    { length: numImages - numPlaced },
+    () => markers.imageStart + imagePlaceholder + markers.imageEnd,
+  );
   return [...missing, mark.apply(text, numPlaced)].join("\n");
 }
 

@@ -214,12 +214,13 @@ export class InputProcessor {
         return { text: prompt.text, literal: [] };
       case "parts":
         return renderParts(prompt.parts, imagePlaceholder, imageInputs?.processor.markers ?? noMarkers);
-      case "chat": {
-        const template = requireTemplate(chatTemplate);
-        const isInText = template.contentFormat === "spelled" || imageInputs?.processor.placesImagesInText;
-        const markers = isInText ? imageInputs?.processor.markers : undefined;
-        return renderChat(prompt, { template, imagePlaceholder, markers });
-      }
+      case "chat":
+        return renderChat(prompt, {
+          template: requireTemplate(chatTemplate),
+          imagePlaceholder,
+          markers: imageInputs?.processor.markers,
+          placesImagesInText: imageInputs?.processor.placesImagesInText,
+        });
     }
     return prompt satisfies never;
   }

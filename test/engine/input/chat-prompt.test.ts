@@ -90,6 +90,13 @@ test.for([
   expect(renderChat({ messages, addGenerationPrompt: true }, options)).toEqual({ text: expected, literal: [] });
 });
 
+test("placeholders before a printed text have the model's markers, as in vLLM", () => {
+  const messages = [{ role: "user", content: [text("a <image>"), image("1"), image("2")] }] as const;
+  const options = { template: printing, imagePlaceholder: "<image>", markers };
+  const rendered = renderChat({ messages, addGenerationPrompt: true }, options);
+  expect(rendered).toEqual({ text: "[<i><image></i>\na <image>]", literal: [] });
+});
+
 test("a placeholder too many is literal in a text with the client's own", () => {
   const messages = [{ role: "user", content: [image("1"), text("<image> a <image>")] }] as const;
   const options = { template: spelled, imagePlaceholder: "<image>", markers };
