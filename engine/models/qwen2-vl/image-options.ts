@@ -154,7 +154,7 @@ export function parseImageOptions(json: ProcessorOptions): Qwen2VlImageOptions {
 export function squareGrid(size: ImageSize, options: Qwen2VlImageOptions): SquareGrid {
   const { squareSize } = options;
   const { width, height } = options.grow(size, squareSize);
-  refuseElongated({ width, height });
+  refuseElongated({ width, height }, size);
   const nearest = { rows: roundHalfToEven(height / squareSize), columns: roundHalfToEven(width / squareSize) };
   return fitSquares({ width, height }, nearest, options);
 }

@@ -127,6 +127,13 @@ test.for([
   },
 );
 
+test("the error for an elongated picture gives its own size, not that of an enlarged one", () => {
+  for (const options of [glm, paddleOcr]) {
+    const refused = () => squareGrid({ width: 2, height: 500 }, parseImageOptions(options));
+    expect(refused).toThrow("The image has 2x500 pixels, an aspect ratio of 250; the limit is 200.");
+  }
+});
+
 test("HunyuanOCR's pictures are resized by bicubic interpolation whatever the file says", () => {
   expect(parseImageOptions({ ...hunYuan, resample: 1 })).toMatchObject({ resample: "bicubic", squareSize: 32 });
   expect(parseImageOptions({ ...paddleOcr, resample: 1 })).toMatchObject({ resample: "lanczos", squareSize: 28 });
