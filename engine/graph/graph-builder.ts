@@ -70,6 +70,8 @@ export class GraphBuilder {
   #opset = OLDEST_OPSET;
   #usesMl = false;
   readonly #initializers: TensorProto[] = [];
+  /** Bytes of the constants, by name. */
+  readonly #constants = new Map<string, Uint8Array>();
   readonly #tensors = new Map<string, { readonly stored: StoredTensor; readonly value: Value }>();
   #externalBytes = 0;
   readonly #inputs = new Map<string, ValueInfoProto>();
@@ -123,9 +125,13 @@ export class GraphBuilder {
   /** A small constant, stored in the model file. Equal names must have equal contents and are stored once. */
   constant(name: string, elementType: ElementType, shape: readonly number[], data: ConstantData): Value {
     const known = this.#values.get(name);
-    if (known !== undefined && known.elementType === elementType && sameShape(known.shape, shape)) return known;
-    const value = this.#define({ name, elementType, shape }, `constant ${name}`);
+    const knownData = this.#constants.get(name);
     const rawData = constantBytes(name, elementType, shape, data);
+    if (known?.elementType === elementType && sameShape(known.shape, shape) && knownData !== undefined) {
+      if (Buffer.compare(knownData, rawData) === 0) return known;
+    }
+    const value = this.#define({ name, elementType, shape }, `constant ${name}`);
+    this.#constants.set(name, rawData);
     this.#initializers.push({ name, dims: shape, dataType: onnxDataTypes[elementType], rawData });
     return value;
   }

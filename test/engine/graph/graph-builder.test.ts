@@ -92,6 +92,11 @@ const faults: readonly {
     message: /Constant table has 3 values; its shape \[2, 2\] needs 4/,
   },
   {
+    claim: "a constant with the name of another and other contents",
+    build: (graph) => [2, 3].map((size) => graph.constant("sizes", "int64", [2], [-1, size])),
+    message: /Graph test has two values named sizes; the second is constant sizes/,
+  },
+  {
     claim: "a second value of the same name",
     build: (graph) => ops.relu(graph, "x", graph.input("x", "float32", [2])),
     message: /Graph test has two values named x; the second is node x \(Relu\)/,
