@@ -86,6 +86,14 @@ export function createGraphContext(
   };
 }
 
+/** The context of a branch of the graph, which keeps its values to itself. */
+export function branchContext(
+  context: GraphContext,
+  changes: Partial<Pick<GraphContext, "runKind" | "precision">> = {},
+): GraphContext {
+  return { ...context, ...changes, zeroPointsByTokens: new Map(), orderedInputs: new Map() };
+}
+
 /** The context in which a projector is built, and its input in the projector's type. */
 export function projectorContext(
   context: GraphContext,

@@ -5,7 +5,13 @@ import { chooseGraph } from "../graph/control-flow-ops.ts";
 import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import type { KvElementType, KvLayout } from "./built-model.ts";
 import { isWide, MIN_SEQUENCES_BESIDE_8_BITS, MIN_SEQUENCES_IN_8_BITS } from "./decoder-graph/run-kinds.ts";
-import { createGraphContext, type GraphContext, type KvPrecision, type Precision } from "./graph-context.ts";
+import {
+  branchContext,
+  createGraphContext,
+  type GraphContext,
+  type KvPrecision,
+  type Precision,
+} from "./graph-context.ts";
 import type { ConfiguredModel, DecoderDimensions, ModelDefinition } from "./model-definition.ts";
 import { keepsIntegers, precisionOf, resolveDtype, type ResolvedDtype, type WidenedLayers } from "./precision.ts";
 import { findModelDefinition } from "./registry.ts";
@@ -86,8 +92,8 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
       else {
         chooseGraph(context.graph, "runs", {
           condition: isWide(context, minSequences(context, prompts)),
-          chosen: () => model.buildDecoder(ofRuns(context, { precision: { ...precision, ...prompts } }), length),
-          other: () => model.buildDecoder(ofRuns(context, { runKind: "newest" }), length),
+          chosen: () => model.buildDecoder(branchContext(context, { precision: { ...precision, ...prompts } }), length),
+          other: () => model.buildDecoder(branchContext(context, { runKind: "newest" }), length),
         });
       }
       return context;
@@ -112,11 +118,6 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
 function minSequences({ weights }: GraphContext, { linear }: NonNullable<Precision["prompts"]>): number {
   const hasFourBits = linear !== undefined || weights.fewestStoredBits() === 4;
   return hasFourBits ? MIN_SEQUENCES_IN_8_BITS : MIN_SEQUENCES_BESIDE_8_BITS;
-}
-
-/** The context of a branch. A branch keeps its values to itself. */
-function ofRuns(context: GraphContext, own: Partial<Pick<GraphContext, "runKind" | "precision">>): GraphContext {
-  return { ...context, ...own, zeroPointsByTokens: new Map(), orderedInputs: new Map() };
 }
 
 interface DeviceForm extends Required<Pick<GraphOptions, "device" | "kvLayout">> {

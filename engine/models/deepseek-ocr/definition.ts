@@ -7,7 +7,7 @@ import { less } from "../../graph/selection-ops.ts";
 import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
 import { cast, concat, gatherRows, shapeOf, slice } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
-import { parameter, projectorContext, type GraphContext } from "../graph-context.ts";
+import { branchContext, parameter, projectorContext, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
 import { buildDecoderGraph } from "../llama/decoder-graph.ts";
 import { decoderDimensions } from "../llama/definition.ts";
@@ -95,8 +95,7 @@ function embedViews(
     names: ["tiles.features"],
     condition: less(graph, "tiles.any", none, numTiles),
     chosen: () => {
-      // A branch keeps its values to itself.
-      const own = { ...context, zeroPointsByTokens: new Map(), orderedInputs: new Map() };
+      const own = branchContext(context);
       const view = { pixels: views.tiles, side: images.tile / sam.patchSize };
       const features = embedView(own, config, names, view, names.queries[0]);
       return [reshapeTo(graph, "tiles.rows", features, ["tileRows", hiddenSize])];
