@@ -8,7 +8,7 @@ export interface JobResult {
   /** Whether there is an error in place of an answer. Default: false. */
   readonly isRefusal?: boolean;
   /** Whether another try may give another result, as after a refusal and an answer with status 5xx. Default: false. */
-  readonly isPassing?: boolean;
+  readonly isTransient?: boolean;
   /** JSON: `{"id", "custom_id", "response": {"status_code", "request_id", "body"}, "error": {"code", "message"}}`. */
   readonly text: string;
 }
@@ -22,7 +22,7 @@ export function answerResult(
   return {
     jobId,
     isSuccess: statusCode === 200,
-    isPassing: statusCode >= 500,
+    isTransient: statusCode >= 500,
     text: JSON.stringify({ id: jobId, custom_id: customId, response, error: null }),
   };
 }
@@ -45,7 +45,7 @@ export function refusalResult(
     jobId,
     isSuccess: false,
     isRefusal: true,
-    isPassing: true,
+    isTransient: true,
     text: JSON.stringify({ id: jobId, custom_id: customId, response: null, error }),
   };
 }
@@ -63,7 +63,7 @@ function kindOf(text: string): Partial<JobResult> {
     return {
       isSuccess: status === 200,
       isRefusal,
-      isPassing: isRefusal || (typeof status === "number" && status >= 500),
+      isTransient: isRefusal || (typeof status === "number" && status >= 500),
     };
   } catch {
     return {};

@@ -39,7 +39,7 @@ export class ResultDelivery {
         signal,
         async () => (await sink.find?.(key, signal)) ?? null,
       );
-      if (stored !== null && stored.isPassing !== true) return stored;
+      if (stored !== null && stored.isTransient !== true) return stored;
     }
     return null;
   }
