@@ -3,6 +3,7 @@ import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
 import type { Expression, Language } from "./expression.ts";
 import { readGrammar } from "./grammar-reader.ts";
 import { countBounds } from "./json-bounds.ts";
+import type { CountBounds } from "./json-bounds.ts";
 import { JsonObjectWriter } from "./json-object-language.ts";
 import {
   checkSchema,
@@ -24,6 +25,7 @@ import { refuseStructuredOutput } from "./refusal.ts";
 import { hasType } from "./schema-constants.ts";
 import { excludedConstants, NoValue } from "./schema-merge.ts";
 import { schemaAt } from "./schema-references.ts";
+import { MAX_UNIQUE_PLACES, uniqueItems } from "./unique-items.ts";
 
 const allTypes = ["object", "array", "string", "number", "boolean", "null"];
 const typeNames = new Set<unknown>([...allTypes, "integer"]);
@@ -33,6 +35,16 @@ const typeNames = new Set<unknown>([...allTypes, "integer"]);
  * percentages 60. This many take some tens of milliseconds.
  */
 const MAX_RANGE_CHARACTERS = 100_000;
+
+/** Maximum nesting of alternatives and references that list values. */
+const MAX_LISTED_LEVELS = 16;
+
+const constantsByType: ReadonlyMap<string, readonly unknown[]> = new Map([
+  ["boolean", [true, false]],
+  ["null", [null]],
+]);
+
+const uniqueAdvice = "leave it out, and remove repeated items from the answer";
 
 /** Maximum number of digits in all places of the multiples of all schemas. This many take some tens of milliseconds. */
 const MAX_MULTIPLES_SIZE = 30_000;
@@ -63,6 +75,7 @@ class SchemaReader {
   readonly #read = new Map<JsonObject, Expression>();
   #numRangeCharacters = 0;
   #multiplesSize = 0;
+  #numUniquePlaces = 0;
   #numMerged = 0;
   /** Why a part of the schema allows no value; null if all do. */
   #impossibility: string | null = null;
@@ -219,8 +232,7 @@ class SchemaReader {
         return this.#numberExcept(excluded as number[], type, schema, path);
       case "boolean":
       case "null": {
-        const constants = type === "null" ? [null] : [true, false];
-        const left = constants.filter((constant) => !excluded.includes(constant));
+        const left = constantsByType.get(type)!.filter((constant) => !excluded.includes(constant));
         if (left.length === 0) return this.#nothing(`${path} allows no value`);
         return alternativesOf(left.map((constant) => literalOf(constantOf(constant))));
       }
@@ -295,6 +307,49 @@ class SchemaReader {
     return rule(name);
   }
 
+  /** Items that are all different: only those of which there are few can be enforced. */
+  #uniqueArrayOf(items: unknown, numFirstItems: number, bounds: CountBounds, path: string): Expression {
+    const values = numFirstItems > 0 ? null : this.#valuesOf(items, `${path}.items`);
+    if (values === null) {
+      const supported = "supported only for items that enum, const or boolean list";
+      return refuseStructuredOutput(`${path} has uniqueItems, which is ${supported}; ${uniqueAdvice}`);
+    }
+    const unique = uniqueItems(values, bounds, MAX_UNIQUE_PLACES - this.#numUniquePlaces);
+    if (unique.kind === "too-large") {
+      const problem = `${values.length} values whose orders take too many parts`;
+      return refuseStructuredOutput(`${path} has uniqueItems with ${problem}; lower maxItems, or ${uniqueAdvice}`);
+    }
+    if (unique.kind === "none") {
+      if (bounds.min > 0) return this.#nothing(`${path} requires ${bounds.min} different items of ${values.length}`);
+      return sequenceOf([literalOf("["), whitespace, literalOf("]")]);
+    }
+    this.#numUniquePlaces += unique.numPlaces;
+    const content = sequenceOf([unique.expression, whitespace]);
+    return sequenceOf([literalOf("["), whitespace, bounds.min === 0 ? repeat(content, 0, 1) : content, literalOf("]")]);
+  }
+
+  /** All values of a schema that lists them; null for any other. */
+  #valuesOf(given: unknown, path: string, levelsLeft: number = MAX_LISTED_LEVELS): readonly unknown[] | null {
+    if (given === false) return [];
+    if (!isObject(given) || levelsLeft === 0) return null;
+    const schema = this.#merge(given, path);
+    if (schema === null) return [];
+    if (schema.$ref !== undefined) {
+      const reference = schema.$ref as string;
+      return this.#valuesOf(schemaAt(this.#schema, reference, path), reference, levelsLeft - 1);
+    }
+    if (schema.const !== undefined) return [schema.const];
+    if (Array.isArray(schema.enum)) return schema.enum;
+    const options = schema.anyOf ?? schema.oneOf ?? schema.allOf;
+    if (Array.isArray(options)) {
+      const values = options.map((option) => this.#valuesOf(option, path, levelsLeft - 1));
+      return values.includes(null) ? null : values.flatMap((each) => each!);
+    }
+    const values = typesOf(schema, path).map((type) => constantsByType.get(type) ?? null);
+    const excluded = excludedConstants(schema.not);
+    return values.includes(null) ? null : values.flatMap((each) => each!).filter((value) => !excluded.includes(value));
+  }
+
   /** The first items have their own schemas. Without a schema for further items, none follow. */
   #arrayOf(schema: JsonObject, path: string): Expression {
     const { min, max } = countBounds(schema, "minItems", "maxItems", path);
@@ -305,6 +360,8 @@ class SchemaReader {
       const number = min > mostItems ? `at least ${min}` : `at most ${max}`;
       refuseStructuredOutput(`${path} requires ${number} items and describes ${first.length}`);
     }
+    if (schema.uniqueItems === true && mostItems > 1)
+      return this.#uniqueArrayOf(others, first.length, { min, max }, path);
     const firstItems = first.map((item, index) => this.#valueOf(item, `${path}.prefixItems.${index}`));
     if (firstItems.length === 0 && mostItems === 0) return sequenceOf([literalOf("["), whitespace, literalOf("]")]);
     const parts: Expression[] = firstItems.flatMap((item, index) => (index === 0 ? [item] : [comma, item]));

@@ -6,7 +6,7 @@ import { excludedConstants, NoValue, SchemaMerger } from "./schema-merge.ts";
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
-const countingKeywords = ["uniqueItems", "contains", "minContains", "maxContains"];
+const countingKeywords = ["contains", "minContains", "maxContains"];
 const dynamicKeywords = ["$dynamicRef", "$recursiveRef"];
 /** Keywords that restrict values but are not enforced. */
 const unsupportedKeywords = [...countingKeywords, ...dynamicKeywords];
@@ -22,7 +22,7 @@ export const nameKeywords = [
   "maxProperties",
 ];
 export const restKeywords = ["additionalProperties", "unevaluatedProperties"];
-export const listKeywords = ["items", "prefixItems", "unevaluatedItems", "minItems", "maxItems"];
+export const listKeywords = ["items", "prefixItems", "unevaluatedItems", "minItems", "maxItems", "uniqueItems"];
 export const textKeywords = ["format", "pattern"];
 export const lengthKeywords = ["minLength", "maxLength"];
 const restrictingKeywords = [
@@ -223,10 +223,8 @@ function refuseCombination(path: string, left: string, right: string): never {
   return refuseStructuredOutput(`${path} has the keywords ${left} and ${right} together, which is not supported`);
 }
 
-/** A keyword that is turned off (`uniqueItems: false`) restricts nothing. */
 function isPresent(schema: JsonObject, keyword: string): boolean {
-  const value = schema[keyword];
-  return value !== undefined && !(keyword === "uniqueItems" && value === false);
+  return schema[keyword] !== undefined;
 }
 
 export function isObject(value: unknown): value is JsonObject {

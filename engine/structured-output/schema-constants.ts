@@ -40,6 +40,8 @@ const readers: Readonly<Record<string, (operand: unknown) => IsAllowed>> = {
   maxLength: comparing(charactersOf, atMost),
   minItems: comparing(itemsOf, atLeast),
   maxItems: comparing(itemsOf, atMost),
+  uniqueItems: (isUnique) => (value) =>
+    isUnique !== true || !Array.isArray(value) || new Set(value.map(keyOf)).size === value.length,
   minProperties: comparing(propertiesOf, atLeast),
   maxProperties: comparing(propertiesOf, atMost),
   required: (names) => (value) =>
@@ -64,7 +66,7 @@ export function includedIn(values: readonly unknown[]): IsAllowed {
 }
 
 /** Equal for equal values. */
-function keyOf(value: unknown): string {
+export function keyOf(value: unknown): string {
   if (Array.isArray(value)) return `[${value.map(keyOf).join()}]`;
   if (!isObject(value)) return JSON.stringify(value);
   const members = Object.keys(value)

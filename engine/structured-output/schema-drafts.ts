@@ -1,4 +1,4 @@
-/** Writes the keywords of older drafts of JSON Schema as those of draft 2020-12. */
+/** Writes the keywords of older drafts of JSON Schema as those of draft 2020-12, and leaves out `uniqueItems: false`. */
 
 type JsonObject = Readonly<Record<string, unknown>>;
 
@@ -13,6 +13,7 @@ const rewrites: Readonly<Record<string, (schema: JsonObject) => JsonObject>> = {
   exclusiveMinimum: (schema) => withExclusiveBound(schema, "exclusiveMinimum", "minimum"),
   exclusiveMaximum: (schema) => withExclusiveBound(schema, "exclusiveMaximum", "maximum"),
   dependencies: withDependents,
+  uniqueItems: withoutFalse,
 };
 
 /** Until draft 2019-09, a list of `items` were the first items. */
@@ -43,4 +44,9 @@ function withDependents(schema: JsonObject): JsonObject {
     dependentRequired: { ...names, ...(others.dependentRequired as JsonObject | undefined) },
     dependentSchemas: { ...schemas, ...(others.dependentSchemas as JsonObject | undefined) },
   };
+}
+
+function withoutFalse(schema: JsonObject): JsonObject {
+  const { uniqueItems, ...others } = schema;
+  return uniqueItems === true ? schema : others;
 }

@@ -280,7 +280,6 @@ function mergeValues(keyword: string, left: unknown, right: unknown, path: strin
     return common;
   }
   if (keyword === "not") return { enum: [...excludedConstants(left), ...excludedConstants(right)] };
-  if (keyword === "uniqueItems") return left === true || right === true;
   if (keyword === "items" && isObject(left) && isObject(right)) return { allOf: [left, right] };
   return refuseStructuredOutput(`${path} has parts with different values of ${keyword}, which is not supported`);
 }

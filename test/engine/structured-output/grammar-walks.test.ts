@@ -192,6 +192,10 @@ const schemas: [string, object][] = [
       dependentRequired: { size: ["name"] },
     },
   ],
+  [
+    "different items",
+    { type: "array", uniqueItems: true, minItems: 2, items: { enum: ["a", "b", "ab", null, 1, 12] } },
+  ],
   ["strings other than some", { type: "string", not: { enum: ["a", "ab", "é"] } }],
   ["references with escapes", { $ref: "#/$defs/a~1b", $defs: { "a/b": { type: "boolean" } } }],
   ["anything", {}],

@@ -99,6 +99,43 @@ test.for<[string, object, readonly unknown[]]>([
     { anyOf: [false, { type: "null" }, { allOf: [text, { type: "null" }] }] },
     [null, "a"],
   ],
+  [
+    "different items",
+    {
+      type: "array",
+      uniqueItems: true,
+      items: { $ref: "#/$defs/color" },
+      minItems: 1,
+      maxItems: 3,
+      $defs: { color: { type: "string", enum: ["red", "green", "blue", "red", 1] } },
+    },
+    [[], ["red"], ["blue", "red"], ["red", "red"], ["green", "blue", "red"], ["red", "blue", "red"], [1]],
+  ],
+  [
+    "different items of several kinds",
+    {
+      type: "array",
+      uniqueItems: true,
+      items: { anyOf: [{ type: ["boolean", "null"] }, { const: { a: 1, b: [2] } }] },
+    },
+    [
+      [],
+      [true, null, false],
+      [null, null],
+      [{ a: 1, b: [2] }, true],
+      [
+        { a: 1, b: [2] },
+        { a: 1, b: [2] },
+      ],
+    ],
+  ],
+  [
+    "more different items than there are",
+    { anyOf: [{ type: "array", uniqueItems: true, minItems: 3, items: { enum: [1, 2] } }, { const: 1 }] },
+    [1, [1, 2], [1, 2, 1]],
+  ],
+  ["items that may be equal", { type: "array", items: text, uniqueItems: false }, [["a", "a"], [1]]],
+  ["one item", { type: "array", items: text, uniqueItems: true, maxItems: 1 }, [["a"], [], ["a", "b"]]],
   ["items that cannot be", { type: "array", items: false }, [[], [1]]],
   [
     "constants beside other keywords",
@@ -177,6 +214,16 @@ test.for<[string, object, string]>([
     "a negated pattern",
     { type: "object", not: { patternProperties: { a: {} } } },
     "json.not has the keyword patternProperties, which is not supported within not and if",
+  ],
+  [
+    "different texts",
+    { type: "array", items: text, uniqueItems: true },
+    "json has uniqueItems, which is supported only",
+  ],
+  [
+    "too many different items",
+    { type: "array", items: { enum: Array.from({ length: 40 }, (_, index) => index) }, uniqueItems: true },
+    "json has uniqueItems with 40 values whose orders take too many parts; lower maxItems",
   ],
   ["a negated integer", { if: { type: "integer" }, then: { maximum: 3 } }, "json.if.type negates the type integer"],
   ["a string of a form other than some", { ...text, pattern: "a", not: { const: "a" } }, "keywords not and pattern"],
