@@ -12,7 +12,7 @@ const PREFLIGHT_MAX_AGE = 600;
 export function allowOrigins(origins: readonly string[]): MiddlewareHandler {
   return cors({
     origin: origins.includes("*") ? "*" : [...origins],
-    allowMethods: ["GET", "POST", "DELETE"],
+    allowMethods: ["GET", "POST", "PUT", "DELETE"],
     exposeHeaders: ["X-Request-Id", "Request-Id", "Retry-After", "X-Fovea-Warning", "X-Omitted-Images"],
     maxAge: PREFLIGHT_MAX_AGE,
   });
