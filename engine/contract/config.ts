@@ -180,7 +180,7 @@ export interface EngineConfig {
    * and in that of the working directory.
    */
   readonly logitsProcessorPath: readonly string[];
-  /** Threads of one ONNX Runtime call; null is the number of physical cores. */
+  /** Threads of one ONNX Runtime call; null is the number of physical cores that the process may use. */
   readonly numThreads: number | null;
   /** Stores downloaded checkpoints, quantised weights and built graphs. */
   readonly cacheFolder: string;

@@ -15,9 +15,9 @@ const SAME_SIGNAL_MS = 1000;
 const PARENT_POLL_MS = 500;
 
 /**
- * Calls `onStop` at the first SIGTERM or SIGINT, or SIGHUP, which a terminal sends when it closes. If npm or npx started the process, also calls it, as for SIGTERM, when
- * npm has ended. A second signal ends the process at once, with the signal's exit code; a second SIGHUP does nothing,
- * because both the kernel and the shell send it.
+ * Calls `onStop` at the first SIGTERM or SIGINT, or SIGHUP, which a terminal sends when it closes. If npm or npx started
+ * the process, also calls it, as for SIGTERM, when npm has ended. A second signal ends the process at once, with the
+ * signal's exit code; a second SIGHUP does nothing, because both the kernel and the shell send it.
  */
 export function onStopSignal(onStop: (signal: StopSignal, cause: { readonly hasParentEnded: boolean }) => void): void {
   const isRunByNpm = isStartedByNpm(process.env);
