@@ -4,7 +4,8 @@
  */
 import type { GraphBuilder } from "../graph/graph-builder.ts";
 import { matMulIntegerToFloat, quantizeLinearPerRow } from "../graph/quantised-ops.ts";
-import { abs, expand, multiply, reduceMaxLast, reshape, shapeOf } from "../graph/standard-ops.ts";
+import { reshapeTo } from "../graph/shape-ops.ts";
+import { abs, expand, multiply, reduceMaxLast, shapeOf } from "../graph/standard-ops.ts";
 import type { Value } from "../graph/value.ts";
 import type { GraphContext } from "./graph-context.ts";
 
@@ -68,8 +69,7 @@ function largestMagnitudes({ graph, emptySizes }: GraphContext, name: string, in
   const largest = reduceMaxLast(graph, `${name}.largest`, abs(graph, `${name}.magnitudes`, input));
   if (!emptySizes.has(tokens)) return largest;
   // ONNX Runtime 1.30 gives a reduction of zero rows the shape of its input.
-  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
-  return reshape(graph, `${name}.largest.column`, largest, columnShape, [tokens, 1]);
+  return reshapeTo(graph, `${name}.largest.column`, largest, [tokens, 1]);
 }
 
 /** uint8 [tokens, 1], created once for each number of tokens. */

@@ -2,7 +2,7 @@
 import { rotaryEmbedding } from "../../graph/contrib-ops.ts";
 import { rotateByRows } from "../../graph/paged-attention-ops.ts";
 import { cumulativeSum, greaterOrEqual, maximum, sliceRows, sumLast, where } from "../../graph/selection-ops.ts";
-import { int64Scalar } from "../../graph/shape-ops.ts";
+import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
 import { add, cast, gatherRows, reshape, split, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { logitRows, type GraphContext } from "../graph-context.ts";
@@ -164,6 +164,5 @@ export function createRowRotation({ graph }: GraphContext, positions: () => Valu
 
 /** [n] as [n, 1]. */
 export function asColumn({ graph }: GraphContext, name: string, values: Value): Value {
-  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
-  return reshape(graph, `${name}.column`, values, columnShape, [values.shape[0]!, 1]);
+  return reshapeTo(graph, `${name}.column`, values, [values.shape[0]!, 1]);
 }

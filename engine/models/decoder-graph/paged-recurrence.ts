@@ -7,7 +7,7 @@
 import { quickGelu } from "../../graph/contrib-ops.ts";
 import { gatedDeltaRule } from "../../graph/recurrent-ops.ts";
 import { greaterOrEqual, less, where } from "../../graph/selection-ops.ts";
-import { int64Scalar } from "../../graph/shape-ops.ts";
+import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
 import {
   add,
   concat,
@@ -113,8 +113,7 @@ function convolve(
   const numKept = kernelSize - 1;
   const past = graph.input(`past.${layer}.convolution`, precision.activations, [stateRows, numKept, channels]);
   const kept = gatherRows(graph, `${name}.kept`, past, rows);
-  const listShape = graph.constant(`rows_of.${channels}`, "int64", [2], [-1, channels]);
-  const keptRows = reshape(graph, `${name}.kept.rows`, kept, listShape, [`${batch} * ${numKept}`, channels]);
+  const keptRows = reshapeTo(graph, `${name}.kept.rows`, kept, [`${batch} * ${numKept}`, channels]);
   const joined = concat(graph, `${name}.list`, [keptRows, input], 0, `${batch} * ${numKept} + ${tokens}`);
   const numKeptRows = multiply(graph, `${name}.num_kept`, numSequences, scalar(context, numKept));
   /** Places in the list of tokens of the run (0 and above) and of those before them (negative). */
@@ -185,7 +184,6 @@ function recur(
   });
   graph.output(scatterRows(graph, `present.${layer}.state`, past, newRows, present));
   const width = numValueHeads * valueDim;
-  const flatShape = graph.constant(`rows_of.${width}`, "int64", [2], [-1, width]);
-  const flat = reshape(graph, `${name}.flat`, output, flatShape, [`${batch} * ${longestRun}`, width]);
+  const flat = reshapeTo(graph, `${name}.flat`, output, [`${batch} * ${longestRun}`, width]);
   return gatherRows(graph, `${name}.rows`, flat, paddedRows);
 }

@@ -16,7 +16,7 @@ import {
   sliceRows,
   where,
 } from "../../graph/selection-ops.ts";
-import { int64Scalar } from "../../graph/shape-ops.ts";
+import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
 import {
   add,
   cast,
@@ -94,11 +94,10 @@ function endOfImages(context: GraphContext, { sequences, positions }: TokenPlace
   const anyRows = withOneMore(context, "image_tokens.any_rows", rows, 0);
   const own = gatherRows(graph, "image_tokens.sequence", sequences, anyRows);
   const numLater = numLaterImageTokens(context, rows, own);
-  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
   const none = subtract(graph, "tokens.none_later", positions, positions);
   const later = scatterAt(graph, "tokens.num_later", {
     data: none,
-    indices: reshape(graph, "image_tokens.indices", rows, columnShape, [imageTokens, 1]),
+    indices: reshapeTo(graph, "image_tokens.indices", rows, [imageTokens, 1]),
     updates: sliceRows(graph, "image_tokens.num_later.own", numLater, { start: 0, end: -1, size: imageTokens }),
   });
   return add(graph, "tokens.until", positions, later);
@@ -213,12 +212,11 @@ function attend(
   const { name, layer, projected, rotary, numHeads, numKvHeads, headDim, scale } = attention;
   const [query, key, value] = separate(graph, `${name}.qkv`, projected, headWidths(attention));
 
-  const headShape = graph.constant(`heads.${numKvHeads}.${headDim}`, "int64", [3], [-1, numKvHeads, headDim]);
   const width = numKvHeads * headDim;
   const oneBatch = (features: number): Value =>
     graph.constant(`one_by_any_by.${features}`, "int64", [3], [1, -1, features]);
   const throughCache = (part: "key" | "value", flat: Value): Value => {
-    const updates = reshape(graph, `${name}.${part}.heads`, flat, headShape, [tokens, numKvHeads, headDim]);
+    const updates = reshapeTo(graph, `${name}.${part}.heads`, flat, [tokens, numKvHeads, headDim]);
     const data = pastBlocks(context, attention, { part, blockSize });
     const present = scatterAt(graph, presentName(layer, part, attention.reader), {
       data,
@@ -246,6 +244,5 @@ function attend(
     headDim,
     scale,
   });
-  const flatShape = graph.constant(`any_by.${queryWidth}`, "int64", [2], [-1, queryWidth]);
-  return reshape(graph, `${name}.flat`, attended, flatShape, [tokens, queryWidth]);
+  return reshapeTo(graph, `${name}.flat`, attended, [tokens, queryWidth]);
 }

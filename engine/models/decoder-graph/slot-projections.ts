@@ -1,7 +1,7 @@
 /** Queries, keys and values of a run over KV slots, in the shapes and rotations that attention takes. */
 import { invariant } from "../../contract/errors.ts";
 import { rotaryEmbedding, ROTARY_HEAD_MULTIPLE } from "../../graph/contrib-ops.ts";
-import { int64Scalar } from "../../graph/shape-ops.ts";
+import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
 import { add, cast, gatherRows, range, reshape, shapeOf, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -82,8 +82,7 @@ function tokenPositions({ graph }: GraphContext, { seqlensK, inputShape, prefix,
   const offsets = range(graph, `${prefix}rotary.offsets`, numTokens, sizes.length);
   const last = cast(graph, `${prefix}rotary.last`, seqlensK, "int64");
   const first = subtract(graph, `${prefix}rotary.first`, last, subtract(graph, `${prefix}rotary.span`, numTokens, one));
-  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
-  const column = reshape(graph, `${prefix}rotary.column`, first, columnShape, [batch, 1]);
+  const column = reshapeTo(graph, `${prefix}rotary.column`, first, [batch, 1]);
   return add(graph, `${prefix}rotary.positions`, column, offsets);
 }
 

@@ -7,6 +7,7 @@
  */
 import { causalConvolution, gatedDeltaRule } from "../../graph/recurrent-ops.ts";
 import { where } from "../../graph/selection-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
 import { reshape } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -32,8 +33,7 @@ export function createSlotRecurrence(
     reshape(graph, name, flat, batchShape, [batch, length, flat.shape[1]!]);
   const flattened = (name: string, value: Value): Value => {
     const width = Number(value.shape[2]);
-    const target = graph.constant(`rows_of.${width}`, "int64", [2], [-1, width]);
-    return reshape(graph, name, value, target, [tokens, width]);
+    return reshapeTo(graph, name, value, [tokens, width]);
   };
   return {
     convolve({ name, layer, input, kernel, ...parts }: CachedConvolution) {

@@ -7,7 +7,7 @@ import { invariant } from "../../contract/errors.ts";
 import { rotaryEmbedding } from "../../graph/contrib-ops.ts";
 import { maskedAttention } from "../../graph/paged-attention-ops.ts";
 import { and, less, lessOrEqual, maximum, sliceBetween, sliceRows } from "../../graph/selection-ops.ts";
-import { int64Scalar } from "../../graph/shape-ops.ts";
+import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
 import {
   add,
   cast,
@@ -52,8 +52,7 @@ export function createImageRows(
   const { graph } = context;
   const { imagePositions, seqlensK, inputShape } = inputs;
   const scalar = (value: number): Value => int64Scalar(graph, value);
-  const anySize = graph.constant("any_size", "int64", [1], [-1]);
-  const rows = reshape(graph, "image_rows", imagePositions, anySize, [imageTokens]);
+  const rows = reshapeTo(graph, "image_rows", imagePositions, [imageTokens]);
   const last = cast(graph, "image_rows.last", gatherRows(graph, "image_rows.last.int32", seqlensK, scalar(0)), "int64");
   const numTokens = gatherRows(graph, "image_rows.length", inputShape, scalar(1));
   const total = add(graph, "image_rows.total", last, scalar(1));
@@ -74,9 +73,8 @@ export function createImageRows(
   const one = graph.constant("int64.1", "int64", [1], [1]);
   const beyond = graph.constant(`int64.${BEYOND_ANY}`, "int64", [1], [BEYOND_ANY]);
   const keyEnd = reshape(graph, "image_rows.num_keys.vector", numKeys, one, [1]);
-  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
   const column = (name: string, values: Value): Value =>
-    reshape(graph, `${name}.column`, values, columnShape, [oneMoreImageToken, 1]);
+    reshapeTo(graph, `${name}.column`, values, [oneMoreImageToken, 1]);
   const masks = new Map<number | null, Value>();
   const createMask = (window: number | null): Value => {
     const name = `image_rows.mask.${window ?? "all"}`;
@@ -157,8 +155,7 @@ export function attendToWholeImages(
     headDim,
     scale,
   });
-  const flatShape = graph.constant(`any_by.${queryWidth}`, "int64", [2], [-1, queryWidth]);
-  const flat = reshape(graph, `${name}.images.flat`, attended, flatShape, [oneMoreImageToken, queryWidth]);
+  const flat = reshapeTo(graph, `${name}.images.flat`, attended, [oneMoreImageToken, queryWidth]);
   const updates = sliceRows(graph, `${name}.images.rows`, flat, { start: 0, end: -1, size: imageTokens });
   return scatterRows(graph, `${name}.with_images`, causal, images.indices, updates);
 }

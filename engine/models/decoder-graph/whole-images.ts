@@ -1,7 +1,7 @@
 /** Where the image of a token ends, for decoders in which the tokens of an image see each other. */
 import { and, equal, less, sumLast } from "../../graph/selection-ops.ts";
-import { int64Scalar } from "../../graph/shape-ops.ts";
-import { cast, concat, gatherRows, range, reshape, shapeOf, subtract } from "../../graph/standard-ops.ts";
+import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
+import { cast, concat, gatherRows, range, shapeOf, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { oneMoreImageToken } from "./sizes.ts";
@@ -26,9 +26,8 @@ export function withOneMore({ graph }: GraphContext, name: string, values: Value
  */
 export function numLaterImageTokens(context: GraphContext, rows: Value, sequences: Value | null): Value {
   const { graph } = context;
-  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
   const column = (name: string, values: Value): Value =>
-    reshape(graph, `${name}.column`, values, columnShape, [oneMoreImageToken, 1]);
+    reshapeTo(graph, `${name}.column`, values, [oneMoreImageToken, 1]);
   const padded = withOneMore(context, "image_tokens.rows_and_one", rows, LONE_ROW);
   const zero = int64Scalar(graph, 0);
   const count = gatherRows(graph, "image_tokens.count", shapeOf(graph, "image_tokens.shape", padded), zero);

@@ -1,5 +1,6 @@
 /** Fuyu: one linear layer turns the patches of a picture of any size into embeddings. */
-import { cast, reshape } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { cast } from "../../graph/standard-ops.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
 import type { ConfiguredModel, ModelDefinition } from "../model-definition.ts";
@@ -60,12 +61,10 @@ function buildVisionEncoder(context: GraphContext, config: FuyuConfig): void {
   const inFeatures = patchFeatures(config);
   const { hiddenSize } = config.text;
   const input = graph.input(imagePatches, "float32", [1, patches, inFeatures]);
-  const flatTarget = graph.constant("patches.flat_shape", "int64", [2], [-1, inFeatures]);
-  const flat = reshape(graph, "patches.flat", input, flatTarget, [patches, inFeatures]);
+  const flat = reshapeTo(graph, "patches.flat", input, [patches, inFeatures]);
   const name = findPrefix(weights, projectionNames, ".weight");
   const layer = { name, inFeatures, outFeatures: hiddenSize, hasBias: true };
   const projected = linear(context, cast(graph, "patches", flat, precision.activations), layer, precision.vision);
-  const itemTarget = graph.constant("item_shape", "int64", [3], [1, -1, hiddenSize]);
   const features = cast(graph, "projected.cast", projected, "float32");
-  graph.output(reshape(graph, "image_features", features, itemTarget, [1, patches, hiddenSize]));
+  graph.output(reshapeTo(graph, "image_features", features, [1, patches, hiddenSize]));
 }

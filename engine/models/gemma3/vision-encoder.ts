@@ -2,7 +2,8 @@
 import { invariant } from "../../contract/errors.ts";
 import { simplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
 import { sumLast } from "../../graph/selection-ops.ts";
-import { add, cast, gemm, layerNormalization, multiply, reshape, transpose } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { add, cast, gemm, layerNormalization, multiply, transpose } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { parameter, projectorContext, type GraphContext } from "../graph-context.ts";
 import { projectorPrefixes, towerPrefixes } from "../llava/definition.ts";
@@ -49,8 +50,7 @@ function pool(context: GraphContext, { vision, tokensPerSide }: Gemma3Config, st
   const square = side / tokensPerSide;
   const exact = cast(graph, "pooling.exact", state, "float32");
   const squares = shufflePixels(context, exact, { side, square, hiddenSize });
-  const rowsShape = graph.constant("pooling.rows_shape", "int64", [3], [-1, square ** 2, hiddenSize]);
-  const rows = reshape(graph, "pooling.rows", squares, rowsShape, ["numEmbeddings", square ** 2, hiddenSize]);
+  const rows = reshapeTo(graph, "pooling.rows", squares, ["numEmbeddings", square ** 2, hiddenSize]);
   const sums = sumLast(graph, "pooling.sums", transpose(graph, "pooling.patches_last", rows, [0, 2, 1]));
   const share = graph.constant("pooling.share", "float32", [], [1 / square ** 2]);
   return cast(graph, "pooling.pooled", multiply(graph, "pooling.means", sums, share), state.elementType);

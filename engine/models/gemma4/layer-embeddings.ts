@@ -4,8 +4,8 @@
  */
 import { simplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
 import { equal, where } from "../../graph/selection-ops.ts";
-import { int64Scalar } from "../../graph/shape-ops.ts";
-import { add, multiply, reshape, split } from "../../graph/standard-ops.ts";
+import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
+import { add, multiply, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
 import { tokens } from "../decoder-graph/sizes.ts";
@@ -55,12 +55,10 @@ export function layerEmbeddings(
   const projected = linear(context, embedded, { ...projection, hasBias: false }, precision.linear);
   const projectedRows = scaled("layer_projected", projected, hiddenSize ** -0.5);
   const normName = `${prefix}per_layer_projection_norm`;
-  const byLayer = graph.constant(`any_by.${size}`, "int64", [2], [-1, size]);
-  const parts = reshape(graph, `${normName}.parts`, projectedRows, byLayer, ["N * numLayers", size]);
+  const parts = reshapeTo(graph, `${normName}.parts`, projectedRows, ["N * numLayers", size]);
   const weight = parameter(context, `${normName}.weight`, [size]);
   const normalised = simplifiedLayerNormalization(graph, normName, { input: parts, weight, epsilon });
-  const byToken = graph.constant(`any_by.${width}`, "int64", [2], [-1, width]);
-  const ofContext = reshape(graph, `${normName}.rows`, normalised, byToken, [tokens, width]);
+  const ofContext = reshapeTo(graph, `${normName}.rows`, normalised, [tokens, width]);
   const both = scaled("layer_embeddings", add(graph, "layer_embeddings.sum", ofContext, ofTokens), 2 ** -0.5);
   return split(graph, "layer_embeddings.split", both, { axis: 1, sizes: layers.map(() => size) });
 }

@@ -1,5 +1,6 @@
 /** From Gemma 4's patches to embeddings with a tower: the tower, means over squares of patches, and a norm. */
-import { cast, meanOfAxis, multiply, reshape, subtract } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { cast, meanOfAxis, multiply, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import type { VisionEncoderDefinition } from "../model-definition.ts";
@@ -36,9 +37,8 @@ function poolSquares(
   const { graph } = context;
   const exact: GraphContext = { ...context, precision: { ...context.precision, activations: "float32" } };
   const patchesPerSquare = poolingSize ** 2;
-  const target = graph.constant("pooling.square_shape", "int64", [3], [-1, patchesPerSquare, hiddenSize]);
   const rows = cast(graph, "pooling.float32", hidden, "float32");
-  const bySquare = reshape(graph, "pooling.squares", rows, target, [squares, patchesPerSquare, hiddenSize]);
+  const bySquare = reshapeTo(graph, "pooling.squares", rows, [squares, patchesPerSquare, hiddenSize]);
   const means = meanOfAxis(graph, "pooling.means", bySquare, 1);
   const root = graph.constant("pooling.root", "float32", [1], [Math.sqrt(hiddenSize)]);
   const scaled = multiply(graph, "pooling.scaled", means, root);

@@ -1,8 +1,8 @@
 /** Gemma 4's vision tower: patches with positions in both directions, norms around blocks, clipped linear layers. */
 
 import { maximum, minimum } from "../../graph/selection-ops.ts";
-import { int64Scalar } from "../../graph/shape-ops.ts";
-import { add, gatherColumns, gatherRows, multiply, reshape, subtract } from "../../graph/standard-ops.ts";
+import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
+import { add, gatherColumns, gatherRows, multiply, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
 import { normaliseHeads } from "../decoder-graph/head-norm.ts";
@@ -54,8 +54,7 @@ function embedPatches(
 
   const tableName = `${prefix}patch_embedder.position_embedding_table`;
   const stored = parameter(context, tableName, [2, numPositions, hiddenSize]);
-  const flatShape = graph.constant(`any_by.${hiddenSize}`, "int64", [2], [-1, hiddenSize]);
-  const table = reshape(graph, `${tableName}.flat`, stored, flatShape, [2 * numPositions, hiddenSize]);
+  const table = reshapeTo(graph, `${tableName}.flat`, stored, [2 * numPositions, hiddenSize]);
   const ofColumn = gatherRows(graph, "positions.of_column", table, column);
   const firstRow = int64Scalar(graph, numPositions);
   const ofRow = gatherRows(graph, "positions.of_row", table, add(graph, "positions.row", row, firstRow));

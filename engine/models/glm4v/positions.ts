@@ -1,17 +1,7 @@
 /** Learned positions of a square table, resized to the rows and columns of a picture's patches. */
 import { gridSample } from "../../graph/grid-sample-op.ts";
 import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
-import {
-  add,
-  cast,
-  concat,
-  divide,
-  gatherRows,
-  multiply,
-  reshape,
-  subtract,
-  transpose,
-} from "../../graph/standard-ops.ts";
+import { add, cast, concat, divide, gatherRows, multiply, subtract, transpose } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { patches, type PatchRotary } from "../patches/patch-rotary.ts";
@@ -31,7 +21,6 @@ export function bicubicPositions(
   const { graph, precision } = context;
   const scalar = (value: number): Value => graph.constant(`float32.scalar.${value}`, "float32", [], [value]);
   const flatGrid = reshapeTo(graph, "positions.grid", grid, [3]);
-  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
   /** From -1 to 1 over the whole table. */
   const coordinate = (name: string, position: Value, axis: number): Value => {
     const size = cast(
@@ -43,7 +32,7 @@ export function bicubicPositions(
     const centre = add(graph, `${name}.centre`, cast(graph, `${name}.float`, position, "float32"), scalar(0.5));
     const share = divide(graph, `${name}.share`, centre, size);
     const scaled = subtract(graph, `${name}.scaled`, multiply(graph, `${name}.twice`, share, scalar(2)), scalar(1));
-    return reshape(graph, `${name}.column`, scaled, columnShape, [patches, 1]);
+    return reshapeTo(graph, `${name}.column`, scaled, [patches, 1]);
   };
   const places = concat(
     graph,
@@ -51,16 +40,13 @@ export function bicubicPositions(
     [coordinate("positions.x", rotary.column, 2), coordinate("positions.y", rotary.row, 1)],
     1,
   );
-  const placesShape = graph.constant("positions.places_shape", "int64", [4], [1, -1, 1, 2]);
-  const sampledAt = reshape(graph, "positions.sampled_at", places, placesShape, [1, patches, 1, 2]);
+  const sampledAt = reshapeTo(graph, "positions.sampled_at", places, [1, patches, 1, 2]);
 
   const name = `${prefix}embeddings.position_embedding.weight`;
   const table = cast(graph, "positions.table", parameter(context, name, [side ** 2, embedDim]), "float32");
   const byFeature = transpose(graph, "positions.by_feature", table, [1, 0]);
-  const planeShape = graph.constant("positions.plane_shape", "int64", [4], [1, embedDim, side, side]);
-  const plane = reshape(graph, "positions.plane", byFeature, planeShape, [1, embedDim, side, side]);
+  const plane = reshapeTo(graph, "positions.plane", byFeature, [1, embedDim, side, side]);
   const sampled = gridSample(graph, "positions.sampled", plane, sampledAt);
-  const flatShape = graph.constant("positions.flat_shape", "int64", [2], [embedDim, -1]);
-  const rows = reshape(graph, "positions.flat", sampled, flatShape, [embedDim, patches]);
+  const rows = reshapeTo(graph, "positions.flat", sampled, [embedDim, patches]);
   return cast(graph, "positions", transpose(graph, "positions.rows", rows, [1, 0]), precision.activations);
 }

@@ -1,6 +1,7 @@
 /** The decoder graph of the Llama family. Its inputs and outputs are those of `DecoderGraph`. */
 import { quickGelu } from "../../graph/contrib-ops.ts";
-import { add, gatherRows, multiply, reshape, transpose } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { add, gatherRows, multiply, transpose } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
@@ -247,12 +248,10 @@ function withPairsApart(
   const { graph } = context;
   const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
   const [query, key, value] = separate(graph, `${name}.qkv`, projected, widths);
-  const pairShape = graph.constant("attention.pair_shape", "int64", [3], [-1, headDim / 2, 2]);
   const apart = (part: string, rows: Value, features: number): Value => {
-    const pairs = reshape(graph, `${name}.${part}_pairs`, rows, pairShape, [`N * ${part}Heads`, headDim / 2, 2]);
+    const pairs = reshapeTo(graph, `${name}.${part}_pairs`, rows, [`N * ${part}Heads`, headDim / 2, 2]);
     const halves = transpose(graph, `${name}.${part}_halves`, pairs, [0, 2, 1]);
-    const rowShape = graph.constant(`attention.${part}_shape`, "int64", [2], [-1, features]);
-    return reshape(graph, `${name}.${part}_apart`, halves, rowShape, [tokens, features]);
+    return reshapeTo(graph, `${name}.${part}_apart`, halves, [tokens, features]);
   };
   return { kind: "separate", values: [apart("q", query, widths[0]), apart("k", key, widths[1]), value] };
 }

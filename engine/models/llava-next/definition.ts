@@ -1,4 +1,5 @@
 /** LLaVA-NeXT and LLaVA-OneVision: LLaVA over the tiles of a picture, with a learned embedding at the end of each row. */
+import { reshapeTo } from "../../graph/shape-ops.ts";
 import { add, cast, concat, gatherRows, multiply, reshape, slice } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { VisionEncoderInput } from "../built-model.ts";
@@ -96,12 +97,11 @@ function embedTiles(
   if (shares === undefined) {
     return gatherRows(graph, "embeddings", table, reshape(graph, "feature_rows.flat", rows, flat, [embeddings]));
   }
-  const column = graph.constant("feature_shares.column_shape", "int64", [2], [-1, 1]);
   const parts = Array.from({ length: NUM_NEIGHBOURS }, (_, neighbour) => {
     const own = { axis: 1, start: neighbour, end: neighbour + 1 };
     const name = `neighbour.${neighbour}`;
     const ownRows = reshape(graph, `${name}.rows`, slice(graph, `${name}.rows.own`, rows, own), flat, [embeddings]);
-    const ownShares = reshape(graph, `${name}.shares`, slice(graph, `${name}.shares.own`, shares, own), column, [
+    const ownShares = reshapeTo(graph, `${name}.shares`, slice(graph, `${name}.shares.own`, shares, own), [
       embeddings,
       1,
     ]);

@@ -1,6 +1,7 @@
 /** LLaVA: a vision tower's hidden states, projected to the decoder's width, replace image tokens. */
 import { invariant } from "../../contract/errors.ts";
-import { concat, reshape, slice } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { concat, slice } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation, type ActivationName } from "../activation.ts";
 import { projectorContext, type GraphContext } from "../graph-context.ts";
@@ -102,8 +103,7 @@ function pictureFeatures(context: GraphContext, config: Omit<LlavaConfig, "text"
   invariant(first !== undefined, "there is at least one feature layer");
   const features = states.length === 1 ? first : concat(graph, "features", states, 2);
   const featureSize = vision.hiddenSize * states.length;
-  const flatShape = graph.constant("features.flat_shape", "int64", [2], [-1, featureSize]);
-  return reshape(graph, "features.flat", features, flatShape, ["numImages * numImageTokens", featureSize]);
+  return reshapeTo(graph, "features.flat", features, ["numImages * numImageTokens", featureSize]);
 }
 
 export interface ProjectorShape {

@@ -1,6 +1,7 @@
 /** Attention between patches that are rotated by their positions. */
 import { multiHeadAttention, rotaryEmbedding } from "../../graph/contrib-ops.ts";
-import { reshape, split } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
@@ -74,11 +75,9 @@ function normaliseHeads(
 ): Value {
   const { graph } = context;
   const headDim = embedDim / numHeads;
-  const headShape = graph.constant("vision.head_shape", "int64", [2], [-1, headDim]);
-  const heads = reshape(graph, `${name}.heads`, rows, headShape, [`${patches} * numHeads`, headDim]);
-  const rowShape = graph.constant("vision.flat_shape", "int64", [2], [-1, embedDim]);
+  const heads = reshapeTo(graph, `${name}.heads`, rows, [`${patches} * numHeads`, headDim]);
   const normalised = rmsNorm(context, name, heads, { size: headDim, epsilon });
-  return reshape(graph, `${name}.rows`, normalised, rowShape, [patches, embedDim]);
+  return reshapeTo(graph, `${name}.rows`, normalised, [patches, embedDim]);
 }
 
 /** Returns float [numPatches, embedDim]: what the patches attend to, before the output's projection. */
@@ -89,9 +88,8 @@ export function attendPatches(
   { query, key, value }: PatchProjections,
   { rotary: { positions, cosCache, sinCache }, windows = null }: PatchAttentionOptions,
 ): Value {
-  const batchShape = graph.constant("vision.batch_shape", "int64", [3], [1, -1, embedDim]);
   const batched = (index: number, part: Value): Value =>
-    reshape(graph, `${name}.batched.${index}`, part, batchShape, [1, patches, embedDim]);
+    reshapeTo(graph, `${name}.batched.${index}`, part, [1, patches, embedDim]);
   const rotated = (part: string, input: Value): Value =>
     rotaryEmbedding(graph, `${name}.${part}.rotated`, { input, positions, cosCache, sinCache });
   const projected = {
@@ -103,6 +101,5 @@ export function attendPatches(
     windows === null
       ? multiHeadAttention(graph, name, { ...projected, numHeads })
       : windows.attend(name, projected, { numHeads, embedDim });
-  const flatShape = graph.constant("vision.flat_shape", "int64", [2], [-1, embedDim]);
-  return reshape(graph, `${name}.flat`, attended, flatShape, [patches, embedDim]);
+  return reshapeTo(graph, `${name}.flat`, attended, [patches, embedDim]);
 }

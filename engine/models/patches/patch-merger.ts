@@ -1,5 +1,5 @@
 /** From patches to embeddings in the decoder's width. */
-import { reshape } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -30,8 +30,7 @@ export function mergePatches(
   const { graph, precision } = context;
   const [firstName, secondName] = layerNames;
   const inFeatures = embedDim * mergeSize * mergeSize;
-  const squareShape = graph.constant("merger.shape", "int64", [2], [-1, inFeatures]);
-  const squares = reshape(graph, `${name}.squares`, normalised, squareShape, ["numSquares", inFeatures]);
+  const squares = reshapeTo(graph, `${name}.squares`, normalised, ["numSquares", inFeatures]);
   const first = { name: `${name}.${firstName}`, inFeatures, outFeatures: inFeatures, hasBias: true };
   const activated = applyActivation(
     graph,

@@ -12,7 +12,6 @@ import {
   modulo,
   multiply,
   range,
-  reshape,
   shapeOf,
   sine,
 } from "../../graph/standard-ops.ts";
@@ -81,10 +80,9 @@ export function createPatchRotary(
   };
   const rowFrequencies = frequencyRow("vision.frequencies", 0);
   const columnFrequencies = alternatesFrequencies ? frequencyRow("vision.column_frequencies", 0.5) : rowFrequencies;
-  const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
   const anglesOf = (name: string, position: Value, frequencies: Value): Value => {
     const positions = cast(graph, `${name}.float`, position, "float32");
-    const asColumn = reshape(graph, `${name}.column`, positions, columnShape, [patches, 1]);
+    const asColumn = reshapeTo(graph, `${name}.column`, positions, [patches, 1]);
     return multiply(graph, `${name}.angles`, asColumn, frequencies);
   };
   const halves = [anglesOf("rows", row, rowFrequencies), anglesOf("columns", column, columnFrequencies)];

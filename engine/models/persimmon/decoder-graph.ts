@@ -1,5 +1,6 @@
 /** The decoder graph of Persimmon. Its inputs and outputs are those of `DecoderGraph`. */
-import { add, gatherRows, layerNormalization, reshape, split } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { add, gatherRows, layerNormalization, split } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation } from "../activation.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
@@ -69,12 +70,9 @@ function attention(
   };
   const fused = linear(context, input, fusedLayer, precision.linear);
   // A token's features are query, key and value of its first head, then of its second, and so on.
-  const headShape = graph.constant("attention.head_shape", "int64", [2], [-1, 3 * headDim]);
-  const perHead = reshape(graph, `${name}.per_head`, fused, headShape, ["N * numHeads", 3 * headDim]);
+  const perHead = reshapeTo(graph, `${name}.per_head`, fused, ["N * numHeads", 3 * headDim]);
   const parts = split(graph, `${name}.parts`, perHead, { axis: 1, sizes: [headDim, headDim, headDim] });
-  const rowShape = graph.constant("attention.row_shape", "int64", [2], [-1, hiddenSize]);
-  const rows = (part: string, value: Value): Value =>
-    reshape(graph, `${name}.${part}`, value, rowShape, [tokens, hiddenSize]);
+  const rows = (part: string, value: Value): Value => reshapeTo(graph, `${name}.${part}`, value, [tokens, hiddenSize]);
   const normed = (part: string, value: Value): Value => {
     const weights = { size: headDim, epsilon: config.layerNormEpsilon };
     return normalisesQueryAndKey ? namedNorm(context, `${name}.${part}_layernorm`, value, weights) : value;

@@ -1,7 +1,7 @@
 /** From patches to embeddings: Pixtral's tower, the patch merger of Mistral 3 and LightOnOCR, and the projector of LLaVA. */
 import { invariant } from "../../contract/errors.ts";
 import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
-import { add, cast, concat, divide, gatherRows, multiply, range, reshape } from "../../graph/standard-ops.ts";
+import { add, cast, concat, divide, gatherRows, multiply, range } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { projectorContext, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
@@ -56,8 +56,7 @@ function buildVisionEncoder(context: GraphContext, config: PixtralConfig): void 
   const features = numFeatures(config);
   const input = graph.input(pixelValues, "float32", [1, patches, features]);
   const grid = graph.input(imageGrid, "int64", [1, 3]);
-  const flatTarget = graph.constant("patches.flat_shape", "int64", [2], [-1, features]);
-  const flat = reshape(graph, "patches.flat", input, flatTarget, [patches, features]);
+  const flat = reshapeTo(graph, "patches.flat", input, [patches, features]);
   const pixels = cast(graph, "pixels", flat, precision.activations);
   const prefix = findPrefix(weights, towerPrefixes, "patch_conv.weight");
   const states = buildVisionTower(context, vision, prefix, { pixels, grid, featureLayers });
@@ -77,9 +76,8 @@ function buildVisionEncoder(context: GraphContext, config: PixtralConfig): void 
     },
     config.hasPatchMerger ? mergePatches(projector.context, config, projector.input) : projector.input,
   );
-  const itemTarget = graph.constant("item_shape", "int64", [3], [1, -1, text.hiddenSize]);
   const item = cast(graph, "projected.cast", projected, "float32");
-  graph.output(reshape(graph, "image_features", item, itemTarget, [1, "numEmbeddings", text.hiddenSize]));
+  graph.output(reshapeTo(graph, "image_features", item, [1, "numEmbeddings", text.hiddenSize]));
 }
 
 function numFeatures({ vision: { numChannels, patchSize } }: PixtralConfig): number {

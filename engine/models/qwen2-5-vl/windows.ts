@@ -128,11 +128,9 @@ export function createWindows(
       precision.activations,
     ),
   );
-  const keyShape = graph.constant("window.key_shape", "int64", [4], [-1, 1, 1, patchesPerWindow]);
-  const keyScores = reshape(graph, named("key_scores"), scores, keyShape, [windows, 1, 1, patchesPerWindow]);
+  const keyScores = reshapeTo(graph, named("key_scores"), scores, [windows, 1, 1, patchesPerWindow]);
   // The same for every query: the operator wants all of them.
-  const queryShape = graph.constant("window.query_shape", "int64", [4], [-1, 1, patchesPerWindow, 1]);
-  const queryScores = reshape(graph, named("query_scores"), scores, queryShape, [windows, 1, patchesPerWindow, 1]);
+  const queryScores = reshapeTo(graph, named("query_scores"), scores, [windows, 1, patchesPerWindow, 1]);
   const none = subtract(graph, named("no_scores"), queryScores, queryScores);
   const bias = add(graph, named("bias"), none, keyScores);
 
@@ -140,7 +138,6 @@ export function createWindows(
     attend(name, projected, { numHeads, embedDim }) {
       const flatShape = graph.constant("window.flat_shape", "int64", [2], [-1, embedDim]);
       const windowShape = graph.constant("window.shape", "int64", [3], [-1, patchesPerWindow, embedDim]);
-      const patchShape = graph.constant("window.patch_shape", "int64", [3], [1, -1, embedDim]);
       const divided = (part: string, value: Value): Value => {
         const flat = reshape(graph, `${name}.${part}.flat`, value, flatShape, [patches, embedDim]);
         const ordered = gatherRows(graph, `${name}.${part}.ordered`, flat, patchOfPlace);
@@ -156,7 +153,7 @@ export function createWindows(
       });
       const flat = reshape(graph, `${name}.places`, attended, flatShape, [places, embedDim]);
       const ordered = gatherRows(graph, `${name}.patches`, flat, placeOfPatch);
-      return reshape(graph, `${name}.picture`, ordered, patchShape, [1, patches, embedDim]);
+      return reshapeTo(graph, `${name}.picture`, ordered, [1, patches, embedDim]);
     },
   };
 }

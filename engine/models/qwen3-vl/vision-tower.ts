@@ -1,5 +1,6 @@
 /** Qwen3-VL's vision tower: Qwen2-VL's with learned positions, and merged squares of several layers (DeepStack). */
-import { add, concat, reshape } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { add, concat } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { patchBlock, patchNorm } from "../patches/patch-block.ts";
@@ -28,7 +29,6 @@ export function buildVisionTower(
   let hidden = add(graph, "patches.placed", embedded, resizedPositions(context, table, { grid, ...rotary }));
   const levels: Value[] = [];
   const squareWidth = embedDim * mergeSize * mergeSize;
-  const squareShape = graph.constant("merger.shape", "int64", [2], [-1, squareWidth]);
   for (let layer = 0; layer < config.numLayers; layer++) {
     hidden = patchBlock(context, config, `${prefix}blocks.${layer}`, hidden, {
       attention: { rotary },
@@ -37,7 +37,7 @@ export function buildVisionTower(
     if (!config.levelLayers.includes(layer)) continue;
     const name = `${prefix}deepstack_merger_list.${levels.length}`;
     // Here the norm is over whole squares.
-    const squares = reshape(graph, `${name}.whole`, hidden, squareShape, ["numSquares", squareWidth]);
+    const squares = reshapeTo(graph, `${name}.whole`, hidden, ["numSquares", squareWidth]);
     const normalised = patchNorm(context, `${name}.norm`, squares, squareWidth);
     levels.push(mergePatches(context, config, name, normalised, outFeatures, perceptronLayers));
   }

@@ -1,5 +1,6 @@
 /** Turns pictures into embeddings of their patches. */
-import { reshape, slice, transpose } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { slice, transpose } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { linear, type LinearLayer } from "../linear.ts";
@@ -31,11 +32,9 @@ export function embedPatches(
     covered = slice(graph, "pixels.columns", covered, { axis: 3, start: 0, end });
   }
   const gridShape = [numChannels, side, patchSize, side, patchSize];
-  const gridTarget = graph.constant(`patches.grid_shape.${side}`, "int64", [6], [-1, ...gridShape]);
-  const grid = reshape(graph, "patches.grid", covered, gridTarget, [images!, ...gridShape]);
+  const grid = reshapeTo(graph, "patches.grid", covered, [images!, ...gridShape]);
   const ordered = transpose(graph, "patches.ordered", grid, [0, 2, 4, 1, 3, 5]);
-  const flatTarget = graph.constant("patches.flat_shape", "int64", [2], [-1, patchFeatures]);
-  const flat = reshape(graph, "patches.flat", ordered, flatTarget, [`${images} * numPatches`, patchFeatures]);
+  const flat = reshapeTo(graph, "patches.flat", ordered, [`${images} * numPatches`, patchFeatures]);
   const projection: LinearLayer = {
     name,
     inFeatures: patchFeatures,
@@ -46,6 +45,5 @@ export function embedPatches(
   // Everything else is computed from pixels, and this is a small part of the work, so it is never quantised.
   const projected = linear(context, flat, projection, { kind: "plain", elementType: precision.activations });
   const count = numPatches(config);
-  const batchTarget = graph.constant(`patches.batch_shape.${count}`, "int64", [3], [-1, count, hiddenSize]);
-  return reshape(graph, "patches.batched", projected, batchTarget, [images!, count, hiddenSize]);
+  return reshapeTo(graph, "patches.batched", projected, [images!, count, hiddenSize]);
 }

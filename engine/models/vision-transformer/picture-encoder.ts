@@ -1,5 +1,6 @@
 /** Vision encoders of one square picture each, all of the same size: the frame around their graphs. */
-import { cast, reshape } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { cast } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import type { VisionEncoderDefinition } from "../model-definition.ts";
@@ -38,9 +39,8 @@ export function createPictureEncoder(options: PictureEncoderOptions): VisionEnco
       const pixels = graph.input(pixelValues, "float32", [images, ...pictureShape]);
       const embedded = options.embed(context, cast(graph, "pixels", pixels, precision.activations));
       const outputShape = [numImageTokens, hiddenSize];
-      const target = graph.constant("image_features.shape", "int64", [3], [-1, ...outputShape]);
       const unflattened = cast(graph, "projected.cast", embedded, "float32");
-      graph.output(reshape(graph, "image_features", unflattened, target, [images, ...outputShape]));
+      graph.output(reshapeTo(graph, "image_features", unflattened, [images, ...outputShape]));
     },
   };
 }

@@ -1,5 +1,6 @@
 /** Puts squares of patches into one row each, so that a picture has fewer and wider embeddings. */
-import { reshape, transpose } from "../../graph/standard-ops.ts";
+import { reshapeTo } from "../../graph/shape-ops.ts";
+import { transpose } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 
@@ -16,10 +17,8 @@ export function shufflePixels(
 ): Value {
   const squaresPerSide = side / square;
   const gridShape = [squaresPerSide, square, squaresPerSide, square, hiddenSize];
-  const gridTarget = graph.constant("shuffle.grid_shape", "int64", [6], [-1, ...gridShape]);
-  const grid = reshape(graph, "shuffle.grid", hidden, gridTarget, ["numPictures", ...gridShape]);
+  const grid = reshapeTo(graph, "shuffle.grid", hidden, ["numPictures", ...gridShape]);
   const squares = transpose(graph, "shuffle.squares", grid, [0, 1, 3, 2, 4, 5]);
   const squareFeatures = square * square * hiddenSize;
-  const flatTarget = graph.constant("shuffle.flat_shape", "int64", [2], [-1, squareFeatures]);
-  return reshape(graph, "shuffle.flat", squares, flatTarget, ["numEmbeddings", squareFeatures]);
+  return reshapeTo(graph, "shuffle.flat", squares, ["numEmbeddings", squareFeatures]);
 }
