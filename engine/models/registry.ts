@@ -13,7 +13,7 @@ import { fuyuDefinition } from "./fuyu/definition.ts";
 import { gemma3Definition, gemma3TextDefinition } from "./gemma3/definition.ts";
 import { gemma4Definition, gemma4TextDefinition, gemma4UnifiedDefinition } from "./gemma4/definition.ts";
 import { glm46vDefinition, glm4vDefinition, glmOcrDefinition } from "./glm4v/definition.ts";
-import { hunYuanVlDefinition } from "./hunyuan-vl/definition.ts";
+import { hunYuanDenseDefinition, hunYuanVlDefinition } from "./hunyuan-vl/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { internVlDefinition, qianfanOcrDefinition } from "./internvl/definition.ts";
 import { lfm2VlDefinition } from "./lfm2-vl/definition.ts";
@@ -59,6 +59,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   qwen3MoeDefinition,
   qwen35TextDefinition,
   qwen35MoeTextDefinition,
+  hunYuanDenseDefinition,
   lfm2TextDefinition,
   lfm3TextDefinition,
   lfm2VlDefinition,

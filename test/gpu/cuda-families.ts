@@ -65,6 +65,7 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/glm-ocr/v4", sizes: { intermediate_size: 128, vocab_size: 512 } },
   { name: "../hub/hunyuan-ocr/v4", sizes: { intermediate_size: 128, vocab_size: 512, org_vocab_size: 512 } },
   { name: "../hub/dots-ocr/v4", sizes: { intermediate_size: 128, vocab_size: 512 } },
+  { name: "../hub/hunyuan-dense/v4", sizes: { ...grouped, attention_head_dim: 64, org_vocab_size: 512 } },
   { name: "../hub/paddleocr-vl/v4", sizes: { intermediate_size: 128, vocab_size: 512 } },
   { name: "fuyu", sizes: wide },
   { name: "../hub/persimmon/v4", sizes: wide },

@@ -1,6 +1,6 @@
 /**
- * Configuration of HunyuanOCR: a tower over pictures of any size, and a dense HunYuan decoder whose tokens have positions
- * on several axes. Of the tower's fields, `out_hidden_size`, `img_max_token_num`, `max_vit_seq_len` and `min_image_size` are
+ * Configuration of dense HunYuan models, and of HunyuanOCR: a tower over pictures of any size, and such a decoder whose
+ * tokens have positions on several axes. Of the tower's fields, `out_hidden_size`, `img_max_token_num`, `max_vit_seq_len` and `min_image_size` are
  * not read, as in transformers: the first is the decoder's width, and the others bound what the image processor makes.
  */
 import { z } from "zod";
@@ -84,7 +84,8 @@ const neutralTextFields = {
   use_qk_norm: [true],
   num_experts: [1],
   use_cla: [false],
-  norm_type: ["rms"],
+  use_mla: [false],
+  norm_type: ["rms", "hf_rms"],
   mlp_bias: [false],
 } as const;
 /** Fields with other values in related models, which are checked above. */
@@ -109,6 +110,17 @@ const defaultTower = {
   layer_norm_eps: 1e-5,
 } as const;
 
+/**
+ * A text model.
+ *
+ * @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field.
+ */
+export function parseHunYuanDenseConfig(json: unknown): DecoderConfig {
+  const fields = parseConfigObject(z.looseObject({}), json, "");
+  refuseOtherThan(fields, "", { model_type: ["hunyuan_v1_dense"], position_embedding_xdrope: [false] });
+  return parseText(fields, "", { kinds: ["default", "dynamic"], isTied: false }).text;
+}
+
 /** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
 export function parseHunYuanVlConfig(json: unknown): HunYuanVlConfig {
   const root = parseConfigObject(rootFields, json, "");
@@ -117,18 +129,23 @@ export function parseHunYuanVlConfig(json: unknown): HunYuanVlConfig {
   const path = root.text_config == null ? "" : "text_config";
   const given = root.text_config ?? root;
   if (path !== "") refuseOtherThan(given, path, { model_type: ["hunyuan_vl_text"] });
-  const { text, sections } = parseText(given, path);
+  const { text, rope, ropePath } = parseText(given, path, { kinds: ["default", "dynamic", "xdrope"], isTied: true });
   // As in transformers: a field at the top level unties nothing alone.
   const isUntied = path !== "" && !text.tieWordEmbeddings && root.tie_word_embeddings === false;
   return {
     text: { ...text, tieWordEmbeddings: !isUntied },
-    sections,
+    sections: parseSections(rope, ropePath, text.headDim),
     vision: parseTower(root.vision_config),
     imageTokenId: root.image_token_id,
   };
 }
 
-function parseText(json: object, path: string): Pick<HunYuanVlConfig, "text" | "sections"> {
+/** `isTied` is the default of `tie_word_embeddings`, and `kinds` are the supported rotary embeddings. */
+function parseText(
+  json: object,
+  path: string,
+  { kinds, isTied }: { readonly kinds: readonly string[]; readonly isTied: boolean },
+): { readonly text: DecoderConfig; readonly rope: z.output<typeof ropeFields>; readonly ropePath: string } {
   const fields = parseConfigObject(textFields, json, path);
   refuseOtherThan(json, path, neutralTextFields);
   refuseOtherNames(fields, path, "attention_head_dim", "head_dim");
@@ -143,7 +160,7 @@ function parseText(json: object, path: string): Pick<HunYuanVlConfig, "text" | "
       ...checkedFields,
       ...(headDim != null && { head_dim: headDim }),
       ...(vocabSize != null && { vocab_size: vocabSize }),
-      tie_word_embeddings: fields.tie_word_embeddings ?? true,
+      tie_word_embeddings: fields.tie_word_embeddings ?? isTied,
       rope_scaling: null,
       rope_parameters: { rope_type: "default", rope_theta: theta },
     },
@@ -154,13 +171,12 @@ function parseText(json: object, path: string): Pick<HunYuanVlConfig, "text" | "
   const rope = fields[name] ?? {};
   const ropePath = path === "" ? name : `${path}.${name}`;
   const kind = rope.rope_type ?? rope.type ?? "default";
-  if (!["default", "dynamic", "xdrope"].includes(kind)) throw unsupportedField(ropePath, "rope_type", kind);
-  const sections = parseSections(rope, ropePath, text.headDim);
+  if (!kinds.includes(kind)) throw unsupportedField(ropePath, "rope_type", kind);
   // Transformers calls it dynamic, but with alpha the base does not depend on the length.
   const base = rope.rope_theta ?? theta;
   const stretch = kind === "default" ? 1 : (rope.alpha ?? 1) ** (text.headDim / (text.headDim - 2));
   const ownRope = { theta: base * stretch, scaling: { kind: "none" } } as const;
-  return { text: { ...text, normalisesQueryAndKey: true, rope: ownRope }, sections };
+  return { text: { ...text, normalisesQueryAndKey: true, rope: ownRope }, rope, ropePath };
 }
 
 /** @throws EngineError `unsupported_model` if two names of one field have different values. */

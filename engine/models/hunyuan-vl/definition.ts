@@ -1,11 +1,15 @@
-/** HunyuanOCR: pictures in their own sizes, whose embeddings have a column, a row and the number of their picture. */
+/**
+ * HunyuanOCR: pictures in their own sizes, whose embeddings have a column, a row and the number of their picture. And its
+ * decoder alone, the dense text models of HunYuan.
+ */
 import type { GraphContext } from "../graph-context.ts";
 import { buildDecoderGraph } from "../llama/decoder-graph.ts";
 import { decoderDimensions } from "../llama/definition.ts";
 import type { ConfiguredModel, ModelDefinition } from "../model-definition.ts";
 import { patchModel } from "../patches/patch-encoder.ts";
 import { createPatchInputs } from "../qwen2-vl/processor.ts";
-import { parseHunYuanVlConfig } from "./config.ts";
+import { parseHunYuanDenseConfig, parseHunYuanVlConfig } from "./config.ts";
+import { createFirstRotary } from "./first-rotary.ts";
 import { numEmbeddings, promptPositions } from "./prompt-positions.ts";
 import { buildVisionTower, towerNames } from "./vision-tower.ts";
 import { createXdRotary } from "./xd-rotary.ts";
@@ -49,5 +53,33 @@ export const hunYuanVlDefinition: ModelDefinition = {
       },
       buildVisionTower,
     );
+  },
+};
+
+export const hunYuanDenseDefinition: ModelDefinition = {
+  architecture: "HunYuanDenseV1ForCausalLM",
+  images: null,
+  configure(json): ConfiguredModel {
+    const config = parseHunYuanDenseConfig(json);
+    const { headDim, rope, maxPositionEmbeddings } = config;
+    return {
+      decoder: decoderDimensions(config),
+      maxPositionEmbeddings,
+      imageTokenId: null,
+      visionEncoder: null,
+      buildDecoder(context: GraphContext, maxModelLen: number, acceptsImages = false): void {
+        buildDecoderGraph(context, {
+          config,
+          prefix: "model.",
+          headName: "lm_head",
+          acceptsImages,
+          maxModelLen,
+          firstRotation: {
+            headNorms,
+            create: (own, inputs) => createFirstRotary(own, inputs, { rope, headDim, maxModelLen }),
+          },
+        });
+      },
+    };
   },
 };

@@ -98,6 +98,10 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   Phi3ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen2ForCausalLM: { fields: [...llamaText, "sliding_window"] },
   Qwen3ForCausalLM: { fields: [...llamaText, "sliding_window"] },
+  HunYuanDenseV1ForCausalLM: {
+    fields: [...llamaText, "attention_head_dim", "org_vocab_size"],
+    config: { head_dim: 128 },
+  },
   Lfm2ForCausalLM: { fields: lfm2Text },
   Lfm3ForCausalLM: { fields: [...llamaText, "sliding_window", "conv_L_cache"] },
   Lfm2VlForConditionalGeneration: {

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { parseHunYuanVlConfig } from "../../../../engine/models/hunyuan-vl/config.ts";
+import { parseHunYuanDenseConfig, parseHunYuanVlConfig } from "../../../../engine/models/hunyuan-vl/config.ts";
 import { testRefusals, type RefusedConfiguration } from "../refused-configurations.ts";
 
 const rope = { type: "xdrope", alpha: 1000, xdrope_section: [16, 16, 16, 16] };
@@ -31,6 +31,36 @@ test.for([flat, nested])("missing fields have transformers' defaults", (config) 
   });
   expect(imageTokenId).toBe(120_120);
 });
+
+const dense = { architectures: ["HunYuanDenseV1ForCausalLM"], model_type: "hunyuan_v1_dense", head_dim: 128 };
+
+test("text models are not tied, and alpha stretches the base of their rotation", () => {
+  const config = parseHunYuanDenseConfig(dense);
+  expect(config).toMatchObject({
+    numLayers: 32,
+    vocabSize: 290_943,
+    maxPositionEmbeddings: 2048,
+    rmsNormEpsilon: 1e-5,
+  });
+  expect(config).toMatchObject({ normalisesQueryAndKey: true, tieWordEmbeddings: false });
+  expect(config.rope).toEqual({ theta: 10_000, scaling: { kind: "none" } });
+  const stretched = parseHunYuanDenseConfig({ ...dense, rope_scaling: { type: "dynamic", alpha: 50 } });
+  expect(stretched.rope.theta).toBeCloseTo(10_000 * 50 ** (128 / 126), 6);
+});
+
+testRefusals(
+  (
+    [
+      [{ ...dense, model_type: "hunyuan_v1_moe" }, 'model_type = "hunyuan_v1_moe"'],
+      [{ ...dense, position_embedding_xdrope: true }, "position_embedding_xdrope = true"],
+      [{ ...dense, rope_scaling: { type: "xdrope", xdrope_section: [16, 16, 16, 16] } }, 'rope_type = "xdrope"'],
+      [{ ...dense, rope_scaling: { type: "yarn", factor: 2 } }, 'rope_type = "yarn"'],
+      [{ ...dense, use_mla: true }, "use_mla = true"],
+      [{ ...dense, use_qk_norm: false }, "use_qk_norm = false"],
+      [{ ...dense, num_experts: 16 }, "num_experts = 16"],
+    ] as const
+  ).map(([config, field]): RefusedConfiguration => [config, `${field} is not supported`]),
+);
 
 test("both names of a field may be given with the same value", () => {
   const config = { ...flat, head_dim: 128, vocab_size: 500, org_vocab_size: 500 };
