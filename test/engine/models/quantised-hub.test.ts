@@ -11,6 +11,8 @@ import { meanDivergence } from "./golden-decoding.ts";
 const maxLength = 128;
 const families = [
   "deepseek-ocr-2",
+  "dots-ocr",
+  "hunyuan-dense",
   "hunyuan-ocr",
   "lfm2-vl",
   "minicpm-v-4.7",
