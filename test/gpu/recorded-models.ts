@@ -18,7 +18,7 @@ const encodesPictures = "llava-default";
 const hubFamily = /^\.\.\/hub\/([^/]+)\/v4$/;
 
 /** Their configurations penalise repetition, so their logprobs do not show ties. */
-const penalised: ReadonlySet<string> = new Set(["qwen2.5", "hunyuan-ocr"]);
+const penalised: ReadonlySet<string> = new Set(["qwen2.5", "hunyuan-dense", "hunyuan-ocr"]);
 
 /** Checkpoints as they are on the hub, with recorded logprobs: the cases without pictures. */
 const hubFamilies = cudaFamilies.flatMap((family) => {

@@ -6,6 +6,7 @@ import type { SamplingParams } from "../../contract/sampling-params.ts";
 import type { LogitsProcessor } from "../contract/logits-processor.ts";
 import { reasonOf } from "../contract/row-failures.ts";
 import { isAsyncFunction, refusePromise } from "../contract/synchronous.ts";
+import { isBuiltIn } from "./built-in-names.ts";
 import { freezeSamplingParams } from "./freeze-sampling-params.ts";
 import { importExport } from "./import-export.ts";
 import { requireProcessorClass } from "./processor-class.ts";
@@ -30,7 +31,7 @@ export interface LoadedLogitsProcessor {
 }
 
 /**
- * Imports each class in order, also one that is named twice. Names are `module:Export`: see `findProcessorModule` for
+ * Imports each class in order, also one that is named twice; names of built-in rules are left out. Names are `module:Export`: see `findProcessorModule` for
  * the module; the export may be dotted. In those modules, `fovea` is this running engine.
  *
  * @throws EngineError `invalid_logits_processor` with the processor's position, its name and the places tried.
@@ -42,6 +43,7 @@ export async function loadLogitsProcessors(
   if (references.length > 0) prepareProcessorModules();
   const loaded: LoadedLogitsProcessor[] = [];
   for (const [index, reference] of references.entries()) {
+    if (isBuiltIn(reference)) continue;
     const name = reference.name ?? reference.className;
     const position = `${index + 1} of ${references.length}`;
     try {

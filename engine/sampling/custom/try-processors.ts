@@ -1,12 +1,13 @@
 /** Loads the logits processors of settings and packages one by one, and reports for each whether it loads. */
 import type { EngineConfig, LogitsProcessorReference } from "../../contract/config.ts";
+import { isBuiltIn } from "./built-in-names.ts";
 import { askArgmaxInvariance } from "./custom-processor.ts";
 import { findInstalledProcessors } from "./installed-processors.ts";
 import { createLogitsProcessor, loadLogitsProcessors } from "./processor-loading.ts";
 
 export interface TriedLogitsProcessor {
   readonly name: string;
-  /** Null if it loads and can be constructed. */
+  /** Null if it loads and can be constructed, or is built in. */
   readonly error: string | null;
 }
 
@@ -21,6 +22,7 @@ export async function tryLogitsProcessors(config: EngineConfig): Promise<TriedLo
 }
 
 async function errorOf(reference: LogitsProcessorReference, config: EngineConfig): Promise<string | null> {
+  if (isBuiltIn(reference)) return null;
   try {
     const loaded = (await loadLogitsProcessors([reference], config.logitsProcessorPath))[0]!;
     askArgmaxInvariance(createLogitsProcessor(loaded, config), loaded.name);

@@ -145,6 +145,7 @@ function updateOf(
   return { down, up, scale: config.scaleOf(module, rank!), magnitudes: magnitudes ?? null };
 }
 
+/** Such as "LoRA of rank 8, 24 matrices". */
 function describe(changed: Tensors, before: Tensors): string {
   const updates = [...changed.values()].flatMap(({ update }) => update ?? []);
   const ranks = updates.map(({ down }) => down.shape[0]!);
@@ -167,9 +168,9 @@ function createFinder(tensors: Tensors): (name: string) => StoredTensor {
     byCore.set(core, [...(byCore.get(core) ?? []), tensor]);
   }
   return (name) => {
-    const found = tensors.get(name) ?? byCore.get(coreOf(name)) ?? [];
-    if (!Array.isArray(found)) return found;
-    const [tensor, other] = found;
+    const exact = tensors.get(name);
+    if (exact !== undefined) return exact;
+    const [tensor, other] = byCore.get(coreOf(name)) ?? [];
     if (tensor === undefined) {
       throw invalidAdapter(`It changes ${name}, which the model does not have. Is this its base model?`);
     }

@@ -46,6 +46,18 @@ function load(className: string): Promise<unknown> {
   return loadLogitsProcessors([{ className, options: {} }], [folder.path]);
 }
 
+test("names of rules that are built in load nothing, and the others keep their places", async () => {
+  const classNames = [
+    "vllm.model_executor.models.deepseek_ocr:NGramPerReqLogitsProcessor",
+    "steering.things:Late",
+    "mineru_vl_utils:MinerULogitsProcessor",
+  ];
+  const references = classNames.map((className) => ({ className, options: {} }));
+  const loaded = await loadLogitsProcessors(references, [folder.path]);
+  expect(loaded.map(({ name, position }) => [name, position])).toEqual([["steering.things:Late", "2 of 3"]]);
+  await expect(load("vllm.model_executor.models.deepseek_ocr:Other")).rejects.toThrow(/the module was not found/);
+});
+
 const failures: [string, string][] = [
   ["steering.things", "it has no colon; expected <module>:<export>, such as steering.target_token:TargetToken."],
   ["steering:things:Stranger", "it has 2 colons; expected <module>:<export>, "],
