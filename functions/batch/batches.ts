@@ -29,7 +29,7 @@ const COMPLETION_WINDOW_SECONDS = 24 * 60 * 60;
 
 export interface BatchLimits {
   readonly maxFileBytes: number;
-  /** Limit for all files together. It applies to uploads; results are stored beyond it. */
+  /** Limit for all files together. It applies to uploads and new batches; results are stored beyond it. */
   readonly maxStoreBytes: number;
 }
 
@@ -65,7 +65,10 @@ export type CancelledBatch =
   | { readonly kind: "cancelling" | "ended"; readonly batch: BatchObject }
   | { readonly kind: "unknown" };
 
-/** Mutable; one per process. Methods throw StorageError, and DamagedRecordError where they read a damaged record. */
+/**
+ * Mutable; one per process. Methods throw StorageError, and DamagedRecordError where they read a damaged record. `create`
+ * also throws StoreFullError.
+ */
 export class Batches {
   readonly files: StoredFiles;
   readonly limits: BatchLimits;
@@ -107,6 +110,8 @@ export class Batches {
     if ((await this.#records.listUnfinished()).length >= MAX_UNFINISHED) {
       return { kind: "too many", limit: MAX_UNFINISHED };
     }
+    // Otherwise batches of one small file could fill the disk with results, one after the other.
+    await this.quota.requireRoom();
     const nowMs = this.#options.runner.now();
     const createdAt = Math.floor(nowMs / 1000);
     const batch: BatchObject = {

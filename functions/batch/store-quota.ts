@@ -14,7 +14,7 @@ export interface StoreQuotaOptions {
   readonly measure: () => Promise<StoredSize>;
 }
 
-/** An upload would exceed a limit. The message says which. */
+/** An upload would exceed a limit, or the store already does. The message says which. */
 export class StoreFullError extends Error {
   override readonly name = "StoreFullError";
 }
@@ -87,6 +87,21 @@ export class StoreQuota {
     };
   }
 
+  /** For work that will add results. Throws StoreFullError if the store has no room for another file. */
+  async requireRoom(): Promise<void> {
+    const { numObjects, numBytes } = await this.#measure();
+    if (numBytes > this.#maxBytes) {
+      throw new StoreFullError(`All files together have ${numBytes} bytes; ${this.#limitOfBytes}.`);
+    }
+    if (numObjects >= this.#maxNumFiles) {
+      throw new StoreFullError(`There are ${numObjects} files; the limit is ${this.#maxNumFiles}.`);
+    }
+  }
+
+  get #limitOfBytes(): string {
+    return `the limit is ${this.#maxBytes}, which BATCH_MAX_STORE_BYTES sets`;
+  }
+
   /** If so much more were stored. */
   #excessOf(size: StoredSize): StoreFullError | null {
     return this.#excessIn(sumOf(sumOf(this.#stored, this.#reserved), size));
@@ -94,8 +109,8 @@ export class StoreQuota {
 
   #excessIn({ numObjects, numBytes }: StoredSize): StoreFullError | null {
     if (numBytes > this.#maxBytes) {
-      const limit = `the limit is ${this.#maxBytes}, which BATCH_MAX_STORE_BYTES sets`;
-      return new StoreFullError(`With this file, all files together would have ${numBytes} bytes or more; ${limit}.`);
+      const all = `With this file, all files together would have ${numBytes} bytes or more`;
+      return new StoreFullError(`${all}; ${this.#limitOfBytes}.`);
     }
     if (numObjects <= this.#maxNumFiles) return null;
     return new StoreFullError(`With this file, there would be ${numObjects} files; the limit is ${this.#maxNumFiles}.`);

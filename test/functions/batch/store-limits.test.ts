@@ -93,7 +93,7 @@ test("of thirty concurrent uploads, as many are accepted as the store has room f
   expect((await sendChunks(small, 10, 10 * 1024)).status).toBe(507);
 });
 
-test("a batch gets its results although the store is full, and then uploads are rejected", async () => {
+test("a batch gets its results although the store is full, and then uploads and batches are rejected", async () => {
   const store = join(folder.path, "full");
   await using small = await startService({ BATCH_STORE: store, BATCH_MAX_STORE_BYTES: "1KiB" });
   const to = clientOf(small);
@@ -106,4 +106,14 @@ test("a batch gets its results although the store is full, and then uploads are 
   await expect.poll(async () => (await to.batches.retrieve(batch.id)).status).toBe("completed");
   expect(await totalBytes(store)).toBeGreaterThan(1024);
   await expect(upload("x", to)).rejects.toMatchObject({ status: 507, code: "storage_full" });
+  const another = () => to.batches.create({ input_file_id, endpoint, completion_window: "24h" });
+  await expect(another()).rejects.toMatchObject({
+    status: 507,
+    code: "storage_full",
+    message: expect.stringMatching(
+      /All files together have \d+ bytes; the limit is 1024, which BATCH_MAX_STORE_BYTES sets\. Delete/,
+    ),
+  });
+  await to.files.delete((await to.batches.retrieve(batch.id)).output_file_id!);
+  expect((await another()).status).toBe("validating");
 });
