@@ -1,6 +1,6 @@
 /**
- * Connections to a Redis server that a failover has made a replica. It keeps them and rejects their writes, for as long
- * as they last, while its name or its proxy already leads to the new primary.
+ * After a failover, the old primary is a replica. It keeps its connections and rejects their writes. A new connection
+ * reaches the new primary, because the server's name or its proxy leads there.
  */
 
 /** Also in the message of a script, which older servers begin with words of their own. */
@@ -12,7 +12,7 @@ export function isOfReplica({ message }: Error): boolean {
 const MIN_AGE_MS = 15_000;
 
 /**
- * For `reconnectOnError` of one connection: whether it should be opened anew, which it is at most once per `minAgeMs`.
+ * For `reconnectOnError` of one connection: whether to open it anew. Between two times, `minAgeMs` pass.
  *
  * @param onLeave Called before that.
  */

@@ -36,8 +36,9 @@ export function imagePartsOf(messages: readonly ChatMessage[]): ImagePart[] {
  * written in a message's text is then ordinary text. If it accepts strings too, it gets the messages that were given as
  * strings, and every system message, as strings. For a template that prints the content, the text parts are joined
  * by newlines. Placeholders in them stand for the message's images. Missing placeholders are put before the text, one
- * per line and between the model's markers (as in vLLM), and surplus ones are ordinary text. If the format is `spelled`, that holds for a message whose
- * texts have a placeholder; others are written as for a template that knows nothing of images.
+ * per line and between the model's markers (as in vLLM), and surplus ones are ordinary text. If the format is `spelled`,
+ * that holds for a message whose texts have a placeholder; others are written as for a template that knows nothing of
+ * images.
  */
 export function renderChat(conversation: Omit<ChatPromptInput, "kind">, options: ChatPromptOptions): ChatPrompt {
   const { addGenerationPrompt, continueFinalMessage = false, tools = [], templateArguments = {} } = conversation;

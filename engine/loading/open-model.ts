@@ -1,4 +1,4 @@
-/** Opens a model's folder: its checkpoint with an adapter, its definition and tokenizer, with the parts of a pipeline if it has one. */
+/** Opens a model's folder: its checkpoint and tokenizer, and the adapter and the pipeline that the settings add. */
 import type { EngineConfig } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { MultiModalParts } from "../input/multimodal-inputs.ts";

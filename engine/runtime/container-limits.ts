@@ -1,6 +1,6 @@
 /**
- * What control groups allow this process. Node and libuv read limits of memory in version 2 from the process's own group
- * only, and quotas of version 1 not at all.
+ * The memory and the processors that control groups allow this process. Node and libuv do not know all limits: in
+ * version 2, they read those of the process's own group only; in version 1, they read no quota of processors.
  */
 import { readFileSync } from "node:fs";
 import { dirname, join, relative } from "node:path";

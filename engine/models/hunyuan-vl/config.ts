@@ -1,7 +1,8 @@
 /**
  * Configuration of dense HunYuan models, and of HunyuanOCR: a tower over pictures of any size, and such a decoder whose
- * tokens have positions on several axes. Of the tower's fields, `out_hidden_size`, `img_max_token_num`, `max_vit_seq_len` and `min_image_size` are
- * not read, as in transformers: the first is the decoder's width, and the others bound what the image processor makes.
+ * tokens have positions on several axes. Of the tower's fields, `out_hidden_size`, `img_max_token_num`,
+ * `max_vit_seq_len` and `min_image_size` are not read, as in transformers: the first is the decoder's width, and the
+ * others bound what the image processor makes.
  */
 import { z } from "zod";
 

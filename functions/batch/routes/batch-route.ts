@@ -2,11 +2,12 @@
 import type { Context, Handler } from "hono";
 
 import type { AppDependencies } from "../../app-dependencies.ts";
-import { HttpError } from "../../http/errors.ts";
+import { HttpError, type HttpErrorOptions } from "../../http/errors.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
 import { StorageError } from "../../storage/object-store.ts";
 import type { Batches } from "../batches.ts";
 import { DamagedRecordError } from "../damaged-records.ts";
+import { StoreFullError } from "../store-quota.ts";
 import type { Page } from "../tenant-records.ts";
 
 export type BatchHandler = (c: Context<AppEnvironment>, batches: Batches) => Promise<Response>;
@@ -20,6 +21,7 @@ export function batchRoute({ loadBatches, logger }: AppDependencies, handle: Bat
       return await handle(c, await loadBatches());
     } catch (error) {
       if (error instanceof DamagedRecordError) throw damaged(error);
+      if (error instanceof StoreFullError) throw storageFull(error);
       if (!(error instanceof StorageError)) throw error;
       logger.error("The store of files and batches does not work.", { requestId: c.get("requestId"), error });
       throw new HttpError(
@@ -36,6 +38,10 @@ export function batchRoute({ loadBatches, logger }: AppDependencies, handle: Bat
 function damaged(cause: DamagedRecordError): HttpError {
   const message = "The record of this id is damaged, so its content is unknown; the log of the service names its key.";
   return new HttpError(404, "record_damaged", message, { parameter: "id", cause });
+}
+
+export function storageFull(cause: StoreFullError, options: HttpErrorOptions = {}): HttpError {
+  return new HttpError(507, "storage_full", `${cause.message} Delete files first.`, { ...options, cause });
 }
 
 /** A page in the format of OpenAI's lists. */

@@ -6,7 +6,6 @@ import { parseFields } from "../../generation/schemas/parse-fields.ts";
 import { HttpError } from "../../http/errors.ts";
 import { readJsonObject } from "../../http/json-body.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
-import { StoreFullError } from "../store-quota.ts";
 import { batchRequest } from "./batch-request.ts";
 import { batchRoute, toList } from "./batch-route.ts";
 import { pageQuery } from "./page-query.ts";
@@ -20,8 +19,7 @@ export function createBatchRoute(dependencies: AppDependencies): Handler<AppEnvi
   return batchRoute(dependencies, async (c, batches) => {
     const body = await readJsonObject(c.req.raw, MAX_BODY_BYTES, dependencies.bodies);
     const { input_file_id: inputFileId, endpoint, metadata } = parseFields(batchRequest, body);
-    const batch = { inputFileId, endpoint, metadata: metadata ?? null };
-    const created = await batches.create(c.get("tenant"), batch).catch(storageFull);
+    const created = await batches.create(c.get("tenant"), { inputFileId, endpoint, metadata: metadata ?? null });
     const shownId = inputFileId.slice(0, 100);
     switch (created.kind) {
       case "created":
@@ -83,11 +81,6 @@ export function cancelBatchRoute(dependencies: AppDependencies): Handler<AppEnvi
         return unknownBatch(id);
     }
   });
-}
-
-function storageFull(error: unknown): never {
-  if (!(error instanceof StoreFullError)) throw error;
-  throw new HttpError(507, "storage_full", `${error.message} Delete files first.`, { cause: error });
 }
 
 function unknownBatch(id: string): never {

@@ -11,7 +11,7 @@ import type { Batches } from "../batches.ts";
 import { StoreFullError } from "../store-quota.ts";
 import type { Reservation } from "../store-quota.ts";
 import type { FileObject } from "../stored-files.ts";
-import { batchRoute, toList } from "./batch-route.ts";
+import { batchRoute, storageFull, toList } from "./batch-route.ts";
 import { pageQuery } from "./page-query.ts";
 
 const listQuery = pageQuery("file").extend({
@@ -62,7 +62,9 @@ async function upload(request: Request, tenant: string, { files, limits, quota }
       throw error;
     }
   } catch (error) {
-    return storageFull(error);
+    // The rest of the body is not read, so the connection cannot be reused.
+    const options = { parameter: "file", headers: { Connection: "close" } };
+    throw error instanceof StoreFullError ? storageFull(error, options) : error;
   } finally {
     reservation?.release();
   }
@@ -73,16 +75,6 @@ async function* reserving(chunks: AsyncIterable<Uint8Array>, reservation: Reserv
     await reservation.grow(chunk.byteLength);
     yield chunk;
   }
-}
-
-/** The rest of the body is not read, so the connection cannot be reused. */
-function storageFull(error: unknown): never {
-  if (!(error instanceof StoreFullError)) throw error;
-  throw new HttpError(507, "storage_full", `${error.message} Delete files first.`, {
-    parameter: "file",
-    headers: { Connection: "close" },
-    cause: error,
-  });
 }
 
 export function listFilesRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
