@@ -12,16 +12,17 @@ import {
   kvLayoutNames,
   promptDtypeNames,
 } from "./contract/config.ts";
-import type { EngineConfig, HubConfig, ImageLimits } from "./contract/config.ts";
-import { defaultEngineLimits, defaultImageLimits } from "./contract/default-limits.ts";
+import type { EngineConfig, HubConfig, ImageLimits, VideoLimits } from "./contract/config.ts";
+import { defaultEngineLimits, defaultImageLimits, defaultVideoLimits } from "./contract/default-limits.ts";
 import { EngineError } from "./contract/errors.ts";
 import { describeProblem, readBySchema } from "./schema-problem.ts";
 
 type Optional<Settings> = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
 
 /** Options of `createEngine`. Every setting has a default, which also replaces undefined. */
-export interface EngineOptions extends Optional<Omit<EngineConfig, "imageLimits" | "hub">> {
+export interface EngineOptions extends Optional<Omit<EngineConfig, "imageLimits" | "videoLimits" | "hub">> {
   readonly imageLimits?: Optional<ImageLimits> | undefined;
+  readonly videoLimits?: Optional<VideoLimits> | undefined;
   readonly hub?: Optional<HubConfig> | undefined;
 }
 
@@ -64,6 +65,13 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
   hub: anyObject,
   gcsEmulatorUrl: text.nullable(),
   azure: anyObject,
+  videoLimits: z.looseObject({
+    maxVideosPerPrompt: limit.optional(),
+    maxVideoBytes: limit.optional(),
+    maxVideoFrames: count(1).optional(),
+    numFrames: count(1).optional(),
+    videoDecodeTimeoutMs: limit.optional(),
+  }),
   imageLimits: z.looseObject({
     maxImagesPerPrompt: limit.optional(),
     maxImageBytes: limit.optional(),
@@ -113,7 +121,7 @@ function checkOptions(options: EngineOptions): void {
  */
 export function toEngineConfig(given: EngineOptions): EngineConfig {
   checkOptions(given);
-  const { imageLimits = {}, hub = {}, ...options } = given;
+  const { imageLimits = {}, videoLimits = {}, hub = {}, ...options } = given;
   return {
     model: fileURLToPath(new URL("../models/fovea-shapes", import.meta.url)),
     dtype: "auto",
@@ -131,6 +139,7 @@ export function toEngineConfig(given: EngineOptions): EngineConfig {
       ...defaultImageLimits,
       ...definedOf(imageLimits),
     },
+    videoLimits: { ...defaultVideoLimits, ...definedOf(videoLimits) },
   };
 }
 

@@ -46,6 +46,8 @@ export type {
   ImagePart,
   Prompt,
   PromptRequest,
+  VideoPart,
+  VideoSampling,
 } from "./contract/generation-request.ts";
 export type { OnStartPhase, StartPhase } from "./contract/start-phase.ts";
 export { epochMs } from "./contract/request-stage.ts";

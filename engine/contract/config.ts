@@ -64,6 +64,17 @@ export interface ImageLimits {
   readonly maxProcessedBytes?: number;
 }
 
+export interface VideoLimits {
+  readonly maxVideosPerPrompt: number;
+  readonly maxVideoBytes: number;
+  /** Frames of a video that a prompt shows, at most, whatever a request or a checkpoint asks for. */
+  readonly maxVideoFrames: number;
+  /** Frames of a video for checkpoints without a video processor, if the request does not say. */
+  readonly numFrames: number;
+  /** For reading a video, and for decoding its frames. */
+  readonly videoDecodeTimeoutMs: number;
+}
+
 export interface CacheConfig {
   /** For all image caches of this process together; 0 keeps nothing in memory. */
   readonly maxMemoryBytes: number;
@@ -191,6 +202,8 @@ export interface EngineConfig {
   /** Used only if the model is an `az://` reference. */
   readonly azure?: AzureConfig;
   readonly imageLimits: ImageLimits;
+  /** Default: `defaultVideoLimits`. */
+  readonly videoLimits?: VideoLimits;
   /** Limits of the image caches. Default: `defaultCacheConfig`. */
   readonly caches?: CacheConfig;
   /**

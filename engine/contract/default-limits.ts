@@ -1,6 +1,6 @@
 /** The default limits of an engine. The settings of the service have the same defaults. */
 import type { DecodeLimits } from "../images/decode-cost.ts";
-import type { CacheConfig } from "./config.ts";
+import type { CacheConfig, VideoLimits } from "./config.ts";
 
 const MEBIBYTE = 1024 ** 2;
 
@@ -40,6 +40,15 @@ export const defaultDecodeLimits: DecodeLimits = {
   maxDecodeCost: 2 ** 27,
   maxRequestDecodeCost: 2 ** 29,
   decodeTimeoutMs: 20_000,
+};
+
+/** Thirty-two frames at most are vLLM's default, too. */
+export const defaultVideoLimits: VideoLimits = {
+  maxVideosPerPrompt: 1,
+  maxVideoBytes: 64 * MEBIBYTE,
+  maxVideoFrames: 32,
+  numFrames: 8,
+  videoDecodeTimeoutMs: 30_000,
 };
 
 /**

@@ -13,6 +13,11 @@ export type EngineErrorCode =
   | "image_too_large"
   /** The engine cannot decode the bytes as an image. */
   | "invalid_image"
+  | "too_many_videos"
+  /** The video has more bytes, pixels or frames, or takes longer to decode, than the limits allow. */
+  | "video_too_large"
+  /** The engine cannot decode the bytes as a video. */
+  | "invalid_video"
   | "queue_full"
   | "aborted"
   | "not_ready"
@@ -44,6 +49,10 @@ export type ServingSetting =
   | "maxDecodeCost"
   | "maxRequestDecodeCost"
   | "decodeTimeoutMs"
+  | "maxVideosPerPrompt"
+  | "maxVideoBytes"
+  | "maxVideoFrames"
+  | "videoDecodeTimeoutMs"
   | "allowedDomains"
   | "allowedPrivateHosts"
   | "allowHttp";

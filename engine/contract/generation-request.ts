@@ -22,10 +22,27 @@ export type ImagePart =
       readonly grid?: ImageGrid;
     };
 
+/** A video of a conversation. */
+export interface VideoPart {
+  readonly type: "video";
+  /** `data:`, `https://` or `s3://` reference to a file. */
+  readonly reference: string;
+}
+
+/**
+ * Which frames of a video a prompt shows. Default: as the checkpoint's video processor says; without one,
+ * `defaultVideoLimits.numFrames` at equal distances.
+ */
+export interface VideoSampling {
+  /** At equal distances, the first and the last among them. Excludes `framesPerSecond`. */
+  readonly numFrames?: number;
+  readonly framesPerSecond?: number;
+}
+
 /** Pictures in time (1), rows and columns of patches, before any are merged. */
 export type ImageGrid = readonly [numTimes: number, numRows: number, numColumns: number];
 
-export type ContentPart = { readonly type: "text"; readonly text: string } | ImagePart;
+export type ContentPart = { readonly type: "text"; readonly text: string } | ImagePart | VideoPart;
 
 export interface ChatMessage {
   readonly role: ChatRole;
@@ -84,6 +101,7 @@ export type PromptRequest = Pick<
   | "truncatePromptTokens"
   | "truncationSide"
   | "mmProcessorOptions"
+  | "videoSampling"
   | "tenant"
   | "cacheSalt"
   | "priority"
@@ -115,6 +133,8 @@ export interface GenerationRequest {
    * top level or below `images_kwargs`. Unknown options are rejected.
    */
   readonly mmProcessorOptions?: Readonly<Record<string, unknown>>;
+  /** For all videos of the prompt. */
+  readonly videoSampling?: VideoSampling;
   /** Owner of the request's image uuids: an equal uuid of another tenant is another image. Default "". */
   readonly tenant?: string;
   /**

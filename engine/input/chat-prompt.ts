@@ -6,7 +6,7 @@ import { noMarkers, type ImageMarkers } from "../multimodal/multimodal-processor
 import type { TextRange } from "../text/added-tokens.ts";
 import type { ChatTemplate, TemplateMessage, TemplateTool } from "../text/chat-template.ts";
 import { openFinalMessage } from "./open-final-message.ts";
-import { MAX_LITERAL_PLACEHOLDERS, splitPrompt, tooManyPlaceholders } from "./prompt-parts.ts";
+import { imagesOf, MAX_LITERAL_PLACEHOLDERS, splitPrompt, tooManyPlaceholders } from "./prompt-parts.ts";
 
 export interface ChatPrompt {
   readonly text: string;
@@ -26,9 +26,7 @@ export interface ChatPromptOptions {
 
 /** The images of a conversation in the order of the messages, which is the order of the placeholders. */
 export function imagePartsOf(messages: readonly ChatMessage[]): ImagePart[] {
-  return messages.flatMap(({ content }) =>
-    typeof content === "string" ? [] : content.filter((part): part is ImagePart => part.type !== "text"),
-  );
+  return messages.flatMap(({ content }) => (typeof content === "string" ? [] : imagesOf(content)));
 }
 
 /**

@@ -1,11 +1,11 @@
 /** The images of a prompt, and what a model and the server's settings allow of them. */
 import { EngineError } from "../contract/errors.ts";
-import type { ImagePart, Prompt } from "../contract/generation-request.ts";
+import type { ImagePart, Prompt, VideoPart } from "../contract/generation-request.ts";
 import type { MultiModalProcessor } from "../multimodal/multimodal-processor.ts";
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
 import { imagePartsOf } from "./chat-prompt.ts";
 import type { ItemLoader } from "./item-loader.ts";
-import { imagesOf } from "./prompt-parts.ts";
+import { imagesOf, videosOf } from "./prompt-parts.ts";
 
 /** A model's image inputs. */
 export interface ImageInputs {
@@ -24,6 +24,13 @@ const imagesParameters = {
   tokens: "prompt.images",
   parts: "prompt",
 } as const satisfies Record<Prompt["kind"], string>;
+
+/** In the order of the prompt. */
+export function videosOfPrompt(prompt: Prompt): readonly VideoPart[] {
+  if (prompt.kind === "parts") return videosOf(prompt.parts);
+  if (prompt.kind !== "chat") return [];
+  return prompt.messages.flatMap(({ content }) => (typeof content === "string" ? [] : videosOf(content)));
+}
 
 /** In the order of the prompt. */
 export function imagesOfPrompt(prompt: Prompt): readonly ImagePart[] {

@@ -16,7 +16,7 @@ import type { ChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { addsSpecialTokens, renderChat } from "./chat-prompt.ts";
 import { createPromptText } from "./create-prompt-text.ts";
-import { checkImages, imagesOfPrompt } from "./image-inputs.ts";
+import { checkImages, imagesOfPrompt, videosOfPrompt } from "./image-inputs.ts";
 import type { ImageInputs } from "./image-inputs.ts";
 import type { ItemRequest, LoadedItem } from "./item-loader.ts";
 import { countOutside, mayHoldFeatures, unplacedImages, wrongPlaceholders } from "./placeholder-checks.ts";
@@ -100,6 +100,9 @@ export class InputProcessor {
    */
   async begin(request: PromptRequest, signal: AbortSignal): Promise<BegunPrompt> {
     const { prompt } = request;
+    if (videosOfPrompt(prompt).length > 0) {
+      throw new EngineError("invalid_argument", "This model does not accept videos.", { parameter: "prompt" });
+    }
     const parts = imagesOfPrompt(prompt);
     checkImages(parts, prompt, this.#options.imageInputs, this.#maxImages);
     const options = this.#processorOptions(request);

@@ -37,6 +37,8 @@ export interface MultiModalParts {
   readonly preprocessorConfig: unknown;
   /** The file that it comes from, for errors. Default: preprocessor_config.json. */
   readonly preprocessorFile?: string;
+  /** `video_processor` of processor_config.json, or video_preprocessor_config.json; null without one. Default null. */
+  readonly videoPreprocessorConfig?: unknown;
   readonly imageSources: readonly ImageSource[];
   /** Without caches, every image is processed each time. */
   readonly caches?: ItemCaches;
@@ -63,6 +65,7 @@ export function createImageInputs(
     tokenizer,
     preprocessorConfig,
     preprocessorFile = "preprocessor_config.json",
+    videoPreprocessorConfig = null,
     imageSources,
     caches = noCaches,
   }: MultiModalParts,
@@ -93,6 +96,7 @@ export function createImageInputs(
     imageTokenId,
     visionEncoder,
     preprocessorConfig: { ...optionsOf(preprocessorConfig, preprocessorFile), ...visionEncoder.imageOptions },
+    videoPreprocessorConfig: isObject(videoPreprocessorConfig) ? (videoPreprocessorConfig as ProcessorOptions) : null,
     pixels: createPixelProcessor(imageProcessor, pixelProgram),
     placeholderTokenId,
     tokenId: (token) => tokenizer.tokenId(token),

@@ -1,6 +1,6 @@
 /** Prompts of text and images in order: how they are split, and how their images become placeholders. */
 import { EngineError } from "../contract/errors.ts";
-import type { ContentPart, ImagePart } from "../contract/generation-request.ts";
+import type { ContentPart, ImagePart, VideoPart } from "../contract/generation-request.ts";
 import type { ImageMarkers } from "../multimodal/multimodal-processor.ts";
 import type { TextRange } from "../text/added-tokens.ts";
 
@@ -13,9 +13,14 @@ export interface RenderedPrompt {
   readonly literal: readonly TextRange[];
 }
 
+/** The videos of a list of parts, in order. */
+export function videosOf(parts: readonly ContentPart[]): VideoPart[] {
+  return parts.filter((part) => part.type === "video");
+}
+
 /** The images of a list of parts, in order. */
 export function imagesOf(parts: readonly ContentPart[]): ImagePart[] {
-  return parts.filter((part): part is ImagePart => part.type !== "text");
+  return parts.filter((part): part is ImagePart => part.type === "image" || part.type === "image_embeds");
 }
 
 /**
@@ -27,6 +32,7 @@ export function splitPrompt(parts: readonly ContentPart[], { imageStart, imageEn
   const split: PromptPart[] = [];
   let text = "";
   for (const part of parts) {
+    if (part.type === "video") continue;
     if (part.type === "text") {
       text += part.text;
       continue;

@@ -17,7 +17,7 @@ import type { DefinitionConfig } from "./find-definition.ts";
 import type { ModelFolders } from "./resolve-model.ts";
 
 /** `preprocessorConfig`: null for a checkpoint without one. */
-type PreprocessorConfig = Pick<MultiModalParts, "preprocessorConfig" | "preprocessorFile">;
+type PreprocessorConfig = Pick<MultiModalParts, "preprocessorConfig" | "preprocessorFile" | "videoPreprocessorConfig">;
 
 export interface OpenedModel {
   readonly checkpoint: Checkpoint;
@@ -88,8 +88,13 @@ function placeholderOf(imagePlaceholder: string, definition: ModelDefinition, { 
 /** Newer checkpoints keep it inside processor_config.json. As in transformers, that comes before an older file. */
 async function readPreprocessorConfig(checkpoint: Checkpoint): Promise<PreprocessorConfig> {
   const newerFile = "processor_config.json";
-  const newer = (await checkpoint.readJson(newerFile)) as { readonly image_processor?: unknown } | null;
+  const newer = (await checkpoint.readJson(newerFile)) as {
+    readonly image_processor?: unknown;
+    readonly video_processor?: unknown;
+  } | null;
+  const videoPreprocessorConfig =
+    newer?.video_processor ?? (await checkpoint.readJson("video_preprocessor_config.json"));
   const nested = newer?.image_processor ?? null;
-  if (nested !== null) return { preprocessorConfig: nested, preprocessorFile: newerFile };
-  return { preprocessorConfig: await checkpoint.readJson("preprocessor_config.json") };
+  if (nested !== null) return { preprocessorConfig: nested, preprocessorFile: newerFile, videoPreprocessorConfig };
+  return { preprocessorConfig: await checkpoint.readJson("preprocessor_config.json"), videoPreprocessorConfig };
 }

@@ -71,6 +71,11 @@ export interface ProcessorContext {
   readonly visionEncoder: VisionEncoderShape;
   /** preprocessor_config.json with the options of config.json and the deployment's changes. */
   readonly preprocessorConfig: ProcessorOptions;
+  /**
+   * The options of the checkpoint's video processor; null if it has no file of its own, and those of
+   * `preprocessorConfig` are for both.
+   */
+  readonly videoPreprocessorConfig?: ProcessorOptions | null;
   readonly pixels: PixelProcessor;
   /** The token of a whole image in a prompt whose images are not inserted yet. */
   readonly placeholderTokenId: number;

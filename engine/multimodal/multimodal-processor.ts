@@ -2,7 +2,7 @@
  * The contract by which a vision model describes its inputs: everything that shared code needs to put images into its
  * prompts.
  */
-import type { ImageGrid } from "../contract/generation-request.ts";
+import type { ImageGrid, VideoSampling } from "../contract/generation-request.ts";
 import type { PictureOwner } from "../images/image-processor.ts";
 import type { PictureHeader } from "../images/picture-header.ts";
 import type { DummyInputsBuilder } from "./dummy-inputs.ts";
@@ -64,7 +64,13 @@ export interface ProcessedBatch {
 
 /** The facts that a prompt update can depend on: one image of a request. */
 export type UpdateItem =
-  | { readonly kind: "image"; readonly imageSize: ImageSize; readonly tensors: ReadonlyMap<string, ItemTensor> }
+  | {
+      readonly kind: "image";
+      readonly imageSize: ImageSize;
+      readonly tensors: ReadonlyMap<string, ItemTensor>;
+      /** Whether it is an item of a video. Default false. */
+      readonly isOfVideo?: boolean;
+    }
   /** Its embeddings came with the request. */
   | { readonly kind: "embeddings"; readonly numEmbeddings: number; readonly grid: ImageGrid | null };
 
@@ -76,7 +82,53 @@ export interface ImageMarkers {
 
 export const noMarkers: ImageMarkers = { imageStart: "", imageEnd: "" };
 
+/** The frames of a video that a prompt shows. */
+export interface ShownVideo extends ImageSize {
+  /** By frame: its place among all frames of the file. Ascending; a multiple of `framesPerItem`, the last repeated. */
+  readonly frameIndices: readonly number[];
+  /** By frame: when it is shown, in seconds from the first frame of the file. */
+  readonly frameSeconds: readonly number[];
+  /** Of the file. */
+  readonly numFrames: number;
+  /** Of the file, on average. */
+  readonly framesPerSecond: number;
+  readonly durationSeconds: number;
+}
+
+/** One item of a video: `framesPerItem` frames from `index * framesPerItem` on. */
+export interface VideoItem {
+  /** Identical for all items of a video. */
+  readonly video: ShownVideo;
+  readonly index: number;
+}
+
+/** How a model that knows videos takes them. Each item of a video is processed and encoded like an image. */
+export interface VideoInputs {
+  /** What the chat template writes for a part `{"type": "video"}`, or prompts have in its place. */
+  readonly placeholder: string;
+  /** Frames whose pixels become the same patches. */
+  readonly framesPerItem: number;
+  /**
+   * Ascending indices of the frames to show, at least one and at most `maxFrames`, of `file`. Throws EngineError
+   * `invalid_argument` for a sampling that the model excludes.
+   */
+  sampleFrames(file: VideoFile, sampling: VideoSampling, maxFrames: number): readonly number[];
+  /**
+   * Options of the image processor for the items of a video, which are part of their hashes.
+   *
+   * @param options The checkpoint's for images, with the request's changes.
+   */
+  itemOptions(video: ShownVideo, options: ProcessorOptions): ProcessorOptions;
+  /** The text of a video in a prompt, in place of `placeholder`: one `imagePlaceholder` for each item, in order. */
+  textOf(video: ShownVideo): string;
+}
+
+/** What is known of a video without decoding it. */
+export type VideoFile = Omit<ShownVideo, "frameIndices" | "frameSeconds">;
+
 export interface MultiModalProcessor {
+  /** Left out for a model that knows only pictures: each frame of a video is then an image of its message. */
+  readonly videos?: VideoInputs;
   /** The text of one image in a prompt; null if images have no placeholder in it. */
   readonly imagePlaceholder: string | null;
   /** The tokens of `imagePlaceholder` in a prompt; empty if that is null. */
@@ -152,6 +204,8 @@ export interface MultiModalProcessor {
 
 /** An image of an expanded prompt. */
 export interface PlacedImage {
+  /** Given for an item of a video. */
+  readonly videoItem?: VideoItem;
   readonly placeholder: PlaceholderRange;
   readonly tensors: ReadonlyMap<string, ItemTensor>;
 }

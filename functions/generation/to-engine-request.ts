@@ -208,7 +208,7 @@ export function chatRequestPaths(fields: ChatCompletionRequest, inlineImages: In
 }
 
 /** The field of a part that contains its content. */
-const contentFields = { text: "text", image: "image_url", image_embeds: "image_embeds" } as const;
+const contentFields = { text: "text", image: "image_url", image_embeds: "image_embeds", video: "video_url" } as const;
 
 interface StructuredFields {
   readonly response_format?: StructuredOutput | null | undefined;
