@@ -106,13 +106,18 @@ export interface VideoItem {
 export interface VideoInputs {
   /** What the chat template writes for a part `{"type": "video"}`, or prompts have in its place. */
   readonly placeholder: string;
+  /**
+   * Whether the chat template knows nothing of videos: a part of text with `placeholder` then takes the place of each.
+   * Default false.
+   */
+  readonly placesVideosInText?: boolean;
   /** Frames whose pixels become the same patches. */
   readonly framesPerItem: number;
   /**
-   * Ascending indices of the frames to show, at least one and at most `maxFrames`, of `file`. Throws EngineError
-   * `invalid_argument` for a sampling that the model excludes.
+   * Ascending indices of the frames to show, at least one and at most `maxFrames`, of `file`; null for those of models
+   * without a rule of their own. Throws EngineError `invalid_argument` for a sampling that the model excludes.
    */
-  sampleFrames(file: VideoFile, sampling: VideoSampling, maxFrames: number): readonly number[];
+  sampleFrames(file: VideoFile, sampling: VideoSampling, maxFrames: number): readonly number[] | null;
   /**
    * Options of the image processor for the items of a video, which are part of their hashes.
    *
@@ -154,6 +159,11 @@ export interface MultiModalProcessor {
    * of every item's hash.
    */
   optionsFor?(options: ProcessorOptions, numImages: number): ProcessorOptions;
+  /**
+   * The options for a frame of a video, without `videos`: for models that would cut each frame into many tiles. Default:
+   * those of images.
+   */
+  frameOptions?(this: void, options: ProcessorOptions): ProcessorOptions;
   /**
    * Throws EngineError `invalid_checkpoint` or `unsupported_model` for options that it does not support, whatever the
    * picture. `parameter` is the path of the option (`image_std[0]`), with which the message starts.
