@@ -134,7 +134,7 @@ function toConfig(
 ) {
   const { perPrompt, ...imageLimits } = engine.imageLimits;
   const { username, password, ...jobs } = service.jobs;
-  const { count, width, height } = perPrompt;
+  const { image, video } = perPrompt;
   const { vertex, sageMakerPort, healthPort } = platforms;
   // The image sets PORT, so a platform that sets its own variable wins.
   const port = vertex.port ?? sageMakerPort ?? service.port;
@@ -161,9 +161,12 @@ function toConfig(
       azure: { ...azure, identity: { ...azure.identity, metadataUrl: azureMetadataUrl } },
       imageLimits: {
         ...imageLimits,
-        maxImagesPerPrompt: count,
-        ...((width ?? height) !== undefined && { largestExpectedImage: { width, height } }),
+        maxImagesPerPrompt: image.count,
+        ...((image.width ?? image.height) !== undefined && {
+          largestExpectedImage: { width: image.width, height: image.height },
+        }),
       },
+      videoLimits: { ...engine.videoLimits, maxVideosPerPrompt: video.count },
     },
     batches: {
       ...batches,

@@ -30,6 +30,7 @@ import {
   searchPath,
   seconds,
 } from "./values.ts";
+import { videoLimitSettings } from "./videos.ts";
 
 const shippedCheckpoint = fileURLToPath(new URL("../../models/fovea-shapes", import.meta.url));
 
@@ -232,5 +233,6 @@ export const engineSettings = {
   ),
   ...pipelineSettings,
   imageLimits: imageLimitSettings,
+  videoLimits: videoLimitSettings,
   caches: cacheSettings,
 };

@@ -1,6 +1,6 @@
 /** Settings of images: their limits, and the hosts that they are fetched from. */
-import { defaultDecodeLimits, defaultImageLimits } from "../../engine/contract/default-limits.ts";
-import { imagesPerPrompt } from "./json-values.ts";
+import { defaultDecodeLimits, defaultImageLimits, defaultVideoLimits } from "../../engine/contract/default-limits.ts";
+import { limitsOfPrompt } from "./json-values.ts";
 import { setting } from "./setting.ts";
 import { boolean, bytes, commaSeparated, integer, MEBIBYTE, oneOf, seconds } from "./values.ts";
 
@@ -22,9 +22,11 @@ const MIN_DECODE_COST = 256 ** 2;
 export const imageLimitSettings = {
   perPrompt: setting(
     "LIMIT_MM_PER_PROMPT",
-    imagesPerPrompt(),
-    'Largest number of images per prompt. With {"image": {"count": 4, "width": 512, "height": 512}}, check plans memory for images of that size.',
-    { default: JSON.stringify({ image: defaultImageLimits.maxImagesPerPrompt }).replace(":", ": ") },
+    limitsOfPrompt(),
+    'Largest numbers of images and videos per prompt. With {"image": {"count": 4, "width": 512, "height": 512}}, check plans memory for images of that size.',
+    {
+      default: `{"image": ${defaultImageLimits.maxImagesPerPrompt}, "video": ${defaultVideoLimits.maxVideosPerPrompt}}`,
+    },
   ),
   maxImageBytes: setting("MAX_IMAGE_BYTES", bytes(1024, 1024 * MEBIBYTE), "Largest encoded image in bytes.", {
     default: `${defaultImageLimits.maxImageBytes / MEBIBYTE}MiB`,

@@ -2,7 +2,7 @@
 import { z } from "zod";
 
 import type { LogitsProcessorReference } from "../../engine/contract/config.ts";
-import { defaultImageLimits } from "../../engine/contract/default-limits.ts";
+import { defaultImageLimits, defaultVideoLimits } from "../../engine/contract/default-limits.ts";
 import { isExtraArguments } from "../../engine/contract/extra-arguments.ts";
 import type { ExtraArguments } from "../../engine/contract/extra-arguments.ts";
 import {
@@ -34,49 +34,55 @@ export function extraArguments(): Parser<ExtraArguments> {
   };
 }
 
-export interface ImagesPerPrompt {
-  readonly count: number;
-  readonly width?: number | undefined;
-  readonly height?: number | undefined;
+export interface LimitsPerPrompt {
+  readonly image: { readonly count: number; readonly width?: number | undefined; readonly height?: number | undefined };
+  readonly video: { readonly count: number };
 }
 
 /** Far more than a context window holds. */
-const MAX_IMAGES_PER_PROMPT = 1000;
-const defaultCount = defaultImageLimits.maxImagesPerPrompt;
-const imageCount = z.int().min(0).max(MAX_IMAGES_PER_PROMPT);
+const MAX_ITEMS_PER_PROMPT = 1000;
+const imageCount = defaultImageLimits.maxImagesPerPrompt;
+const videoCount = defaultVideoLimits.maxVideosPerPrompt;
+const itemCount = z.int().min(0).max(MAX_ITEMS_PER_PROMPT);
+const size = z.int().positive().optional();
 
 /** vLLM's other modalities are accepted and ignored: no model here takes them. */
 const otherModality = z.unknown().optional();
 
+function limitOf<Item extends z.ZodType>(item: Item) {
+  return z.union([itemCount.transform((count) => ({ count })), item]);
+}
+
 const limitsPerPrompt = z.strictObject({
-  video: otherModality,
   audio: otherModality,
   vision_chunk: otherModality,
-  image: z
-    .union([
-      imageCount.transform((count) => ({ count })),
-      z.strictObject({
-        count: imageCount.default(defaultCount),
-        width: z.int().positive().optional(),
-        height: z.int().positive().optional(),
-      }),
-    ])
-    .default({ count: defaultCount }),
+  image: limitOf(z.strictObject({ count: itemCount.default(imageCount), width: size, height: size })).default({
+    count: imageCount,
+  }),
+  // vLLM plans memory for a video of this size. Here, its frames are pictures, and planned as such.
+  video: limitOf(
+    z
+      .strictObject({ count: itemCount.default(videoCount), num_frames: size, width: size, height: size })
+      .transform(({ count }) => ({ count })),
+  ).default({ count: videoCount }),
 });
 
 /**
- * vLLM's `{"image": 4}`, `{"image": {"count": 4, "width": 512, "height": 512}}`, or its older spelling `image=4`: the
- * largest number of images per prompt, and the largest image to plan for.
+ * vLLM's `{"image": 4, "video": 1}`, `{"image": {"count": 4, "width": 512, "height": 512}}`, or its older spelling
+ * `image=4,video=1`: the largest numbers of images and videos per prompt, and the largest image to plan for.
  */
-export function imagesPerPrompt(): Parser<ImagesPerPrompt> {
+export function limitsOfPrompt(): Parser<LimitsPerPrompt> {
   return {
-    expected: `{"image": N}, {"image": {"count": N, "width": W, "height": H}} or image=N, with N from 0 to ${MAX_IMAGES_PER_PROMPT}`,
-    parse(text) {
-      const short = /^image\s*=\s*(\d+)$/.exec(text);
-      const json = short === null ? parseJson(text) : { image: Number(short[1]) };
-      return limitsPerPrompt.safeParse(json).data?.image;
-    },
+    expected: `{"image": N, "video": N}, {"image": {"count": N, "width": W, "height": H}} or image=N,video=N, with N from 0 to ${MAX_ITEMS_PER_PROMPT}`,
+    parse: (text) => limitsPerPrompt.safeParse(readShortLimits(text) ?? parseJson(text)).data,
   };
+}
+
+/** Null for a text in another form. */
+function readShortLimits(text: string): Readonly<Record<string, number>> | null {
+  const pairs = text.split(",").map((pair) => /^\s*([a-z_]+)\s*=\s*(\d+)\s*$/.exec(pair));
+  if (pairs.includes(null)) return null;
+  return Object.fromEntries(pairs.map((pair) => [pair![1]!, Number(pair![2])]));
 }
 
 const logitsProcessorList = z.array(

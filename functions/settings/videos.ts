@@ -1,0 +1,31 @@
+/** Settings of videos: their limits. `LIMIT_MM_PER_PROMPT` and the sources are those of images. */
+import { defaultVideoLimits } from "../../engine/contract/default-limits.ts";
+import { setting } from "./setting.ts";
+import { bytes, integer, MEBIBYTE, seconds } from "./values.ts";
+
+/** More frames than any context has room for. */
+const MAX_FRAMES = 65_536;
+
+export const videoLimitSettings = {
+  maxVideoBytes: setting("MAX_VIDEO_BYTES", bytes(1024, 1024 * MEBIBYTE), "Largest encoded video in bytes.", {
+    default: `${defaultVideoLimits.maxVideoBytes / MEBIBYTE}MiB`,
+  }),
+  maxVideoFrames: setting(
+    "MAX_VIDEO_FRAMES",
+    integer(1, MAX_FRAMES, "frames"),
+    "Largest number of frames of a video that the model sees, whatever a request or the checkpoint asks for.",
+    { default: defaultVideoLimits.maxVideoFrames },
+  ),
+  numFrames: setting(
+    "VIDEO_NUM_FRAMES",
+    integer(1, MAX_FRAMES, "frames"),
+    "Number of frames of a video for checkpoints without a video processor, if the request does not say.",
+    { default: defaultVideoLimits.numFrames },
+  ),
+  videoDecodeTimeoutMs: setting(
+    "VIDEO_DECODE_TIMEOUT_SECONDS",
+    seconds(0.1, 600),
+    "Timeout for reading a video, and for decoding its frames.",
+    { default: defaultVideoLimits.videoDecodeTimeoutMs / 1000 },
+  ),
+};
