@@ -11,6 +11,12 @@ export interface RgbImage extends ImageSize {
   readonly data: Uint8Array;
 }
 
+/** A picture, or the first of the frames of a video that the model takes together. */
+export interface ProgramImage extends RgbImage {
+  /** The frames after the first, of the same size. Left out for pictures. */
+  readonly further?: readonly RgbImage[];
+}
+
 export interface PixelTools {
   /** Bit-identical to Pillow's `Image.resize`. */
   readonly resample: (
@@ -33,7 +39,7 @@ export interface PixelTools {
  * `invalid_checkpoint` or `unsupported_model` for unsupported options, `image_too_large`.
  */
 export type PixelProgram = (
-  image: RgbImage,
+  image: ProgramImage,
   options: Readonly<Record<string, CanonicalValue>>,
   tools: PixelTools,
 ) => ReadonlyMap<string, ItemTensor>;

@@ -1,5 +1,5 @@
-/** The patches of a resized picture. */
-import type { RgbImage } from "../../multimodal/pixel-program.ts";
+/** The patches of a resized picture, or of the frames of a video that share their patches. */
+import type { ProgramImage } from "../../multimodal/pixel-program.ts";
 import type { PatchOrder } from "../built-model.ts";
 
 export interface PatchLayout {
@@ -7,7 +7,7 @@ export interface PatchLayout {
   readonly patchSize: number;
   /** Side of the squares of patches that become one embedding; the picture divides into them. */
   readonly mergeSize: number;
-  /** Number of pictures that a patch spans. */
+  /** Number of pictures that a patch spans; fewer are repeated. */
   readonly numTimes: number;
   /** For each channel [256]. */
   readonly values: readonly Float32Array[];
@@ -15,10 +15,10 @@ export interface PatchLayout {
 
 /**
  * `pixel_values` float32 [numPatches, 3 * temporal * patch * patch]: squares row by row, the patches of each row by row,
- * a patch's planes of colour one after the other, each repeated for every picture in time; and `image_grid_thw` int64
- * [3]: 1, rows and columns of patches.
+ * a patch's planes of colour one after the other, each for every picture in time; and `image_grid_thw` int64 [3]: 1, rows
+ * and columns of patches.
  */
-export function patchTensors(picture: RgbImage, layout: PatchLayout) {
+export function patchTensors(picture: ProgramImage, layout: PatchLayout) {
   const { width, height } = picture;
   const data = patchValues(picture, { left: 0, top: 0, width, height }, layout);
   const [rows, columns] = [height / layout.patchSize, width / layout.patchSize];
@@ -39,7 +39,7 @@ export interface PictureRegion {
 
 /** The patches of a region that divides into squares, in the order of `pixel_values` of `patchTensors`. */
 export function patchValues(
-  picture: RgbImage,
+  picture: ProgramImage,
   region: PictureRegion,
   { patchSize, mergeSize, numTimes, values }: PatchLayout,
 ): Float32Array<ArrayBuffer> {
@@ -60,32 +60,38 @@ export function patchValues(
   return pixelValues;
 }
 
+const noPictures: NonNullable<ProgramImage["further"]> = [];
+
 /**
- * Writes the patch whose corner is at `place`: its planes of colour one after the other, each repeated for every picture
- * in time.
+ * Writes the patch whose corner is at `place`: its planes of colour one after the other, each for every picture in
+ * time. The last picture is repeated.
  *
  * @returns Where the next patch begins.
  */
 export function writePatch(
-  picture: RgbImage,
+  picture: ProgramImage,
   { left, top }: { readonly left: number; readonly top: number },
   { patchSize, numTimes, values }: Pick<PatchLayout, "patchSize" | "numTimes" | "values">,
   target: Float32Array,
   start: number,
 ): number {
   const planeLength = patchSize * patchSize;
+  const { further = noPictures } = picture;
   let to = start;
   for (const [channel, valueOf] of values.entries()) {
-    const plane = to;
-    for (let row = top; row < top + patchSize; row++) {
-      let from = (row * picture.width + left) * 3 + channel;
-      for (let column = 0; column < patchSize; column++) {
-        target[to++] = valueOf[picture.data[from]!]!;
-        from += 3;
+    for (let time = 0; time <= further.length; time++) {
+      const { data, width } = time === 0 ? picture : further[time - 1]!;
+      for (let row = top; row < top + patchSize; row++) {
+        let from = (row * width + left) * 3 + channel;
+        for (let column = 0; column < patchSize; column++) {
+          target[to++] = valueOf[data[from]!]!;
+          from += 3;
+        }
       }
     }
-    for (let time = 1; time < numTimes; time++) {
-      target.copyWithin(to, plane, plane + planeLength);
+    const last = to - planeLength;
+    for (let time = further.length + 1; time < numTimes; time++) {
+      target.copyWithin(to, last, last + planeLength);
       to += planeLength;
     }
   }

@@ -1,5 +1,5 @@
-/** Turns pictures into Qwen2-VL's patches, on the threads that decode pictures. */
-import type { PixelProgram } from "../../multimodal/pixel-program.ts";
+/** Turns pictures and frames of videos into Qwen2-VL's patches, on the threads that decode pictures. */
+import type { PixelProgram, RgbImage } from "../../multimodal/pixel-program.ts";
 import { patchTensors } from "../patches/patch-values.ts";
 import { parseImageOptions, squareGrid } from "./image-options.ts";
 
@@ -8,11 +8,15 @@ export const toTensors: PixelProgram = (image, options, { resample, valuesOfByte
   const parsed = parseImageOptions(options);
   const { rows, columns } = squareGrid(image, parsed);
   const size = { width: columns * parsed.squareSize, height: rows * parsed.squareSize };
-  const picture = resample(image, { ...size, filter: parsed.resample });
-  return patchTensors(picture, {
-    patchSize: parsed.patch_size,
-    mergeSize: parsed.merge_size,
-    numTimes: parsed.temporal_patch_size,
-    values: valuesOfBytes(parsed.scaling),
-  });
+  const resized = (picture: RgbImage): RgbImage => resample(picture, { ...size, filter: parsed.resample });
+  const further = (image.further ?? []).map(resized);
+  return patchTensors(
+    { ...resized(image), further },
+    {
+      patchSize: parsed.patch_size,
+      mergeSize: parsed.merge_size,
+      numTimes: parsed.temporal_patch_size,
+      values: valuesOfBytes(parsed.scaling),
+    },
+  );
 };

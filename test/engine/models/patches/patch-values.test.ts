@@ -22,3 +22,19 @@ test.for([
   );
   expect(Array.from(picture)).toEqual(expected);
 });
+
+test("a patch has the planes of every frame by colour, and repeats the last one", () => {
+  const frame = (first: number) => ({
+    width: 2,
+    height: 2,
+    data: Uint8Array.from({ length: 12 }, (_, index) => first + index),
+  });
+  const values = [0, 1000, 2000].map((first) => Float32Array.from({ length: 256 }, (_, byte) => first + byte));
+  const layout = { patchSize: 2, mergeSize: 1, numTimes: 3, values };
+  const tensors = patchTensors({ ...frame(0), further: [frame(100)] }, layout);
+  const planeOf = (channel: number, first: number) =>
+    [0, 1, 2, 3].map((pixel) => 1000 * channel + first + 3 * pixel + channel);
+  const expected = [0, 1, 2].flatMap((channel) => [0, 100, 100].flatMap((first) => planeOf(channel, first)));
+  expect(tensors.get("pixel_values")!.shape).toEqual([1, 36]);
+  expect(Array.from(tensors.get("pixel_values")!.data, Number)).toEqual(expected);
+});
