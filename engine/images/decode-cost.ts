@@ -1,5 +1,4 @@
 /** Estimates from the header how much work decoding a picture takes, and sets the limits. */
-import type { ImageFormat } from "./bare-picture.ts";
 import type { PictureHeader } from "./picture-header.ts";
 
 interface FormatCost {
@@ -12,7 +11,8 @@ interface FormatCost {
  * In units of about 10 ns on one core of an AMD EPYC, the time for a pixel of an ordinary JPEG or PNG. Measured with
  * libvips 8.18: an AVIF pixel takes 22 to 30 ns and one of its bytes 115 ns, a lossy WebP pixel 12 ns.
  */
-const formatCosts: Readonly<Record<ImageFormat, FormatCost>> = {
+const formatCosts: Readonly<Record<PictureHeader["format"], FormatCost>> = {
+  rgb: { perPixel: 1, perByte: 0 },
   png: { perPixel: 1, perByte: 0 },
   jpeg: { perPixel: 1, perByte: 0 },
   gif: { perPixel: 1, perByte: 0 },
@@ -25,7 +25,7 @@ const formatCosts: Readonly<Record<ImageFormat, FormatCost>> = {
 const PLAIN_PIXEL_BITS = 24;
 
 /** Cost of one more pass over a pixel. A progressive JPEG of ten scans takes twice as long as a baseline one. */
-const passCosts: Readonly<Partial<Record<ImageFormat, number>>> = { jpeg: 0.1, png: 1 };
+const passCosts: Readonly<Partial<Record<PictureHeader["format"], number>>> = { jpeg: 0.1, png: 1 };
 
 /** Cost of a row in addition to its pixels: 220 to 350 ns, nearly everything for a picture one pixel wide. */
 const ROW_COST = 32;

@@ -5,6 +5,7 @@ import { EngineError, invariant } from "../contract/errors.ts";
 import { countAvifPixels } from "./avif-pixels.ts";
 import { barePicture, detectImageFormat, imageFormats, type ImageFormat } from "./bare-picture.ts";
 import { decodeCostOf } from "./decode-cost.ts";
+import { splitFrames } from "./decoded-frames.ts";
 import { countJpegScans } from "./jpeg-scans.ts";
 import type { PictureHeader } from "./picture-header.ts";
 import { countTiffPixels } from "./tiff-tiles.ts";
@@ -15,6 +16,8 @@ export interface DecodedImage {
   readonly height: number;
   /** Row-major [height, width, 3], sRGB. */
   readonly data: Uint8Array;
+  /** See `RgbImage`. */
+  readonly further?: readonly DecodedImage[];
 }
 
 export interface HeaderLimits {
@@ -143,7 +146,9 @@ export async function decodeImage(
   options: DecodeImageOptions,
   header?: PictureHeader,
 ): Promise<DecodedImage> {
-  const { format, isCmyk } = header ?? (await readPictureHeader(bytes, options));
+  const known = header ?? (await readPictureHeader(bytes, options));
+  const { format, isCmyk } = known;
+  if (format === "rgb") return splitFrames(bytes, known);
   const { maxImagePixels, decodeTimeoutMs } = options;
   return naming(format, async () => {
     const { data, info } = await sharp(barePicture(bytes, format), {

@@ -2,7 +2,8 @@
 import type { ImageFormat } from "./bare-picture.ts";
 
 export interface PictureHeader {
-  readonly format: ImageFormat;
+  /** `rgb`: frames of a video, which are decoded already. */
+  readonly format: ImageFormat | "rgb";
   /** Stored size in pixels. */
   readonly width: number;
   readonly height: number;

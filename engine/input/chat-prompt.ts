@@ -6,7 +6,8 @@ import { noMarkers, type ImageMarkers } from "../multimodal/multimodal-processor
 import type { TextRange } from "../text/added-tokens.ts";
 import type { ChatTemplate, TemplateMessage, TemplateTool } from "../text/chat-template.ts";
 import { openFinalMessage } from "./open-final-message.ts";
-import { imagesOf, MAX_LITERAL_PLACEHOLDERS, splitPrompt, tooManyPlaceholders } from "./prompt-parts.ts";
+import { imagesOf, MAX_LITERAL_PLACEHOLDERS, splitPrompt, tooManyPlaceholders, videosOf } from "./prompt-parts.ts";
+import type { OpenedVideos } from "./video-loader.ts";
 
 export interface ChatPrompt {
   readonly text: string;
@@ -20,8 +21,18 @@ export interface ChatPromptOptions {
   readonly imagePlaceholder: string | null;
   /** Around the placeholders that are written into texts. Default: none. */
   readonly markers?: ImageMarkers | undefined;
+  /** The videos of the conversation. Default: none. */
+  readonly videos?: ChatVideos | undefined;
   /** For a template that knows nothing of images: each stands at its place in the text of its message. Default false. */
   readonly placesImagesInText?: boolean | undefined;
+}
+
+export interface ChatVideos {
+  /** What the template writes for a video; null for a model that knows only images. */
+  readonly placeholder: string | null;
+  /** For a template that knows nothing of videos: the placeholder is a text in the place of each. Default false. */
+  readonly placesVideosInText?: boolean | undefined;
+  readonly opened: OpenedVideos;
 }
 
 /** The images of a conversation in the order of the messages, which is the order of the placeholders. */
@@ -36,7 +47,7 @@ export function imagePartsOf(messages: readonly ChatMessage[]): ImagePart[] {
  * by newlines. Placeholders in them stand for the message's images. Missing placeholders are put before the text, one
  * per line and between the model's markers (as in vLLM), and surplus ones are ordinary text. If the format is `spelled`,
  * that holds for a message whose texts have a placeholder; others are written as for a template that knows nothing of
- * images.
+ * images. A video is written by the template and replaced by its text, or is as many images as it has items.
  */
 export function renderChat(conversation: Omit<ChatPromptInput, "kind">, options: ChatPromptOptions): ChatPrompt {
   const { addGenerationPrompt, continueFinalMessage = false, tools = [], templateArguments = {} } = conversation;
@@ -51,15 +62,21 @@ export function renderChat(conversation: Omit<ChatPromptInput, "kind">, options:
         unusedPrivateCharacter([conversation.messages.map(contentTexts), tools, templateArguments]),
       )
     : null;
-  const messages = open?.messages ?? conversation.messages;
-  const { imagePlaceholder, markers = noMarkers } = options;
+  const { imagePlaceholder, markers = noMarkers, videos } = options;
+  const videoPlaceholder = videos?.placeholder ?? null;
+  const given = open?.messages ?? conversation.messages;
+  const messages = videos === undefined || videoPlaceholder !== null ? given : given.map(withItems(videos.opened));
   const template = tools.length > 0 ? options.template.forTools : options.template;
   const mark =
     imagePlaceholder === null
       ? null
-      : createLiteralMark([messages.map(contentTexts), tools, templateArguments], imagePlaceholder);
+      : createLiteralMark(
+          [messages.map(contentTexts), tools, templateArguments],
+          videoPlaceholder === null ? [imagePlaceholder] : [imagePlaceholder, videoPlaceholder],
+        );
   const isSpelled = template.contentFormat === "spelled" || options.placesImagesInText === true;
-  const rendering = { template, imagePlaceholder, markers, isSpelled, mark };
+  const videoText = videos?.placesVideosInText === true ? videoPlaceholder : null;
+  const rendering = { template, imagePlaceholder, videoPlaceholder, videoText, markers, isSpelled, mark };
   const whole = template.render(
     messages.map((message) => toTemplateMessage(message, rendering)),
     {
@@ -68,7 +85,11 @@ export function renderChat(conversation: Omit<ChatPromptInput, "kind">, options:
       templateArguments: markAll(templateArguments, mark),
     },
   );
-  const rendered = open?.cut(whole) ?? whole;
+  const withPlaceholders = open?.cut(whole) ?? whole;
+  const rendered =
+    videos === undefined || videoPlaceholder === null
+      ? withPlaceholders
+      : replaceVideos(withPlaceholders, videoPlaceholder, videoTexts(messages, videos.opened));
   return mark?.remove(rendered) ?? { text: rendered, literal: [] };
 }
 
@@ -101,9 +122,43 @@ function toTemplateTool({ name, description, parameters }: ToolDefinition): Temp
   };
 }
 
+/** For a model that knows only images: each item of a video is one. */
+function withItems(opened: OpenedVideos): (message: ChatMessage) => ChatMessage {
+  return (message) => {
+    const { content } = message;
+    if (typeof content === "string" || !content.some(({ type }) => type === "video")) return message;
+    const parts = content.flatMap((part): readonly ContentPart[] =>
+      part.type === "video" ? (opened.get(part)?.items ?? []).map(() => ({ type: "image", reference: null })) : [part],
+    );
+    return { ...message, content: parts };
+  };
+}
+
+/** In the order of the messages. */
+function videoTexts(messages: readonly ChatMessage[], opened: OpenedVideos): string[] {
+  return messages.flatMap(({ content }) =>
+    typeof content === "string" ? [] : videosOf(content).map((part) => opened.get(part)?.text ?? ""),
+  );
+}
+
+function replaceVideos(rendered: string, placeholder: string, texts: readonly string[]): string {
+  const pieces = rendered.split(placeholder);
+  if (pieces.length - 1 !== texts.length) {
+    throw new EngineError(
+      "invalid_argument",
+      `The model's chat template writes ${pieces.length - 1} places (${placeholder}) for the ${texts.length} videos of the messages.`,
+      { parameter: "prompt.messages" },
+    );
+  }
+  return pieces.map((piece, index) => piece + (texts[index] ?? "")).join("");
+}
+
 interface Rendering {
   readonly template: ChatTemplate;
   readonly imagePlaceholder: string | null;
+  readonly videoPlaceholder: string | null;
+  /** In the place of a video; null for a template that writes videos itself. */
+  readonly videoText: string | null;
   readonly markers: ImageMarkers;
   /** Whether images stand at their places in texts. */
   readonly isSpelled: boolean;
@@ -135,7 +190,7 @@ function toTemplateMessage(message: ChatMessage, rendering: Rendering): Template
 
 function toTemplateContent(
   { role, content }: ChatMessage,
-  { template, imagePlaceholder, markers, isSpelled, mark }: Rendering,
+  { template, imagePlaceholder, videoPlaceholder, videoText, markers, isSpelled, mark }: Rendering,
 ): TemplateMessage["content"] {
   const parts = typeof content === "string" ? [{ type: "text", text: content } as const] : content;
   const isPlaced = template.contentFormat === "spelled" && hasPlaceholder(parts, imagePlaceholder);
@@ -149,13 +204,22 @@ function toTemplateContent(
     if (text !== null) return mark?.apply(text, 0) ?? text;
   }
   if (template.contentFormat === "either" || template.contentFormat === "parts") {
-    return parts.map((part) =>
-      part.type === "text" ? { type: "text", text: mark?.apply(part.text, 0) ?? part.text } : { type: "image" },
-    );
+    return parts.map((part) => {
+      if (part.type === "text") return { type: "text", text: mark?.apply(part.text, 0) ?? part.text };
+      if (part.type !== "video") return { type: "image" };
+      return videoText === null ? { type: "video" } : { type: "text", text: videoText };
+    });
   }
   const numImages = parts.filter((part) => part.type !== "text").length;
   const text = parts.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n");
   if (mark === null || imagePlaceholder === null) return text;
+  if (videoPlaceholder !== null && videosOf(parts).length > 0) {
+    const places = parts.flatMap((part) => {
+      if (part.type === "text") return [];
+      return part.type === "video" ? [videoPlaceholder] : [markers.imageStart + imagePlaceholder + markers.imageEnd];
+    });
+    return [...places, mark.apply(text, 0)].join("\n");
+  }
   const numPlaced = Math.min(numImages, text.split(imagePlaceholder, numImages + 1).length - 1);
   const missing = Array.from(
     { length: numImages - numPlaced },
@@ -198,12 +262,14 @@ interface LiteralMark {
 }
 
 /** @param printed Everything that the template may print. */
-function createLiteralMark(printed: unknown, placeholder: string): LiteralMark {
+function createLiteralMark(printed: unknown, [placeholder, ...others]: readonly [string, ...string[]]): LiteralMark {
   const character = unusedPrivateCharacter(printed);
-  const marked = placeholder.slice(0, 1) + character + placeholder.slice(1);
+  const markOf = (literal: string): string => literal.slice(0, 1) + character + literal.slice(1);
+  const marked = markOf(placeholder);
   let numLeft = MAX_LITERAL_PLACEHOLDERS;
   return {
-    apply(text, numMeant) {
+    apply(given, numMeant) {
+      const text = others.reduce((marking, other) => marking.replaceAll(other, markOf(other)), given);
       const pieces = text.split(placeholder, numMeant + numLeft + 2);
       numLeft -= Math.max(0, pieces.length - 1 - numMeant);
       if (numLeft < 0) throw tooManyPlaceholders(placeholder, "prompt.messages");
@@ -213,12 +279,15 @@ function createLiteralMark(printed: unknown, placeholder: string): LiteralMark {
     remove(rendered) {
       const literal: TextRange[] = [];
       const pieces = rendered.split(character);
+      const text = pieces.join("");
       let length = 0;
       for (const piece of pieces.slice(0, -1)) {
         length += piece.length;
-        literal.push({ start: length - 1, end: length - 1 + placeholder.length });
+        const start = length - 1;
+        const spelled = others.find((other) => text.startsWith(other, start)) ?? placeholder;
+        literal.push({ start, end: start + spelled.length });
       }
-      return { text: pieces.join(""), literal };
+      return { text, literal };
     },
   };
 }

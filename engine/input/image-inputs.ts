@@ -3,9 +3,8 @@ import { EngineError } from "../contract/errors.ts";
 import type { ImagePart, Prompt, VideoPart } from "../contract/generation-request.ts";
 import type { MultiModalProcessor } from "../multimodal/multimodal-processor.ts";
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
-import { imagePartsOf } from "./chat-prompt.ts";
 import type { ItemLoader } from "./item-loader.ts";
-import { imagesOf, videosOf } from "./prompt-parts.ts";
+import type { VideoLoader } from "./video-loader.ts";
 
 /** A model's image inputs. */
 export interface ImageInputs {
@@ -14,6 +13,7 @@ export interface ImageInputs {
   readonly info: ProcessingInfo;
   readonly processor: MultiModalProcessor;
   readonly loader: ItemLoader;
+  readonly videos: VideoLoader;
   /** Whether requests may contain embeddings. */
   readonly enableMmEmbeds: boolean;
 }
@@ -25,17 +25,27 @@ const imagesParameters = {
   parts: "prompt",
 } as const satisfies Record<Prompt["kind"], string>;
 
-/** In the order of the prompt. */
-export function videosOfPrompt(prompt: Prompt): readonly VideoPart[] {
-  if (prompt.kind === "parts") return videosOf(prompt.parts);
-  if (prompt.kind !== "chat") return [];
-  return prompt.messages.flatMap(({ content }) => (typeof content === "string" ? [] : videosOf(content)));
-}
-
-/** In the order of the prompt. */
-export function imagesOfPrompt(prompt: Prompt): readonly ImagePart[] {
-  if (prompt.kind === "chat") return imagePartsOf(prompt.messages);
-  return prompt.kind === "parts" ? imagesOf(prompt.parts) : (prompt.images ?? []);
+/**
+ * Throws EngineError `invalid_argument` or `too_many_videos`.
+ *
+ * @param imageInputs Null for a text-only model.
+ */
+export function checkVideos(parts: readonly VideoPart[], prompt: Prompt, imageInputs: ImageInputs | null): void {
+  if (parts.length === 0) return;
+  const parameter = imagesParameters[prompt.kind];
+  if (imageInputs === null) {
+    throw new EngineError("invalid_argument", "This model does not accept videos.", { parameter });
+  }
+  if (prompt.kind !== "chat") {
+    throw new EngineError("invalid_argument", "Only conversations can have videos.", { parameter });
+  }
+  const { maxVideos } = imageInputs.videos;
+  if (parts.length <= maxVideos) return;
+  throw new EngineError(
+    "too_many_videos",
+    `The prompt has ${parts.length} videos; the limit is ${maxVideos}, set by the server.`,
+    { parameter, setting: "maxVideosPerPrompt" },
+  );
 }
 
 /**

@@ -1,13 +1,14 @@
 /** Turns a request into tokens, tensors and the positions that connect them, for the engine thread. */
 import type { ImageLimits } from "../contract/config.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
-import type { ImagePart, Prompt, PromptRequest } from "../contract/generation-request.ts";
+import type { Prompt, PromptRequest, VideoPart } from "../contract/generation-request.ts";
 import type { EngineRequest, ImageFeature } from "../core/engine-request.ts";
+import type { HeldBytes } from "../images/fetched-bytes.ts";
 import { expandPrompt } from "../multimodal/apply-prompt-updates.ts";
 import type { UpdatedPrompt } from "../multimodal/apply-prompt-updates.ts";
 import type { RequestTensors } from "../multimodal/held-tensors.ts";
 import { noMarkers } from "../multimodal/multimodal-processor.ts";
-import type { ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import type { PlacedImage, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import { numberedUpdates } from "../multimodal/numbered-updates.ts";
 import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
 import { allowedLimit } from "../multimodal/processing-info.ts";
@@ -16,15 +17,18 @@ import type { ChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { addsSpecialTokens, renderChat } from "./chat-prompt.ts";
 import { createPromptText } from "./create-prompt-text.ts";
-import { checkImages, imagesOfPrompt, videosOfPrompt } from "./image-inputs.ts";
+import { checkImages, checkVideos } from "./image-inputs.ts";
 import type { ImageInputs } from "./image-inputs.ts";
 import type { ItemRequest, LoadedItem } from "./item-loader.ts";
+import { fewestTokensOf, imagesOfPrompt, itemsOfPrompt, videosOfPrompt } from "./item-parts.ts";
+import type { ItemPart } from "./item-parts.ts";
 import { countOutside, mayHoldFeatures, unplacedImages, wrongPlaceholders } from "./placeholder-checks.ts";
 import { countingFrom, promptLimitOf, shortenExpanded, shortenUnloaded } from "./prompt-limit.ts";
 import type { PromptLimit } from "./prompt-limit.ts";
 import { renderParts } from "./prompt-parts.ts";
 import type { RenderedPrompt } from "./prompt-parts.ts";
 import { isAboutOptions, noImageProcessor, requestOptions, tooManyEmbeddings } from "./request-options.ts";
+import type { OpenedVideos } from "./video-loader.ts";
 
 export interface InputProcessorOptions {
   readonly tokenizer: Tokenizer;
@@ -45,6 +49,9 @@ export interface ProcessedPrompt extends Pick<EngineRequest, "promptTokenIds" | 
   readonly numOmittedImages: number;
 }
 
+/** An image, or an item of a video, at its place in the prompt. */
+type PlacedFeature = ImageFeature & Pick<PlacedImage, "videoItem">;
+
 /** A prompt whose images are not inserted yet. */
 interface TokenizedPrompt {
   readonly tokenIds: readonly number[];
@@ -55,15 +62,20 @@ interface TokenizedPrompt {
 }
 
 /** A request that was checked as far as possible without its images. */
-export interface BegunPrompt {
+export interface BegunPrompt extends Disposable {
   /** The rendered conversation or the text of the prompt; "" for a prompt of tokens. */
   readonly text: string;
-  readonly parts: readonly ImagePart[];
+  /** The images and the items of videos. */
+  readonly parts: readonly ItemPart[];
   readonly options: ProcessorOptions;
   readonly whole: TokenizedPrompt;
   /** Null if the prompt must not be shortened. */
   readonly limit: PromptLimit | null;
+  /** The files of its videos, until this is disposed of; null without videos. */
+  readonly held: HeldBytes | null;
 }
+
+const noVideos: OpenedVideos = new Map();
 
 /** In model lengths: the tokens of a longer text are not counted to the end before it is rejected. */
 const MAX_COUNTED_LENGTHS = 4;
@@ -91,7 +103,8 @@ export class InputProcessor {
     signal: AbortSignal,
     tensors: RequestTensors | null = null,
   ): Promise<ProcessedPrompt> {
-    return this.complete(request, await this.begin(request, signal), signal, tensors);
+    using begun = await this.begin(request, signal);
+    return await this.complete(request, begun, signal, tensors);
   }
 
   /**
@@ -100,20 +113,40 @@ export class InputProcessor {
    */
   async begin(request: PromptRequest, signal: AbortSignal): Promise<BegunPrompt> {
     const { prompt } = request;
-    if (videosOfPrompt(prompt).length > 0) {
-      throw new EngineError("invalid_argument", "This model does not accept videos.", { parameter: "prompt" });
-    }
-    const parts = imagesOfPrompt(prompt);
-    checkImages(parts, prompt, this.#options.imageInputs, this.#maxImages);
+    const { imageInputs } = this.#options;
+    const videoParts = videosOfPrompt(prompt);
+    checkVideos(videoParts, prompt, imageInputs);
+    checkImages(imagesOfPrompt(prompt), prompt, imageInputs, this.#maxImages);
     const options = this.#processorOptions(request);
     const limit = this.#promptLimit(request);
-    const whole = await this.#tokenize(prompt, parts.length, signal);
-    this.#checkTokens(whole, parts, limit !== null);
-    return { text: whole.text, parts, options, whole, limit };
+    const held = videoParts.length === 0 ? null : this.#imageInputs().loader.openBytes(request.tenant ?? "");
+    try {
+      const videos = held === null ? noVideos : await this.#openVideos(videoParts, request, { options, held }, signal);
+      const parts = itemsOfPrompt(prompt, videos);
+      const whole = await this.#tokenize(prompt, parts.length, videos, signal);
+      this.#checkTokens(whole, parts, limit !== null);
+      return { text: whole.text, parts, options, whole, limit, held, [Symbol.dispose]: () => held?.[Symbol.dispose]() };
+    } catch (error) {
+      held?.[Symbol.dispose]();
+      throw held?.refused.aborted === true ? held.refused.reason : error;
+    }
+  }
+
+  async #openVideos(
+    parts: readonly VideoPart[],
+    request: PromptRequest,
+    { options, held }: { readonly options: ProcessorOptions; readonly held: HeldBytes },
+    signal: AbortSignal,
+  ): Promise<OpenedVideos> {
+    const { videos, info, processor } = this.#imageInputs();
+    const supported = info.supportedLimits.image ?? null;
+    const isLimited = processor.videos === undefined && supported !== null;
+    const maxFrames = isLimited ? supported - imagesOfPrompt(request.prompt).length : null;
+    return videos.open(parts, { ...request, processorOptions: options }, maxFrames, held, signal);
   }
 
   /**
-   * Images are fetched and processed concurrently. When one fails, the others are cancelled, and no work of the request
+   * Images are fetched and processed concurrently, and new frames of videos decoded. When one fails, the others are cancelled, and no work of the request
    * is left when the promise settles. Throws EngineError `invalid_argument`, `prompt_too_long`, errors of images, or
    * `aborted`.
    *
@@ -121,9 +154,24 @@ export class InputProcessor {
    */
   async complete(
     request: PromptRequest,
-    { parts, options, whole, limit }: BegunPrompt,
+    begun: BegunPrompt,
     signal: AbortSignal,
     tensors: RequestTensors | null = null,
+  ): Promise<ProcessedPrompt> {
+    const { held } = begun;
+    if (held === null) return this.#complete(request, begun, signal, tensors);
+    try {
+      return await this.#complete(request, begun, AbortSignal.any([signal, held.refused]), tensors);
+    } catch (error) {
+      throw held.refused.aborted ? held.refused.reason : error;
+    }
+  }
+
+  async #complete(
+    request: PromptRequest,
+    { parts, options, whole, limit }: BegunPrompt,
+    signal: AbortSignal,
+    tensors: RequestTensors | null,
   ): Promise<ProcessedPrompt> {
     if (parts.length === 0) return this.#finish(whole.tokenIds, [], limit);
     const shortened = limit === null ? null : shortenUnloaded(whole.tokenIds, parts, this.#imageInputs(), limit);
@@ -138,8 +186,8 @@ export class InputProcessor {
     const items = await countingFrom(shortened?.kept[0] ?? 0, () =>
       this.#loadItems(kept, itemRequest, signal, tensors),
     );
-    const expanded = await this.#expand(tokenized, items, options, signal);
-    const images = this.#features(items, expanded);
+    const expanded = await this.#expand(tokenized, { parts: kept, items }, options, signal);
+    const images = this.#features(kept, items, expanded);
     this.#checkEmbeddings(images);
     return this.#finish(expanded.tokenIds, images, limit, numOmitted);
   }
@@ -157,7 +205,7 @@ export class InputProcessor {
   /** @param numOmitted Images that are not among `images` any more. */
   #finish(
     tokenIds: readonly number[],
-    images: readonly ImageFeature[],
+    images: readonly PlacedFeature[],
     limit: PromptLimit | null,
     numOmitted = 0,
   ): ProcessedPrompt {
@@ -173,7 +221,7 @@ export class InputProcessor {
     const shown = addAllImages ? prompt.images : prompt.images.slice(-1);
     return {
       promptTokenIds: prompt.tokenIds,
-      images: shown,
+      images: shown.map(({ tensors, mmHash, placeholder }) => ({ tensors, mmHash, placeholder })),
       ...(positions && { positions }),
       numOmittedImages: numOmitted + images.length - shown.length,
     };
@@ -185,16 +233,21 @@ export class InputProcessor {
   }
 
   /** Returns token ids in which every image is still one placeholder or (in token prompts) already has its features. */
-  async #tokenize(prompt: Prompt, numImages: number, signal: AbortSignal): Promise<TokenizedPrompt> {
+  async #tokenize(
+    prompt: Prompt,
+    numImages: number,
+    videos: OpenedVideos,
+    signal: AbortSignal,
+  ): Promise<TokenizedPrompt> {
     const processor = this.#options.imageInputs?.processor;
-    const { tokenIds, ...rest } = await this.#encode(prompt, signal);
+    const { tokenIds, ...rest } = await this.#encode(prompt, videos, signal);
     return { tokenIds: processor?.applyTokensOnly?.(tokenIds, numImages) ?? tokenIds, ...rest };
   }
 
-  async #encode(prompt: Prompt, signal: AbortSignal): Promise<TokenizedPrompt> {
+  async #encode(prompt: Prompt, videos: OpenedVideos, signal: AbortSignal): Promise<TokenizedPrompt> {
     if (prompt.kind === "tokens") return { tokenIds: prompt.tokenIds, isExact: false, text: "" };
     const { tokenizer, imageInputs, maxModelLen } = this.#options;
-    const rendered = this.#render(prompt);
+    const rendered = this.#render(prompt, videos);
     const maxTokens = maxModelLen * MAX_COUNTED_LENGTHS;
     const bosToken = tokenizer.namedTokens.bos_token ?? null;
     const isWrapped = (): boolean =>
@@ -209,7 +262,7 @@ export class InputProcessor {
     return { tokenIds, isExact: prompt.kind !== "text", text: rendered.text };
   }
 
-  #render(prompt: Exclude<Prompt, { readonly kind: "tokens" }>): RenderedPrompt {
+  #render(prompt: Exclude<Prompt, { readonly kind: "tokens" }>, videos: OpenedVideos): RenderedPrompt {
     const { chatTemplate, imageInputs } = this.#options;
     const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
     switch (prompt.kind) {
@@ -222,13 +275,16 @@ export class InputProcessor {
           template: requireTemplate(chatTemplate),
           imagePlaceholder,
           markers: imageInputs?.processor.markers,
+          ...(videos.size > 0 && {
+            videos: { placeholder: null, ...imageInputs?.processor.videos, opened: videos },
+          }),
           placesImagesInText: imageInputs?.processor.placesImagesInText,
         });
     }
     return prompt satisfies never;
   }
 
-  #checkTokens({ tokenIds, isExact }: TokenizedPrompt, parts: readonly ImagePart[], mayBeShortened: boolean): void {
+  #checkTokens({ tokenIds, isExact }: TokenizedPrompt, parts: readonly ItemPart[], mayBeShortened: boolean): void {
     const checkLength = (numTokens: number): void => {
       if (!mayBeShortened) this.#checkLength(numTokens);
     };
@@ -253,7 +309,7 @@ export class InputProcessor {
     }
     const { imagePlaceholder, imagePlaceholderTokenIds } = imageInputs.processor;
     const numPlaceholders = countOccurrences(tokenIds, imagePlaceholderTokenIds);
-    const fewestTokens = sumOf(parts, ({ type }) => (type === "image" ? imageInputs.info.minTokensPerItem : 1));
+    const fewestTokens = sumOf(parts, (part) => fewestTokensOf(part, imageInputs));
     if (!isExact && parts.length > 0 && mayHoldFeatures(tokenIds, imageInputs, parts.length, fewestTokens)) {
       // The length is checked again once the images are known.
       checkLength(tokenIds.length);
@@ -276,7 +332,7 @@ export class InputProcessor {
 
   /** Unsupported options are the request's error if the request changed them. */
   async #loadItems(
-    parts: readonly ImagePart[],
+    parts: readonly ItemPart[],
     request: ItemRequest,
     signal: AbortSignal,
     tensors: RequestTensors | null,
@@ -296,17 +352,22 @@ export class InputProcessor {
 
   async #expand(
     { tokenIds, isExact }: TokenizedPrompt,
-    items: readonly LoadedItem[],
+    { parts, items }: { readonly parts: readonly ItemPart[]; readonly items: readonly LoadedItem[] },
     options: ProcessorOptions,
     signal: AbortSignal,
   ): Promise<UpdatedPrompt> {
     const { processor } = this.#imageInputs();
     const numPlaceholders = countOccurrences(tokenIds, processor.imagePlaceholderTokenIds);
+    let numImages = 0;
     const expanded = await expandPrompt(
       tokenIds,
-      items.map(({ item }, index) =>
-        numberedUpdates(item.promptUpdates, processor.numberTokens?.(index, options) ?? []),
-      ),
+      items.map(({ item }, index) => {
+        const isNumbered = parts[index]?.type !== "frames";
+        return numberedUpdates(
+          item.promptUpdates,
+          (isNumbered ? processor.numberTokens?.(numImages++, options) : undefined) ?? [],
+        );
+      }),
       {
         promptText: createPromptText(this.#options.tokenizer, signal),
         mayBeExpanded: !isExact && mayHoldFeatures(tokenIds, this.#imageInputs(), items.length, items.length),
@@ -332,11 +393,17 @@ export class InputProcessor {
   }
 
   /** In the order of their positions. */
-  #features(items: readonly LoadedItem[], { placeholders }: UpdatedPrompt): ImageFeature[] {
+  #features(
+    parts: readonly ItemPart[],
+    items: readonly LoadedItem[],
+    { placeholders }: UpdatedPrompt,
+  ): PlacedFeature[] {
     const features = items.map(({ mmHash, item: { tensors } }, index) => {
       const placeholder = placeholders[index];
       invariant(placeholder, "images without a place are rejected");
-      return { tensors, mmHash, placeholder };
+      const part = parts[index];
+      const isOfVideo = part?.type === "frames" && part.isOfVideo;
+      return { tensors, mmHash, placeholder, ...(isOfVideo && { videoItem: part.item }) };
     });
     return features.sort((left, right) => left.placeholder.offset - right.placeholder.offset);
   }

@@ -1,13 +1,12 @@
 /** Turns the images of a request into items for the model, and fetches and processes only those that no cache has. */
 import type { ImageLimits } from "../contract/config.ts";
-import { defaultDecodeLimits } from "../contract/default-limits.ts";
 import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
 import type { GenerationRequest, ImagePart } from "../contract/generation-request.ts";
 import { epochMs, observeStage } from "../contract/request-stage.ts";
 import type { RequestStage } from "../contract/request-stage.ts";
-import { decodeCostOf } from "../images/decode-cost.ts";
 import { canTellUnchanged, fetchImageIfChanged } from "../images/fetch-image.ts";
 import { FetchedBytes } from "../images/fetched-bytes.ts";
+import type { HeldBytes } from "../images/fetched-bytes.ts";
 import type { FetchedImage, ImageSource } from "../images/image-source.ts";
 import { sourceCacheKey } from "../images/source-cache.ts";
 import type { KnownImage } from "../images/source-cache.ts";
@@ -23,13 +22,18 @@ import type {
   PixelProcessor,
   ProcessorOptions,
 } from "../multimodal/multimodal-processor.ts";
-import { processImages, toEmbeddingItems } from "../multimodal/process-items.ts";
+import { processByOptions, toEmbeddingItems } from "../multimodal/process-items.ts";
 import type { ProcessedItem } from "../multimodal/processed-item.ts";
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
 import type { PromptText } from "../multimodal/prompt-text.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { imageBudgets } from "./image-budgets.ts";
-import { tooManyEmbeddings } from "./request-options.ts";
+import { checkEmbeddings, checkWork } from "./item-checks.ts";
+import type { NewItem } from "./item-checks.ts";
+import { hasContent, isImagePart, optionsOfPart, parameterOf, parametersOf } from "./item-parts.ts";
+import type { ItemPart } from "./item-parts.ts";
+import { headerOf } from "./video-loader.ts";
+import type { FramesPart, VideoLoader } from "./video-loader.ts";
 
 /** Looks items up by `mmHash`. Missing items are processed as one batch, once for all requests that need them. */
 export interface ItemCache {
@@ -57,6 +61,8 @@ export interface ItemLoaderOptions {
   readonly processor: MultiModalProcessor;
   readonly info: ProcessingInfo;
   readonly pixels: Pick<PixelProcessor, "inspect">;
+  /** Left out where prompts have no videos. */
+  readonly videos?: Pick<VideoLoader, "decode">;
   readonly sources: readonly ImageSource[];
   readonly caches: ItemCaches;
   readonly limits: ImageLimits;
@@ -112,6 +118,11 @@ export class ItemLoader {
     this.#heldTensors = new HeldTensors(options.limits.maxProcessedBytes ?? budgets.maxProcessedBytes);
   }
 
+  /** Begins to count the fetched bytes of a request. */
+  openBytes(tenant: string): HeldBytes {
+    return this.#fetchedBytes.open(tenant);
+  }
+
   /** Begins to count the tensors of a request. */
   openTensors(tenant: string): RequestTensors {
     return this.#heldTensors.open(tenant);
@@ -125,13 +136,14 @@ export class ItemLoader {
    * @param tensors Counts the tensors of the items. The caller ends the request if it is refused.
    */
   async load(
-    parts: readonly ImagePart[],
+    parts: readonly ItemPart[],
     given: ItemRequest,
     signal: AbortSignal,
     tensors: RequestTensors | null = null,
   ): Promise<readonly LoadedItem[]> {
     const { processor } = this.#options;
-    const processorOptions = processor.optionsFor?.(given.processorOptions, parts.length) ?? given.processorOptions;
+    const numImages = parts.filter((part) => part.type !== "frames" || part.options === null).length;
+    const processorOptions = processor.optionsFor?.(given.processorOptions, numImages) ?? given.processorOptions;
     using held = this.#fetchedBytes.open(given.tenant ?? "");
     const request: LoadingRequest = {
       ...given,
@@ -141,10 +153,9 @@ export class ItemLoader {
     };
     const either = AbortSignal.any([signal, held.refused]);
     try {
-      const loaded =
-        parts[0]?.type === "image_embeds"
-          ? await this.#loadEmbeddings(parts, request, either)
-          : await this.#loadImages(parts, request, either);
+      const loaded = parts.some(({ type }) => type === "image_embeds")
+        ? await this.#loadEmbeddings(parts.filter(isImagePart), request, either)
+        : await this.#loadImages(parts, request, either);
       tensors?.replace(loaded.map(({ item }) => item));
       return loaded;
     } catch (error) {
@@ -155,30 +166,38 @@ export class ItemLoader {
   }
 
   async #loadImages(
-    parts: readonly ImagePart[],
+    parts: readonly ItemPart[],
     request: LoadingRequest,
     signal: AbortSignal,
   ): Promise<readonly LoadedItem[]> {
     const { caches, processor, promptText } = this.#options;
-    const known = await this.#knownItems(parts, request);
+    const parameters = parametersOf(parts);
+    const known = await this.#knownItems(parts, parameters, request);
     /** Bytes that were fetched to identify an image. */
     const fetched: (EncodedImage | undefined)[] = [];
-    const identified = await allOrNone<ImagePart, IdentifiedImage>(
+    const identified = await allOrNone<ItemPart, IdentifiedImage>(
       parts,
       async (part, either, index) => {
+        if (part.type === "frames") return { mmHash: this.#hashFrames(part, request), item: null };
         const uuid = part.type === "image" ? part.uuid : undefined;
         if (uuid !== undefined) {
           const named = { kind: "uuid", tenant: request.tenant ?? "", uuid } as const;
           return { mmHash: this.#hash("image", named, request), item: null };
         }
         const knownItem = known[index] ?? null;
-        const answer = await this.#fetchIfChanged(part, index, knownItem?.validator ?? null, request, either);
+        const answer = await this.#fetchIfChanged(
+          part,
+          parameters[index]!,
+          knownItem?.validator ?? null,
+          request,
+          either,
+        );
         if (answer.kind === "unchanged") {
           invariant(knownItem !== null, "an image without a cached source cannot be unchanged");
           return knownItem;
         }
-        fetched[index] = { bytes: answer.bytes, parameter: parameterOf(index) };
-        const contentHash = await this.#remember(part, index, answer, request);
+        fetched[index] = { bytes: answer.bytes, parameter: parameters[index]! };
+        const contentHash = await this.#remember(part, parameters[index]!, answer, request);
         return { mmHash: this.#hash("image", { kind: "content", contentHash }, request), item: null };
       },
       signal,
@@ -197,30 +216,43 @@ export class ItemLoader {
     };
     const processMissing = async (missing: readonly string[]): Promise<readonly ProcessedItem[]> => {
       endLookup(missing.length);
-      const images = await allOrNone(
-        missing,
-        async (mmHash, either) => {
-          const indices = identified.flatMap(({ item, mmHash: other }, at) =>
-            item === null && other === mmHash ? [at] : [],
-          );
-          // Of several images with one uuid, any may bring the image.
-          const index = indices.find((at) => parts[at]!.reference !== null) ?? indices[0];
-          invariant(index !== undefined, "a cache requests only images that are missing");
-          return this.#inspect(
-            fetched[index] ?? (await this.#fetch(parts[index]!, index, request, either)),
-            request,
-            either,
-          );
+      const indices = missing.map((mmHash) => {
+        const candidates = identified.flatMap(({ item, mmHash: other }, at) =>
+          item === null && other === mmHash ? [at] : [],
+        );
+        // Of several images with one uuid, any may bring the image.
+        const index = candidates.find((at) => hasContent(parts[at]!)) ?? candidates[0];
+        invariant(index !== undefined, "a cache requests only images that are missing");
+        return index;
+      });
+      const fetchedImages = await allOrNone(
+        indices,
+        async (index, either) => {
+          const part = parts[index]!;
+          if (part.type === "frames") return null;
+          const encoded = fetched[index] ?? (await this.#fetch(part, parameters[index]!, request, either));
+          return this.#inspect(encoded, request, either);
         },
         signal,
       );
-      this.#checkWork(images);
-      this.#checkEmbeddings(images, request);
-      const processing = { options: request.processorOptions, promptText, signal };
+      const newItems = indices.map((index, at): NewItem => {
+        const part = parts[index]!;
+        const header = part.type === "frames" ? headerOf(part) : fetchedImages[at]!.header;
+        return { header, options: optionsOfPart(part, request), parameter: parameters[index]! };
+      });
+      checkWork(newItems, this.#options.limits);
+      checkEmbeddings(newItems, this.#options, request.maxNumEmbeddings ?? Number.POSITIVE_INFINITY);
+      const frames = await this.#decodeFrames(
+        indices.map((index) => parts[index]!),
+        request,
+        signal,
+      );
+      const images = indices.map((index, at) => fetchedImages[at] ?? frames.get(parts[index]!)!);
+      const optionsOf = newItems.map(({ options }) => options);
       return observeStage(
         "image_processing",
         onStage,
-        () => processImages(processor, images, processing),
+        () => processByOptions(processor, images, optionsOf, { promptText, signal }),
         () => ({ "fovea.images": images.length }),
       );
     };
@@ -240,7 +272,7 @@ export class ItemLoader {
     const loaded = await allOrNone(
       parts,
       async (part, either, index) => {
-        const file = await this.#fetch(part, index, request, either);
+        const file = await this.#fetch(part, parameterOf(index), request, either);
         const grid = (part.type === "image_embeds" ? part.grid : undefined) ?? null;
         const fileHash = await contentHashOf(file.bytes);
         // Positions depend on the grid.
@@ -262,9 +294,13 @@ export class ItemLoader {
    * may evict it before the source has answered, and a later fetch may return other bytes. Null if the source or the
    * cache has nothing.
    */
-  async #knownItems(parts: readonly ImagePart[], request: ItemRequest): Promise<readonly (KnownItem | null)[]> {
+  async #knownItems(
+    parts: readonly ItemPart[],
+    parameters: readonly string[],
+    request: ItemRequest,
+  ): Promise<readonly (KnownItem | null)[]> {
     const { caches } = this.#options;
-    const keys = await Promise.all(parts.map((part, index) => this.#sourceKey(part, index, request)));
+    const keys = await Promise.all(parts.map((part, index) => this.#sourceKey(part, parameters[index]!, request)));
     const known = await getSome(caches.source, keys);
     const mmHashes = known.map((image) =>
       image === null ? null : this.#hash("image", { kind: "content", contentHash: image.contentHash }, request),
@@ -276,33 +312,54 @@ export class ItemLoader {
   }
 
   /** Null if the source cannot confirm an unchanged image, or if a uuid identifies the image anyway. */
-  async #sourceKey(part: ImagePart, index: number, { tenant = "", cacheSalt }: ItemRequest): Promise<string | null> {
+  async #sourceKey(part: ItemPart, parameter: string, { tenant = "", cacheSalt }: ItemRequest): Promise<string | null> {
+    if (part.type === "frames") return null;
     const isNamed = part.type === "image" && part.uuid !== undefined;
     if (part.reference === null || isNamed) return null;
     const { reference } = part;
-    const isTold = await namingImage(index, () => canTellUnchanged(this.#options.sources, reference));
+    const isTold = await namingImage(parameter, () => canTellUnchanged(this.#options.sources, reference));
     return isTold ? sourceCacheKey(reference, JSON.stringify([tenant, cacheSalt ?? null])) : null;
   }
 
   /** Returns the hash of the image's bytes and stores it in the source cache. */
   async #remember(
     part: ImagePart,
-    index: number,
+    parameter: string,
     { bytes, validator }: Extract<FetchedImage, { readonly kind: "fetched" }>,
     request: ItemRequest,
   ): Promise<string> {
     const contentHash = await contentHashOf(bytes);
-    const key = await this.#sourceKey(part, index, request);
+    const key = await this.#sourceKey(part, parameter, request);
     if (key !== null && validator !== null) {
       this.#options.caches.source.setMany([{ key, value: { validator, contentHash } }]);
     }
     return contentHash;
   }
 
-  async #fetch(part: ImagePart, index: number, request: LoadingRequest, signal: AbortSignal): Promise<EncodedImage> {
-    const answer = await this.#fetchIfChanged(part, index, null, request, signal);
+  async #fetch(
+    part: ImagePart,
+    parameter: string,
+    request: LoadingRequest,
+    signal: AbortSignal,
+  ): Promise<EncodedImage> {
+    const answer = await this.#fetchIfChanged(part, parameter, null, request, signal);
     invariant(answer.kind === "fetched", "an image without a validator is fetched");
-    return { bytes: answer.bytes, parameter: parameterOf(index) };
+    return { bytes: answer.bytes, parameter };
+  }
+
+  /** By part, for those that are frames. */
+  async #decodeFrames(
+    parts: readonly ItemPart[],
+    request: LoadingRequest,
+    signal: AbortSignal,
+  ): Promise<ReadonlyMap<ItemPart, InspectedImage>> {
+    const frames = parts.filter((part) => part.type === "frames");
+    if (frames.length === 0) return new Map();
+    const { videos } = this.#options;
+    invariant(videos !== undefined, "videos are rejected where none can be decoded");
+    const { tenant = "", priority = 0, onBytes, onProcessed } = request;
+    const owner = { tenant, request, priority };
+    return videos.decode(frames, { owner, onBytes, onProcessed }, signal);
   }
 
   /** Reads only the header, so that a request is rejected for its cost before any of it is spent. */
@@ -312,45 +369,15 @@ export class ItemLoader {
     return { ...owned, header: await this.#options.pixels.inspect(owned, signal) };
   }
 
-  /** Checks images that have to be processed; cached images cost nothing. */
-  #checkWork(images: readonly InspectedImage[]): void {
-    const { maxRequestDecodeCost = defaultDecodeLimits.maxRequestDecodeCost } = this.#options.limits;
-    const cost = images.reduce((sum, { header }) => sum + decodeCostOf(header), 0);
-    if (cost <= maxRequestDecodeCost) return;
-    throw new EngineError(
-      "image_too_large",
-      `Decoding the ${images.length} new images of the prompt costs as much as ${cost} pixels of plain RGB; the limit is ${maxRequestDecodeCost}. Send fewer or smaller images.`,
-      { parameter: "prompt.images", setting: "maxRequestDecodeCost" },
-    );
-  }
-
-  /** Checks images that have to be processed: processing them is useless if the prompt has no room for them. */
-  #checkEmbeddings(images: readonly InspectedImage[], request: ItemRequest): void {
-    const { processor, info } = this.#options;
-    const { processorOptions, maxNumEmbeddings = Number.POSITIVE_INFINITY } = request;
-    let numEmbeddings = 0;
-    for (const { header, parameter } of images) {
-      const count = about(parameter, () => processor.numImageTokens(header.shownSize, processorOptions));
-      if (count > info.maxTokensPerItem) throw tooManyEmbeddings(count, info.maxTokensPerItem);
-      numEmbeddings += count;
-    }
-    if (numEmbeddings <= maxNumEmbeddings) return;
-    throw new EngineError(
-      "prompt_too_long",
-      `The new images of the prompt have ${numEmbeddings} embeddings; next to its text there is room for ${maxNumEmbeddings}. Send fewer or smaller images.`,
-      { parameter: "prompt" },
-    );
-  }
-
   #fetchIfChanged(
     { reference }: ImagePart,
-    index: number,
+    parameter: string,
     validator: string | null,
     { onStage, onBytes }: LoadingRequest,
     signal: AbortSignal,
   ): Promise<FetchedImage> {
     const { sources, limits } = this.#options;
-    return namingImage(index, () => {
+    return namingImage(parameter, () => {
       if (reference !== null) {
         const fetching = async () => fetchImageIfChanged(sources, reference, validator, { signal, limits, onBytes });
         return observeStage("fetch", onStage, fetching, (answer) => fetchAttributes(reference, answer));
@@ -362,7 +389,13 @@ export class ItemLoader {
     });
   }
 
-  #hash(modality: "image" | "image_embeds", item: HashedItem, request: ItemRequest): string {
+  #hashFrames(part: FramesPart, request: ItemRequest): string {
+    const contentHash = `${part.file.contentHash} ${part.frameIndices.join(" ")}`;
+    const processorOptions = optionsOfPart(part, request);
+    return this.#hash("video", { kind: "content", contentHash }, { ...request, processorOptions });
+  }
+
+  #hash(modality: "image" | "image_embeds" | "video", item: HashedItem, request: ItemRequest): string {
     const { modelContentHash } = this.#options;
     const { processorOptions, cacheSalt } = request;
     return computeMmHash({ modality, modelContentHash, processorOptions, item, cacheSalt: cacheSalt ?? null });
@@ -390,23 +423,10 @@ async function getSome<Value>(
   return keys.map((key) => (key === null ? null : (found.next().value ?? null)));
 }
 
-/** The index counts all images of the prompt. */
-function parameterOf(index: number): string {
-  return `prompt.images[${index}]`;
-}
-
 /** Adds the name of the image to errors. */
-async function namingImage<Result>(index: number, run: () => Result | Promise<Result>): Promise<Result> {
+async function namingImage<Result>(parameter: string, run: () => Result | Promise<Result>): Promise<Result> {
   try {
     return await run();
-  } catch (error) {
-    throw error instanceof EngineError ? aboutParameter(error, parameterOf(index)) : error;
-  }
-}
-
-function about<Result>(parameter: string, run: () => Result): Result {
-  try {
-    return run();
   } catch (error) {
     throw error instanceof EngineError ? aboutParameter(error, parameter) : error;
   }

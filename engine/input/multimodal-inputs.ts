@@ -1,5 +1,6 @@
 /** Assembles the image inputs of a loaded model: its registered parts, the pixel threads, sources and caches. */
 import type { EngineConfig } from "../contract/config.ts";
+import { defaultVideoLimits } from "../contract/default-limits.ts";
 import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
 import { shown } from "../excerpt.ts";
 import { createImageProcessor } from "../images/image-processor.ts";
@@ -19,11 +20,13 @@ import type {
 } from "../multimodal/multimodal-processor.ts";
 import { processImages } from "../multimodal/process-items.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
+import { createVideoDecoder } from "../videos/video-decoder.ts";
 import { createPromptText } from "./create-prompt-text.ts";
 import type { ImageInputs } from "./image-inputs.ts";
 import { ItemLoader } from "./item-loader.ts";
 import type { ItemCaches } from "./item-loader.ts";
 import { deploymentOptions, isAboutOptions, noImageProcessor, optionsError } from "./request-options.ts";
+import { VideoLoader } from "./video-loader.ts";
 
 export interface MultiModalParts {
   readonly definition: Pick<ModelDefinition, "architecture" | "images" | "imagePlaceholder" | "imageSpelling">;
@@ -58,7 +61,8 @@ export function createImageInputs(
     imageLimits,
     enableMmEmbeds = false,
     mmProcessorOptions,
-  }: Pick<EngineConfig, "imageLimits" | "enableMmEmbeds" | "mmProcessorOptions">,
+    videoLimits = defaultVideoLimits,
+  }: Pick<EngineConfig, "imageLimits" | "videoLimits" | "enableMmEmbeds" | "mmProcessorOptions">,
   {
     definition,
     model,
@@ -104,8 +108,17 @@ export function createImageInputs(
   const ofCheckpoint = followingFile(preprocessorFile, () => connect(images, context));
   const { info, processor: ofModel, dummyInputs } = changedBySettings(ofCheckpoint, mmProcessorOptions);
   const processor = imageSpelling ? { ...ofModel, markers: imageSpelling, placesImagesInText: true } : ofModel;
+  const decoder = createVideoDecoder(videoLimits);
+  const videos = new VideoLoader({
+    decoder,
+    processor,
+    sources: imageSources,
+    limits: videoLimits,
+    fetchTimeoutMs: imageLimits.fetchTimeoutMs,
+  });
   const loader = new ItemLoader({
     processor,
+    videos,
     pixels: context.pixels,
     info,
     sources: imageSources,
@@ -120,9 +133,12 @@ export function createImageInputs(
     info,
     processor,
     loader,
+    videos,
     enableMmEmbeds,
     dummyInputs,
-    [Symbol.asyncDispose]: () => imageProcessor.close(),
+    async [Symbol.asyncDispose]() {
+      await Promise.all([imageProcessor.close(), decoder.close()]);
+    },
   };
 }
 

@@ -1,11 +1,13 @@
 /** The number of tokens to which a request lets its prompt be shortened, and what that does to its images. */
 import { aboutParameter, EngineError } from "../contract/errors.ts";
-import type { ImagePart, PromptRequest } from "../contract/generation-request.ts";
+import type { PromptRequest } from "../contract/generation-request.ts";
 import type { ImageFeature } from "../core/engine-request.ts";
 import { noMarkers } from "../multimodal/multimodal-processor.ts";
 import type { ImageMarkers, MultiModalProcessor } from "../multimodal/multimodal-processor.ts";
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
 import { SequenceSearch } from "../multimodal/sequence-search.ts";
+import { fewestTokensOf } from "./item-parts.ts";
+import type { ItemPart } from "./item-parts.ts";
 import { truncatedRange, withMarkers } from "./truncate-prompt.ts";
 import type { TokenRange, TruncationSide } from "./truncate-prompt.ts";
 
@@ -58,7 +60,7 @@ export interface ShortenedPrompt {
  */
 export function shortenUnloaded(
   tokenIds: readonly number[],
-  parts: readonly ImagePart[],
+  parts: readonly ItemPart[],
   { processor, info }: { readonly processor: MultiModalProcessor; readonly info: ProcessingInfo },
   limit: PromptLimit,
 ): ShortenedPrompt {
@@ -73,9 +75,7 @@ export function shortenUnloaded(
     limit.decode,
   );
   /** Tokens that an image adds at least. */
-  const added = parts.map(({ type }) =>
-    Math.max(0, (type === "image" ? info.minTokensPerItem : 1) - placeholder.length),
-  );
+  const added = parts.map((part) => Math.max(0, fewestTokensOf(part, { processor, info }) - placeholder.length));
   let numAdded = 0;
   const expanded = images.map(({ start, end }, index) => {
     const before = numAdded;
@@ -98,12 +98,12 @@ export function shortenUnloaded(
  *
  * @throws EngineError `prompt_too_long` if nothing of it fits.
  */
-export function shortenExpanded(
+export function shortenExpanded<Feature extends ImageFeature>(
   tokenIds: readonly number[],
-  images: readonly ImageFeature[],
+  images: readonly Feature[],
   markers: ImageMarkers,
   limit: PromptLimit,
-): { readonly tokenIds: readonly number[]; readonly images: readonly ImageFeature[] } {
+): { readonly tokenIds: readonly number[]; readonly images: readonly Feature[] } {
   const numPinned = numPinnedTokens(tokenIds, limit);
   const placeholders = images.map(({ placeholder }) => placeholder);
   const ranges = withMarkers(tokenIds, placeholders, markers, limit.decode);
@@ -120,14 +120,13 @@ export function shortenExpanded(
   const shift = range.start - numPinned;
   return {
     tokenIds: shortened.tokenIds,
-    images: shortened.kept
-      .flatMap((index) => images.slice(index, index + 1))
-      .map(({ tensors, mmHash, placeholder: { offset, length, isEmbed } }) => ({
-        tensors,
-        mmHash,
-        placeholder: { offset: offset - shift, length, isEmbed },
-      })),
+    images: shortened.kept.flatMap((index) => images.slice(index, index + 1)).map((image) => movedBack(image, shift)),
   };
+}
+
+function movedBack<Feature extends ImageFeature>(image: Feature, by: number): Feature {
+  const { placeholder } = image;
+  return { ...image, placeholder: { ...placeholder, offset: placeholder.offset - by } };
 }
 
 /** Runs `load` for the images from `first` on, and counts all images of the prompt in its errors. */

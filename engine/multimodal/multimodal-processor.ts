@@ -24,6 +24,8 @@ export interface EncodedImage {
   readonly parameter: string;
   /** From an earlier call of `PixelProcessor.inspect`. */
   readonly header?: PictureHeader;
+  /** Whether it is an item of a video. Default false. */
+  readonly isOfVideo?: boolean;
   /** The request for which the picture is processed. If left out, it counts as a separate request. */
   readonly owner?: PictureOwner;
   /** Receives the tensors of the picture as soon as there are any. */

@@ -9,6 +9,8 @@ import type { ImageSize } from "./processing-info.ts";
 export interface RgbImage extends ImageSize {
   /** Row-major [height, width, 3], sRGB. */
   readonly data: Uint8Array;
+  /** The frames after this one, of the same size, if several frames of a video are one item. */
+  readonly further?: readonly RgbImage[];
 }
 
 /** A picture, or the first of the frames of a video that the model takes together. */

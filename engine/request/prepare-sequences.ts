@@ -46,7 +46,7 @@ export async function prepareSequences(
   }
   model.outputConstraints.check(samplingParams);
   if (model.logitsProcessors.length > 0) validateWithProcessors(model.logitsProcessors, samplingParams);
-  const begun = await inputProcessor.begin(request, signal);
+  using begun = await inputProcessor.begin(request, signal);
   const { reasoning } = samplingParams;
   const reasoningStart =
     reasoning === null ? null : reasoningStartOf({ text: begun.text, prompt: request.prompt }, reasoning);

@@ -14,7 +14,7 @@ import { JinjaTemplate } from "./jinja/template.ts";
 import { asText, Callable } from "./jinja/values.ts";
 import { parseCheckpointJson, parseTokenizerConfig, tryReadCheckpointFile } from "./tokenizer-json.ts";
 
-type TemplatePart = { readonly type: "text"; readonly text: string } | { readonly type: "image" };
+type TemplatePart = { readonly type: "text"; readonly text: string } | { readonly type: "image" | "video" };
 
 /** A message as transformers passes it to a template. */
 export interface TemplateMessage {

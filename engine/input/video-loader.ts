@@ -1,0 +1,291 @@
+/** Reads the videos of a request, chooses the frames that its prompt shows, and decodes those that no cache has. */
+import type { VideoLimits } from "../contract/config.ts";
+import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
+import type { PromptRequest, VideoPart } from "../contract/generation-request.ts";
+import { epochMs } from "../contract/request-stage.ts";
+import { framesHeader } from "../images/decoded-frames.ts";
+import { fetchImage } from "../images/fetch-image.ts";
+import type { HeldBytes } from "../images/fetched-bytes.ts";
+import type { ImageSource } from "../images/image-source.ts";
+import type { PictureHeader } from "../images/picture-header.ts";
+import { allOrNone } from "../multimodal/all-or-none.ts";
+import { contentHashOf } from "../multimodal/hasher.ts";
+import type {
+  EncodedImage,
+  MultiModalProcessor,
+  ProcessorOptions,
+  ShownVideo,
+  VideoItem,
+} from "../multimodal/multimodal-processor.ts";
+import { checkSampling, sampleFrames } from "../videos/sample-frames.ts";
+import type { VideoDecoder, VideoFacts } from "../videos/video-decoder.ts";
+
+/** The file of a video. */
+interface VideoFileBytes {
+  readonly bytes: Uint8Array;
+  readonly contentHash: string;
+  /** Names the video in errors: `prompt.videos[0]`. */
+  readonly parameter: string;
+}
+
+/** Frames of a video that are processed and encoded like one image of the prompt. */
+export interface FramesPart {
+  readonly type: "frames";
+  readonly file: VideoFileBytes;
+  readonly item: VideoItem;
+  /** Places of its frames among those of the file. */
+  readonly frameIndices: readonly number[];
+  /** False for a model that knows only images: it is one of them. */
+  readonly isOfVideo: boolean;
+  /** Null for those of images. */
+  readonly options: ProcessorOptions | null;
+}
+
+export interface OpenedVideo {
+  readonly items: readonly FramesPart[];
+  /** In place of the placeholder of the video; null for a model that knows only images. */
+  readonly text: string | null;
+}
+
+export type OpenedVideos = ReadonlyMap<VideoPart, OpenedVideo>;
+
+export interface VideoLoaderOptions {
+  readonly decoder: VideoDecoder;
+  readonly processor: MultiModalProcessor;
+  readonly sources: readonly ImageSource[];
+  readonly limits: VideoLimits;
+  readonly fetchTimeoutMs: number;
+}
+
+interface VideoRequest extends Pick<PromptRequest, "tenant" | "priority" | "videoSampling" | "onStage"> {
+  /** The checkpoint's options with the request's changes. */
+  readonly processorOptions: ProcessorOptions;
+}
+
+interface FrameDecoding extends Required<Pick<EncodedImage, "owner" | "onProcessed">> {
+  /** Receives the sizes of decoded frames before they are there. */
+  readonly onBytes: (numBytes: number) => void;
+}
+
+type DecodedFrames = EncodedImage & Required<Pick<EncodedImage, "header">>;
+
+export class VideoLoader {
+  readonly #options: VideoLoaderOptions;
+
+  constructor(options: VideoLoaderOptions) {
+    this.#options = options;
+  }
+
+  get maxVideos(): number {
+    return this.#options.limits.maxVideosPerPrompt;
+  }
+
+  /**
+   * Fetches the videos of a prompt, and reads of each what a prompt needs to know; decodes nothing. The first failure
+   * cancels the others, which have ended when this rejects: with an error of a video (`parameter` is
+   * `prompt.videos[index]`), `invalid_argument` for the sampling, `queue_full` or `aborted`.
+   *
+   * @param maxFrames That the model accepts, of all videos together; null if it takes any number.
+   * @param held Counts the bytes of the files.
+   */
+  async open(
+    parts: readonly VideoPart[],
+    request: VideoRequest,
+    maxFrames: number | null,
+    held: HeldBytes,
+    signal: AbortSignal,
+  ): Promise<OpenedVideos> {
+    const { videoSampling = {} } = request;
+    checkSampling(videoSampling);
+    const distinct = [...new Set(parts)];
+    const share = maxFrames === null ? Number.POSITIVE_INFINITY : Math.max(Math.floor(maxFrames / parts.length), 1);
+    const opened = await allOrNone(
+      distinct,
+      async (part, either) => {
+        const parameter = `prompt.videos[${parts.indexOf(part)}]`;
+        try {
+          return [part, await this.#open(part, { parameter, request, share, held }, either)] as const;
+        } catch (error) {
+          throw error instanceof EngineError && error.parameter === null ? aboutParameter(error, parameter) : error;
+        }
+      },
+      AbortSignal.any([signal, held.refused]),
+    );
+    return new Map(opened);
+  }
+
+  async #open(
+    part: VideoPart,
+    {
+      parameter,
+      request,
+      share,
+      held,
+    }: {
+      readonly parameter: string;
+      readonly request: VideoRequest;
+      readonly share: number;
+      readonly held: HeldBytes;
+    },
+    signal: AbortSignal,
+  ): Promise<OpenedVideo> {
+    const { decoder, processor, limits } = this.#options;
+    const bytes = await this.#fetch(part, { request, held, signal });
+    const { tenant = "", priority = 0 } = request;
+    const [contentHash, facts] = await Promise.all([
+      contentHashOf(bytes),
+      decoder.readFacts({ bytes, owner: { tenant, request, priority } }, signal),
+    ]);
+    const file = { bytes, contentHash, parameter };
+    const { videos } = processor;
+    const framesPerItem = videos?.framesPerItem ?? 1;
+    const video = showFrames(facts, framesPerItem, (ofFile) => {
+      const { videoSampling: sampling = {} } = request;
+      const maxFrames = Math.min(limits.maxVideoFrames, share);
+      return (
+        videos?.sampleFrames(ofFile, sampling, maxFrames) ??
+        sampleFrames(ofFile, sampling, { defaultCount: limits.numFrames, maxFrames })
+      );
+    });
+    const options =
+      videos === undefined
+        ? (processor.frameOptions?.(request.processorOptions) ?? null)
+        : videos.itemOptions(video, request.processorOptions);
+    return {
+      items: itemsOf(video, framesPerItem, { file, isOfVideo: videos !== undefined, options }),
+      text: videos?.textOf(video) ?? null,
+    };
+  }
+
+  async #fetch(
+    { reference }: VideoPart,
+    {
+      request,
+      held,
+      signal,
+    }: { readonly request: VideoRequest; readonly held: HeldBytes; readonly signal: AbortSignal },
+  ): Promise<Uint8Array> {
+    const { sources, limits, fetchTimeoutMs } = this.#options;
+    const startMs = epochMs();
+    const report = (hasFailed: boolean, numBytes: number): void =>
+      request.onStage?.({
+        name: "fetch",
+        startMs,
+        endMs: epochMs(),
+        attributes: {
+          "url.scheme": reference.slice(0, Math.max(reference.indexOf(":"), 0)),
+          "fovea.video.bytes": numBytes,
+        },
+        ...(hasFailed && { hasFailed }),
+      });
+    try {
+      const bytes = await fetchImage(sources, reference, {
+        signal,
+        limits: { maxImageBytes: limits.maxVideoBytes, fetchTimeoutMs },
+        onBytes: (numBytes) => held.add(numBytes),
+      });
+      report(false, bytes.byteLength);
+      return bytes;
+    } catch (error) {
+      report(true, 0);
+      throw error instanceof EngineError ? aboutVideo(error) : error;
+    }
+  }
+
+  /**
+   * Decodes the frames of parts, of each video in one pass. Throws EngineError of videos or `aborted`.
+   *
+   * @returns By part.
+   */
+  async decode(
+    parts: readonly FramesPart[],
+    decoding: FrameDecoding,
+    signal: AbortSignal,
+  ): Promise<ReadonlyMap<FramesPart, DecodedFrames>> {
+    const images = await allOrNone(
+      [...Map.groupBy(parts, ({ file }) => file)],
+      ([file, ofFile], either) => this.#decodeFile(file, ofFile, decoding, either),
+      signal,
+    );
+    return new Map(images.flat());
+  }
+
+  async #decodeFile(
+    { bytes, parameter }: VideoFileBytes,
+    parts: readonly FramesPart[],
+    { owner, onBytes, onProcessed }: FrameDecoding,
+    signal: AbortSignal,
+  ): Promise<(readonly [FramesPart, DecodedFrames])[]> {
+    const indices = [...new Set(parts.flatMap(({ frameIndices }) => frameIndices))].sort((left, right) => left - right);
+    const { width, height } = parts[0]!.item.video;
+    const numFrameBytes = width * height * 3;
+    onBytes(numFrameBytes * indices.length);
+    try {
+      const frames = await this.#options.decoder.decodeFrames({ bytes, owner }, indices, signal);
+      const pixels = new Map(frames.map(({ index, data }) => [index, data]));
+      return parts.map((part) => {
+        const numFrames = part.frameIndices.length;
+        const both = new Uint8Array(numFrameBytes * numFrames);
+        for (const [at, index] of part.frameIndices.entries()) {
+          const frame = pixels.get(index);
+          invariant(
+            frame?.length === numFrameBytes,
+            "the decoder returns the frames asked for, in the size of the video",
+          );
+          both.set(frame, at * numFrameBytes);
+        }
+        return [
+          part,
+          { bytes: both, header: headerOf(part), parameter, owner, onProcessed, isOfVideo: part.isOfVideo },
+        ];
+      });
+    } catch (error) {
+      throw error instanceof EngineError && error.parameter === null ? aboutParameter(error, parameter) : error;
+    }
+  }
+}
+
+/** Of its frames, as the pixel processor gets them. */
+export function headerOf({ item: { video }, frameIndices }: FramesPart): PictureHeader {
+  return framesHeader(video, frameIndices.length);
+}
+
+/** The frames that `choose` takes, the last one repeated until they fill items. */
+function showFrames(
+  { width, height, frameTimes, durationSeconds, fps }: VideoFacts,
+  framesPerItem: number,
+  choose: (file: Omit<ShownVideo, "frameIndices" | "frameSeconds">) => readonly number[],
+): ShownVideo {
+  const file = { width, height, numFrames: frameTimes.length, framesPerSecond: fps, durationSeconds };
+  const chosen = choose(file);
+  invariant(
+    chosen.length > 0 && chosen.every((index) => index >= 0 && index < file.numFrames),
+    "a model shows frames that the video has",
+  );
+  const numMissing = (framesPerItem - (chosen.length % framesPerItem)) % framesPerItem;
+  const frameIndices = [...chosen, ...Array<number>(numMissing).fill(chosen.at(-1)!)];
+  return { ...file, frameIndices, frameSeconds: frameIndices.map((index) => frameTimes[index]!) };
+}
+
+function itemsOf(
+  video: ShownVideo,
+  framesPerItem: number,
+  common: Pick<FramesPart, "file" | "isOfVideo" | "options">,
+): FramesPart[] {
+  return Array.from({ length: video.frameIndices.length / framesPerItem }, (_, index) => ({
+    type: "frames",
+    ...common,
+    item: { video, index },
+    frameIndices: video.frameIndices.slice(index * framesPerItem, (index + 1) * framesPerItem),
+  }));
+}
+
+/** Sources fetch images, and say so. */
+function aboutVideo({ code, message, cause, parameter, setting }: EngineError): EngineError {
+  const isTooLarge = code === "image_too_large";
+  return new EngineError(isTooLarge ? "video_too_large" : code, message.replace(/\bimage\b/g, "video"), {
+    cause,
+    ...(parameter !== null && { parameter }),
+    ...(setting !== null && { setting: setting === "maxImageBytes" ? "maxVideoBytes" : setting }),
+  });
+}
