@@ -22,7 +22,8 @@ import type {
   PixelProcessor,
   ProcessorOptions,
 } from "../multimodal/multimodal-processor.ts";
-import { processByOptions, toEmbeddingItems } from "../multimodal/process-items.ts";
+import { processImages, toEmbeddingItems } from "../multimodal/process-items.ts";
+import type { ProcessItemsOptions } from "../multimodal/process-items.ts";
 import type { ProcessedItem } from "../multimodal/processed-item.ts";
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
 import type { PromptText } from "../multimodal/prompt-text.ts";
@@ -242,19 +243,22 @@ export class ItemLoader {
       });
       checkWork(newItems, this.#options.limits);
       checkEmbeddings(newItems, this.#options, request.maxNumEmbeddings ?? Number.POSITIVE_INFINITY);
-      const frames = await this.#decodeFrames(
-        indices.map((index) => parts[index]!),
-        request,
-        signal,
-      );
-      const images = indices.map((index, at) => fetchedImages[at] ?? frames.get(parts[index]!)!);
-      const optionsOf = newItems.map(({ options }) => options);
-      return observeStage(
-        "image_processing",
-        onStage,
-        () => processByOptions(processor, images, optionsOf, { promptText, signal }),
-        () => ({ "fovea.images": images.length }),
-      );
+      const processing = { promptText, signal };
+      const processAll = async (): Promise<readonly ProcessedItem[]> => {
+        const images = fetchedImages.filter((image) => image !== null);
+        const ofImages =
+          images.length === 0
+            ? []
+            : await processImages(processor, images, { ...processing, options: request.processorOptions });
+        const ofFrames = await this.#processFrames(
+          indices.map((index) => parts[index]!),
+          request,
+          processing,
+        );
+        const next = ofImages.values();
+        return indices.map((index) => ofFrames.get(parts[index]!) ?? next.next().value!);
+      };
+      return observeStage("image_processing", onStage, processAll, () => ({ "fovea.images": indices.length }));
     };
     const found = (await caches.processor.getOrProcess(wanted, processMissing, signal)).values();
     endLookup(0);
@@ -348,18 +352,24 @@ export class ItemLoader {
   }
 
   /** By part, for those that are frames. */
-  async #decodeFrames(
+  async #processFrames(
     parts: readonly ItemPart[],
     request: LoadingRequest,
-    signal: AbortSignal,
-  ): Promise<ReadonlyMap<ItemPart, InspectedImage>> {
+    processing: Omit<ProcessItemsOptions, "options">,
+  ): Promise<ReadonlyMap<ItemPart, ProcessedItem>> {
+    const processed = new Map<ItemPart, ProcessedItem>();
     const frames = parts.filter((part) => part.type === "frames");
-    if (frames.length === 0) return new Map();
-    const { videos } = this.#options;
+    if (frames.length === 0) return processed;
+    const { processor, videos } = this.#options;
     invariant(videos !== undefined, "videos are rejected where none can be decoded");
     const { tenant = "", priority = 0, onBytes, onProcessed } = request;
-    const owner = { tenant, request, priority };
-    return videos.decode(frames, { owner, onBytes, onProcessed }, signal);
+    const decoding = { owner: { tenant, request, priority }, onBytes, onProcessed };
+    for await (const group of videos.decode(frames, decoding, processing.signal)) {
+      const options = optionsOfPart(group.parts[0]!, request);
+      const items = await processImages(processor, group.images, { ...processing, options });
+      for (const [at, part] of group.parts.entries()) processed.set(part, items[at]!);
+    }
+    return processed;
   }
 
   /** Reads only the header, so that a request is rejected for its cost before any of it is spent. */

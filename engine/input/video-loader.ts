@@ -63,11 +63,9 @@ interface VideoRequest extends Pick<PromptRequest, "tenant" | "priority" | "vide
 }
 
 interface FrameDecoding extends Required<Pick<EncodedImage, "owner" | "onProcessed">> {
-  /** Receives the sizes of decoded frames before they are there. */
+  /** Receives the size of decoded frames before they are there. */
   readonly onBytes: (numBytes: number) => void;
 }
-
-type DecodedFrames = EncodedImage & Required<Pick<EncodedImage, "header">>;
 
 export class VideoLoader {
   readonly #options: VideoLoaderOptions;
@@ -193,56 +191,69 @@ export class VideoLoader {
   }
 
   /**
-   * Decodes the frames of parts, of each video in one pass. Throws EngineError of videos or `aborted`.
-   *
-   * @returns By part.
+   * Decodes the frames of parts in groups, each of one video and small enough to be in memory beside those of other
+   * requests. Throws EngineError of videos or `aborted`.
    */
-  async decode(
+  async *decode(
     parts: readonly FramesPart[],
     decoding: FrameDecoding,
     signal: AbortSignal,
-  ): Promise<ReadonlyMap<FramesPart, DecodedFrames>> {
-    const images = await allOrNone(
-      [...Map.groupBy(parts, ({ file }) => file)],
-      ([file, ofFile], either) => this.#decodeFile(file, ofFile, decoding, either),
-      signal,
-    );
-    return new Map(images.flat());
+  ): AsyncGenerator<{ readonly parts: readonly FramesPart[]; readonly images: readonly EncodedImage[] }> {
+    const groups = groupsOf(parts);
+    const sizes = groups.map((group) => group.reduce((sum, part) => sum + headerOf(part).numBytes, 0));
+    decoding.onBytes(Math.max(...sizes));
+    for (const group of groups) yield { parts: group, images: await this.#decodeGroup(group, decoding, signal) };
   }
 
-  async #decodeFile(
-    { bytes, parameter }: VideoFileBytes,
+  /** @param parts Of one video. */
+  async #decodeGroup(
     parts: readonly FramesPart[],
-    { owner, onBytes, onProcessed }: FrameDecoding,
+    { owner, onProcessed }: FrameDecoding,
     signal: AbortSignal,
-  ): Promise<(readonly [FramesPart, DecodedFrames])[]> {
+  ): Promise<EncodedImage[]> {
+    const { bytes, parameter } = parts[0]!.file;
     const indices = [...new Set(parts.flatMap(({ frameIndices }) => frameIndices))].sort((left, right) => left - right);
-    const { width, height } = parts[0]!.item.video;
-    const numFrameBytes = width * height * 3;
-    onBytes(numFrameBytes * indices.length);
     try {
       const frames = await this.#options.decoder.decodeFrames({ bytes, owner }, indices, signal);
       const pixels = new Map(frames.map(({ index, data }) => [index, data]));
       return parts.map((part) => {
-        const numFrames = part.frameIndices.length;
-        const both = new Uint8Array(numFrameBytes * numFrames);
+        const header = headerOf(part);
+        const together = new Uint8Array(header.numBytes);
+        const numFrameBytes = header.numBytes / part.frameIndices.length;
         for (const [at, index] of part.frameIndices.entries()) {
           const frame = pixels.get(index);
           invariant(
             frame?.length === numFrameBytes,
-            "the decoder returns the frames asked for, in the size of the video",
+            "a decoder returns the frames asked for, in the size of the video",
           );
-          both.set(frame, at * numFrameBytes);
+          together.set(frame, at * numFrameBytes);
         }
-        return [
-          part,
-          { bytes: both, header: headerOf(part), parameter, owner, onProcessed, isOfVideo: part.isOfVideo },
-        ];
+        return { bytes: together, header, parameter, owner, onProcessed, isOfVideo: part.isOfVideo };
       });
     } catch (error) {
       throw error instanceof EngineError && error.parameter === null ? aboutParameter(error, parameter) : error;
     }
   }
+}
+
+/** Decoded bytes of frames that are in memory at once for a request, unless a single item has more. */
+const MAX_GROUP_BYTES = 64 * 1024 ** 2;
+
+function groupsOf(parts: readonly FramesPart[]): FramesPart[][] {
+  const groups: FramesPart[][] = [];
+  let numBytes = 0;
+  for (const part of parts) {
+    const group = groups.at(-1);
+    const added = headerOf(part).numBytes;
+    if (group !== undefined && group[0]?.file === part.file && numBytes + added <= MAX_GROUP_BYTES) {
+      group.push(part);
+      numBytes += added;
+    } else {
+      groups.push([part]);
+      numBytes = added;
+    }
+  }
+  return groups;
 }
 
 /** Of its frames, as the pixel processor gets them. */

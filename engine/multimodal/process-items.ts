@@ -1,7 +1,6 @@
 /** Turns pictures into cacheable items: their tensors and their effect on the prompt. */
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { ImageGrid } from "../contract/generation-request.ts";
-import { allOrNone } from "./all-or-none.ts";
 import { gridField, gridTensor } from "./embeddings-grid.ts";
 import { splitFields } from "./field-config.ts";
 import type { EncodedImage, MultiModalProcessor, ProcessorOptions, UpdateItem } from "./multimodal-processor.ts";
@@ -53,29 +52,6 @@ export async function processImages(
     );
   }
   return resolved;
-}
-
-/** Like `processImages`, with options for each image. Images with the same options are one batch. */
-export async function processByOptions(
-  processor: MultiModalProcessor,
-  images: readonly EncodedImage[],
-  optionsOf: readonly ProcessorOptions[],
-  settings: Omit<ProcessItemsOptions, "options">,
-): Promise<readonly ProcessedItem[]> {
-  const batches = [...Map.groupBy(images.keys(), (index) => optionsOf[index]!)];
-  const processed = await allOrNone(
-    batches,
-    ([options, indices], signal) => {
-      const batch = indices.map((index) => images[index]!);
-      return processImages(processor, batch, { ...settings, options, signal });
-    },
-    settings.signal,
-  );
-  const items: ProcessedItem[] = [];
-  for (const [batch, [, indices]] of batches.entries()) {
-    for (const [at, index] of indices.entries()) items[index] = processed[batch]![at]!;
-  }
-  return items;
 }
 
 export interface GivenEmbeddings {
