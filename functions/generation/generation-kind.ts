@@ -100,9 +100,9 @@ export function streamUsageOf({ stream_options: options }: CommonFields): Stream
 /** The settings that limit requests. */
 export type RequestConfig = Pick<
   Config,
-  "maxLogprobs" | "defaultExtraArguments" | "inlineImages" | "schedulingPolicy"
+  "maxLogprobs" | "defaultExtraArguments" | "inlineImages" | "schedulingPolicy" | "videoSampling"
 > & {
-  readonly engine: Pick<Config["engine"], "maxNumWaiting">;
+  readonly engine: Pick<Config["engine"], "maxNumWaiting" | "videoLimits">;
   /** Default: the formats that the chat template shows. */
   readonly outputFormats?: ConfiguredFormats;
 };
@@ -134,6 +134,8 @@ export function createRequests<Fields extends CommonFields>(
   const requests = kind.toRequests(requestId, fields, {
     maxLogprobs: config.maxLogprobs,
     inlineImages: config.inlineImages,
+    videoSampling: config.videoSampling,
+    maxVideoFrames: config.engine.videoLimits.maxVideoFrames,
     tenant,
     formats: formatsOf({ engine, config }),
     priority: config.schedulingPolicy === "priority" ? (fields.priority ?? priority) : priority,

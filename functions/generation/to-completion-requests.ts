@@ -41,7 +41,9 @@ export function toCompletionRequests(
     defaults,
   );
   const owner = cacheOwner(fields, tenant);
-  const parts = (fields.images ?? []).map(toContentPart).filter((part): part is ImagePart => part.type !== "text");
+  const parts = (fields.images ?? [])
+    .map(toContentPart)
+    .filter((part) => part.type === "image" || part.type === "image_embeds");
   return fields.prompt.map((prompt, index) => ({
     requestId: `${requestId}-${index}`,
     prompt: withImages(
@@ -102,5 +104,5 @@ export function completionRequestPaths(fields: CompletionRequest, inlineImages: 
     return parsed.kind === "parts" ? parsed.parts.flatMap(({ type }) => (type === "text" ? [] : [path])) : [];
   });
   const images = [...inText, ...(fields.images ?? []).map((_, index) => `images[${index}]`)];
-  return { prompt: "prompt", images, structuredOutput: structuredOutputField(fields) };
+  return { prompt: "prompt", images, videos: [], structuredOutput: structuredOutputField(fields) };
 }

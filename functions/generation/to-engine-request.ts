@@ -24,8 +24,10 @@ import type { ToolPlan } from "./parsed-output/tool-plan.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "./schemas/chat-completion-request.ts";
 import type { CompletionRequest } from "./schemas/completion-request.ts";
 import { callableTools, requiresCall } from "./schemas/tool-fields.ts";
+import { imageProcessorOptions, videoSamplingOf } from "./video-sampling.ts";
+import type { SamplingDefaults } from "./video-sampling.ts";
 
-export interface RequestDefaults {
+export interface RequestDefaults extends SamplingDefaults {
   readonly maxLogprobs: number;
   readonly inlineImages: InlineImages;
   /** The checkpoint's defaults for fields that a request leaves open; for `extraArgs`, the service's. */
@@ -40,8 +42,9 @@ export interface RequestDefaults {
 export function toChatRequest(
   requestId: string,
   fields: ChatCompletionRequest,
-  { maxLogprobs, inlineImages, samplingParams: defaults, tenant, formats, priority }: RequestDefaults,
+  requestDefaults: RequestDefaults,
 ): GenerationRequest {
+  const { maxLogprobs, inlineImages, samplingParams: defaults, tenant, formats, priority } = requestDefaults;
   const plan = planToolsOf(fields, formats);
   const logprobs = fields.logprobs ? (fields.top_logprobs ?? 0) : null;
   checkLogprobs(logprobs, maxLogprobs, "top_logprobs");
@@ -60,7 +63,10 @@ export function toChatRequest(
     numChoices: fields.n ?? 1,
     ...(fields.return_token_ids === true && { includePrompt: true }),
     ...truncation(fields),
-    ...processorOptions(fields),
+    ...processorOptions({
+      mm_processor_kwargs: fields.mm_processor_kwargs && imageProcessorOptions(fields.mm_processor_kwargs),
+    }),
+    ...videoSamplingOf(fields, requestDefaults),
     ...cacheOwner(fields, tenant),
     priority,
     samplingParams: toSamplingParams(
@@ -191,24 +197,22 @@ export function tokenOptions(
   };
 }
 
-/** Paths of the request's prompt and images, for errors. */
+/** Paths of the request's prompt, images and videos, for errors. */
 export function chatRequestPaths(fields: ChatCompletionRequest, inlineImages: InlineImages): RequestPaths {
-  const images = fields.messages.flatMap((message, index) =>
-    partsOf(message, index, inlineImages).flatMap(({ part, path }) => (part.type === "text" ? [] : [path])),
-  );
+  const parts = fields.messages.flatMap((message, index) => partsOf(message, index, inlineImages));
+  const pathsOf = (...types: ContentPart["type"][]): string[] =>
+    parts.flatMap(({ part, path }) => (types.includes(part.type) ? [path] : []));
   const isFree = structuredOutputOf(fields) === null;
   const isToolForm = hasTools(fields) && (isFree || requiresCall(fields.tool_choice));
   return {
     prompt: "messages",
-    images,
+    images: pathsOf("image", "image_embeds"),
+    videos: pathsOf("video"),
     structuredOutput: isToolForm ? "tools" : structuredOutputField(fields),
     // It goes before `max_tokens`, as in `toChatRequest`.
     ...(typeof fields.max_completion_tokens === "number" && { names: { maxTokens: "max_completion_tokens" } }),
   };
 }
-
-/** The field of a part that contains its content. */
-const contentFields = { text: "text", image: "image_url", image_embeds: "image_embeds", video: "video_url" } as const;
 
 interface StructuredFields {
   readonly response_format?: StructuredOutput | null | undefined;
@@ -329,12 +333,24 @@ function partsOf({ content }: ChatMessageFields, message: number, inlineImages: 
     return split.map((inText) => ({ part: inText, path: partPath }));
   };
   if (typeof content !== "object" || content === null) return place({ type: "text", text: content ?? "" }, path);
-  return content
-    .map(toContentPart)
-    .flatMap((part, index) => place(part, `${path}[${index}].${contentFields[part.type]}`));
+  return content.flatMap((part, index) => place(toContentPart(part), `${path}[${index}].${contentFields[part.type]}`));
 }
 
 type PartFields = Exclude<NonNullable<ChatMessageFields["content"]>, string>[number];
+
+/** The field of a part that contains its content. */
+const contentFields = {
+  text: "text",
+  input_text: "text",
+  output_text: "text",
+  refusal: "text",
+  image_url: "image_url",
+  input_image: "image_url",
+  image_embeds: "image_embeds",
+  video_url: "video_url",
+  input_video: "video_url",
+  video: "video",
+} as const satisfies Record<PartFields["type"], string>;
 
 export function toContentPart(part: PartFields): ContentPart {
   switch (part.type) {
@@ -350,6 +366,11 @@ export function toContentPart(part: PartFields): ContentPart {
       return toImagePart(part.image_url, part.uuid);
     case "image_embeds":
       return toEmbeddingsPart(part.image_embeds);
+    case "video_url":
+    case "input_video":
+      return { type: "video", reference: part.video_url.url };
+    case "video":
+      return { type: "video", reference: part.video };
   }
 }
 

@@ -77,7 +77,7 @@ export interface ErrorAnswer {
   readonly body: ErrorBody;
 }
 
-const unknownPaths: RequestPaths = { prompt: "prompt", images: [], structuredOutput: "structured_outputs" };
+const unknownPaths: RequestPaths = { prompt: "prompt", images: [], videos: [], structuredOutput: "structured_outputs" };
 
 /** Internal errors show only the request id. Errors of the client or of a logits processor show their message. */
 export function toErrorAnswer(error: unknown, requestId: string, paths: RequestPaths = unknownPaths): ErrorAnswer {
@@ -159,7 +159,7 @@ function settingHint({ setting }: EngineError): string {
 
 /** Its message may use the engine's names of fields. */
 function isAboutFields({ parameter }: EngineError): boolean {
-  return parameter !== null && (parameter.startsWith("samplingParams.") || requestFields.has(parameter));
+  return parameter !== null && (/^(samplingParams|videoSampling)\./.test(parameter) || requestFields.has(parameter));
 }
 
 const requestFields: ReadonlySet<string> = new Set(["numChoices", "truncatePromptTokens", "templateArguments"]);

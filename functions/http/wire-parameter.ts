@@ -25,6 +25,9 @@ const wireNames: Readonly<Record<string, string>> = {
   maxPatternSize: "max_pattern_size",
   minPatternSize: "min_pattern_size",
   minCount: "min_count",
+  videoSampling: "media_io_kwargs.video",
+  numFrames: "num_frames",
+  framesPerSecond: "fps",
 };
 
 /** Paths in the body of values that several fields can contain. */
@@ -33,6 +36,8 @@ export interface RequestPaths {
   readonly prompt: string;
   /** Paths of all images, in order. */
   readonly images: readonly string[];
+  /** Paths of all videos, in order. */
+  readonly videos: readonly string[];
   /** `response_format`, `structured_outputs` or `tools`. */
   readonly structuredOutput: string;
   /** By the engine's name: fields that only this request calls by another name. */
@@ -43,11 +48,11 @@ export interface RequestPaths {
 
 /**
  * Translates the engine's name of a field to the wire's: `samplingParams.topP` is `top_p`, `prompt` is the field that
- * contains it, `prompt.images[1]` the path of the prompt's second image.
+ * contains it, `prompt.images[1]` the path of the prompt's second image, `prompt.videos[0]` that of its first video.
  */
 export function toWireParameter(parameter: string, paths: RequestPaths): string {
-  const image = /^prompt\.images\[(\d+)\]$/.exec(parameter);
-  if (image !== null) return paths.images[Number(image[1])] ?? paths.prompt;
+  const item = /^prompt\.(images|videos)\[(\d+)\]$/.exec(parameter);
+  if (item !== null) return paths[item[1] as "images" | "videos"][Number(item[2])] ?? paths.prompt;
   if (/^prompt\b/.test(parameter)) return paths.prompt;
   if (parameter === "samplingParams.structuredOutput") return paths.structuredOutput;
   // The rest of the path consists of the client's own names.

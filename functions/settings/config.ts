@@ -7,6 +7,7 @@ import { basename, join } from "node:path";
 
 import { EngineError } from "../../engine/contract/errors.ts";
 import type { ExtraArguments } from "../../engine/contract/extra-arguments.ts";
+import type { VideoSampling } from "../../engine/contract/generation-request.ts";
 import { parseModelReference } from "../../engine/contract/model-reference.ts";
 import { noRepeatNgramsOf } from "../../engine/contract/no-repeat-ngram.ts";
 import { numSpeculativeTokensOf } from "../../engine/contract/speculative-config.ts";
@@ -19,11 +20,13 @@ import { gcsSettings, googleLibrarySettings } from "./google.ts";
 import { hubSettings } from "./hub.ts";
 import { imageSourceSettings, inlineImagesSetting } from "./images.ts";
 import { jobSettings } from "./jobs.ts";
+import type { VideoOptions } from "./json-values.ts";
 import { platformSettings } from "./platforms.ts";
 import { serviceSettings } from "./service.ts";
 import { ConfigError, readSettings, rowsOf } from "./setting.ts";
 import type { Environment, NamesOf, ParsedValuesOf, SettingDescription, ValuesOf } from "./setting.ts";
 import { telemetrySettings, toTelemetryConfig } from "./telemetry.ts";
+import { videoSamplingSetting } from "./videos.ts";
 
 const settings = {
   ...serviceSettings,
@@ -31,6 +34,7 @@ const settings = {
   engine: engineSettings,
   images: imageSourceSettings,
   inlineImages: inlineImagesSetting,
+  videoOptions: videoSamplingSetting,
   redisUrl: redisUrlSetting,
   batches: batchSettings,
   jobs: jobSettings,
@@ -49,7 +53,10 @@ export type SettingName = NamesOf<typeof settings> | NamesOf<typeof librarySetti
 export const settingTopics: readonly { readonly topic: string; readonly rows: readonly SettingDescription[] }[] = [
   { topic: "Service", rows: rowsOf(serviceSettings) },
   { topic: "Model and engine", rows: rowsOf(engineSettings) },
-  { topic: "Where images come from", rows: rowsOf({ ...imageSourceSettings, inlineImages: inlineImagesSetting }) },
+  {
+    topic: "Where images and videos come from",
+    rows: rowsOf({ ...imageSourceSettings, inlineImages: inlineImagesSetting, videoOptions: videoSamplingSetting }),
+  },
   { topic: "Redis, files and batches", rows: rowsOf({ redisUrl: redisUrlSetting, ...batchSettings }) },
   { topic: "Jobs from queues and events", rows: rowsOf(jobSettings) },
   { topic: "Hugging Face Hub", rows: rowsOf(hubSettings) },
@@ -128,6 +135,7 @@ function toConfig(
     telemetry,
     runpodEndpointId,
     platforms,
+    videoOptions,
     ...service
   }: ValuesOf<typeof settings>,
   environment: Environment,
@@ -146,6 +154,8 @@ function toConfig(
     vertexRoutes: { health: vertex.healthRoute, predict: vertex.predictRoute },
     /** At least one; the first is the one that answers give. */
     servedModelNames: service.servedModelNames ?? [nameOf(engine.model)],
+    /** Of requests that do not say; empty for the checkpoint's. */
+    videoSampling: toVideoSampling(videoOptions, engine.videoLimits.maxVideoFrames),
     pingStatusWhileStarting: service.pingStatusWhileStarting ?? (runpodEndpointId === null ? 503 : 204),
     engine: {
       ...engine,
@@ -178,6 +188,12 @@ function toConfig(
     telemetry: toTelemetryConfig(telemetry),
     s3: { endpoint: s3.endpoint ?? s3.endpointOfAllServices, region: s3.region },
   } as const;
+}
+
+function toVideoSampling({ num_frames: numFrames, fps }: VideoOptions, maxVideoFrames: number): VideoSampling {
+  if (fps !== undefined) return { framesPerSecond: fps };
+  if (numFrames === undefined) return {};
+  return { numFrames: numFrames === -1 ? maxVideoFrames : numFrames };
 }
 
 function withCredentials(address: string | null, username: string | null, password: string | null): string | null {

@@ -85,6 +85,36 @@ function readShortLimits(text: string): Readonly<Record<string, number>> | null 
   return Object.fromEntries(pairs.map((pair) => [pair![1]!, Number(pair![2])]));
 }
 
+export interface VideoOptions {
+  /** -1: all. */
+  readonly num_frames?: number | undefined;
+  readonly fps?: number | undefined;
+}
+
+/** vLLM's number for all frames, and for a rate that is left open. */
+const UNLIMITED = -1;
+const mediaOptions = z.strictObject({
+  // There is no other mode: pictures are RGB.
+  image: z.strictObject({ image_mode: z.literal("RGB").optional() }).optional(),
+  audio: otherModality,
+  video: z
+    .strictObject({
+      num_frames: z.union([z.literal(UNLIMITED), z.int().positive()]).optional(),
+      fps: z.union([z.literal(UNLIMITED).transform(() => undefined), z.number().positive()]).optional(),
+    })
+    .refine(({ num_frames: numFrames = UNLIMITED, fps }) => numFrames === UNLIMITED || fps === undefined)
+    .default({}),
+});
+
+/** vLLM's `--media-io-kwargs`: the value is the part about videos. */
+export function mediaIoOptions(): Parser<VideoOptions> {
+  return {
+    expected:
+      'a JSON object such as {"video": {"num_frames": 16}} or {"video": {"fps": 1}}, with not more than one of the two',
+    parse: (text) => mediaOptions.safeParse(parseJson(text)).data?.video,
+  };
+}
+
 const logitsProcessorList = z.array(
   z.union([
     z.string().transform((className) => ({ className, options: {} })),

@@ -121,6 +121,7 @@ export function messagesRequestPaths(fields: CountTokensRequest): RequestPaths {
             );
           }),
     ),
+    videos: [],
     structuredOutput: formatField !== null && !requiresCall(toolChoiceOf(fields)) ? formatField : "tools",
     names: { stop: "stop_sequences" },
     rename: (text) =>

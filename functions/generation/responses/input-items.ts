@@ -4,10 +4,11 @@ import { z } from "zod";
 import { customInput } from "../custom-tools.ts";
 import { describeUnknown, MAX_MESSAGES, MAX_PARTS } from "../schemas/chat-completion-request.ts";
 import { callArguments } from "../schemas/tool-fields.ts";
+import { inputVideo } from "../schemas/video-parts.ts";
 import { boundedList, boundedText, MAX_NAME_LENGTH, name, text } from "../schemas/wire-types.ts";
 import { responseTools } from "./response-tools.ts";
 
-const partRule = "must be a supported part type: input_text, input_image, output_text or refusal";
+const partRule = "must be a supported part type: input_text, input_image, input_video, output_text or refusal";
 
 /** Files need a store of documents and a reader for each of their types. */
 const contentPart = z.discriminatedUnion(
@@ -29,6 +30,8 @@ const contentPart = z.discriminatedUnion(
         message: "must be a URL or a data URL; the service has no files of pictures",
         abort: true,
       }),
+    // OpenAI has none; the form is OpenRouter's.
+    inputVideo,
   ],
   { error: ({ input }) => describeUnknown(input, "type", partRule) },
 );

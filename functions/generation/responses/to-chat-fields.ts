@@ -71,19 +71,20 @@ function includesLogprobs({ include, top_logprobs: numTopLogprobs }: ResponsesRe
   return (include ?? []).includes("message.output_text.logprobs") || (numTopLogprobs ?? 0) > 0;
 }
 
-/** Paths of the request's prompt and images, for errors. */
+/** Paths of the request's prompt, images and videos, for errors. */
 export function responsesRequestPaths(fields: ResponsesRequest): RequestPaths {
   const { input, structured_outputs: structured } = fields;
   const items = typeof input === "string" ? [] : input;
-  return {
-    prompt: "input",
-    images: items.flatMap((item, index) => {
+  const pathsOf = (type: "input_image" | "input_video", key: string): string[] =>
+    items.flatMap((item, index) => {
       const [field, content] = contentOf(item);
       if (typeof content === "string") return [];
-      return content.flatMap(({ type }, part) =>
-        type === "input_image" ? [`input[${index}].${field}[${part}].image_url`] : [],
-      );
-    }),
+      return content.flatMap((part, at) => (part.type === type ? [`input[${index}].${field}[${at}].${key}`] : []));
+    });
+  return {
+    prompt: "input",
+    images: pathsOf("input_image", "image_url"),
+    videos: pathsOf("input_video", "video_url"),
     structuredOutput:
       isFormed(fields) && !requiresCall(toolsForModel(fields).choice)
         ? structured

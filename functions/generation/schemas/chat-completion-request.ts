@@ -4,6 +4,7 @@ import { z } from "zod";
 import { reasoningFields } from "./reasoning-fields.ts";
 import { checkCombinations, samplingFields } from "./sampling-fields.ts";
 import { checkTools, toolCalls, toolFields } from "./tool-fields.ts";
+import { videoParts, withTypeOfVideo } from "./video-parts.ts";
 import { addIssue, boundedList, boundedText, count, flag, MAX_NAME_LENGTH, name, text } from "./wire-types.ts";
 
 /** More messages than fit into any context. */
@@ -61,13 +62,14 @@ const typedPart = z.discriminatedUnion(
       type: z.literal("image_embeds"),
       image_embeds: z.union([text, imageEmbeds], embedsRule),
     }),
+    ...videoParts,
   ],
   {
     error: ({ input }) =>
       describeUnknown(
         input,
         "type",
-        "must be a supported part type: text, image_url, input_text, input_image or image_embeds",
+        "must be a supported part type: text, image_url, video_url, input_text, input_image, input_video or image_embeds",
       ),
   },
 );
@@ -84,7 +86,7 @@ export const contentPart = z.preprocess((part) => {
     };
   }
   if ("image_embeds" in part) return { ...part, type: "image_embeds" };
-  return "text" in part ? { ...part, type: "text" } : part;
+  return "text" in part ? { ...part, type: "text" } : withTypeOfVideo(part);
 }, typedPart);
 
 const contentRule = "must be a string or a list of parts";

@@ -28,6 +28,8 @@ import {
 const MAX_PROCESSOR_OPTIONS = 64;
 const MAX_PROCESSOR_OPTION_SIZE = 4096;
 
+const mediaOptions = boundedRecord(boundedJson(MAX_PROCESSOR_OPTION_SIZE), MAX_PROCESSOR_OPTIONS, "must be an object");
+
 /** It ends up in headers and logs. */
 const requestId = boundedText(MAX_REQUEST_ID_LENGTH).regex(requestIdPattern, {
   error: "must consist of letters, digits and the characters _ . : = + / -",
@@ -97,11 +99,8 @@ export const samplingFields = {
     .object({ include_usage: flag.nullish(), continuous_usage_stats: flag.nullish() }, "must be an object")
     .nullish(),
   vllm_xargs: extraArguments.nullish(),
-  mm_processor_kwargs: boundedRecord(
-    boundedJson(MAX_PROCESSOR_OPTION_SIZE),
-    MAX_PROCESSOR_OPTIONS,
-    "must be an object",
-  ).nullish(),
+  mm_processor_kwargs: mediaOptions.nullish(),
+  media_io_kwargs: mediaOptions.nullish(),
   ...structuredOutputFields,
 };
 

@@ -43,7 +43,7 @@ const badChats: [unknown, string | null, RegExp][] = [
   [{ messages: ["hi"] }, "messages[0]", /must be an object/],
   [user(5), "messages[0].content", /must be a string or a list of parts/],
   [user(null), "messages[0].content", /must be a string or a list of parts/],
-  [user([{ type: "video_url", video_url: { url: "x" } }]), "messages[0].content[0].type", /got "video_url"/],
+  [user([{ type: "input_audio", input_audio: {} }]), "messages[0].content[0].type", /got "input_audio"/],
   [user([{ type: "text" }]), "messages[0].content[0].text", /must be a string/],
   [
     user([{ type: "image_url" }]),

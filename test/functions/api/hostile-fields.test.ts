@@ -78,6 +78,9 @@ const freeTexts = new Set([
   "messages[].content[].image_url",
   "messages[].content[].image_url.url",
   "messages[].content[].image_embeds",
+  "messages[].content[].video_url",
+  "messages[].content[].video_url.url",
+  "messages[].content[].video",
   "messages[].reasoning_content",
   "messages[].reasoning",
   "messages[].content[].image_embeds.image_embeds",
@@ -98,10 +101,14 @@ const freeTexts = new Set([
   "input[].content[].text",
   "input[].content[].refusal",
   "input[].content[].image_url",
+  "input[].content[].video_url",
+  "input[].content[].video_url.url",
   "input[].output",
   "input[].output[].text",
   "input[].output[].refusal",
   "input[].output[].image_url",
+  "input[].output[].video_url",
+  "input[].output[].video_url.url",
   "input[].summary[].text",
   "input[].encrypted_content",
   "input[].content[].text",
@@ -200,7 +207,8 @@ describe("a list", () => {
     });
 
     // In options, arguments and JSON Schemas any short list passes.
-    const anyList = /^(mm_processor|chat_template)_kwargs\.\*$|\.arguments\.\*$|\.(json|schema|parameters)(\.\*)?$/;
+    const anyList =
+      /^(mm_processor|media_io|chat_template)_kwargs\.\*$|\.arguments\.\*$|\.(json|schema|parameters)(\.\*)?$/;
     test.for(fields.filter((field) => !anyList.test(field.path)))(
       `is read by ${path} up to its first bad element at $path`,
       (field) => {

@@ -1,6 +1,7 @@
 /** Lines of batches stand behind requests that somebody waits for. */
 import { expect, test } from "vitest";
 
+import { defaultVideoLimits } from "../../../engine/contract/default-limits.ts";
 import { prepareLine } from "../../../functions/batch/answer-line.ts";
 import type { AnswerDependencies } from "../../../functions/batch/answer-line.ts";
 import { parseBatchLine } from "../../../functions/batch/batch-line.ts";
@@ -24,7 +25,8 @@ async function prioritiesOf(
     maxLogprobs: 20,
     defaultExtraArguments: {},
     servedModelNames: ["tiny"],
-    engine: { maxNumWaiting: 256 },
+    engine: { maxNumWaiting: 256, videoLimits: defaultVideoLimits },
+    videoSampling: {},
   };
   const logger = createLogger({ level: "error", write: () => {} });
   const metrics = createMetrics(service, bodies, "tiny");

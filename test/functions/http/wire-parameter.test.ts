@@ -29,6 +29,7 @@ test("a message is shortened before fields in it are renamed", () => {
   const paths = {
     prompt: "messages",
     images: [],
+    videos: [],
     structuredOutput: "tools",
     rename: (text: string) => {
       lengths.push(text.length);

@@ -1,4 +1,5 @@
 /** Batches over a real store and a scripted engine, as one server process. */
+import { defaultVideoLimits } from "../../../engine/contract/default-limits.ts";
 import { Batches } from "../../../functions/batch/batches.ts";
 import type { JobQueue } from "../../../functions/batch/job-queue.ts";
 import { createLocalJobQueue } from "../../../functions/batch/local-job-queue.ts";
@@ -65,7 +66,8 @@ export function createBatchServer(options: BatchServerOptions): BatchServer {
     inlineImages: "completions" as const,
     schedulingPolicy: "fcfs" as const,
     servedModelNames: ["tiny"],
-    engine: { maxNumWaiting: 9 },
+    engine: { maxNumWaiting: 9, videoLimits: defaultVideoLimits },
+    videoSampling: {},
   };
   const tryLock = async () => ({ release() {} });
   const batches = new Batches({

@@ -3,6 +3,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Hono } from "hono";
 
+import { defaultVideoLimits } from "../../../engine/contract/default-limits.ts";
 import type { ApiConfig } from "../../../functions/app-dependencies.ts";
 import { createApp } from "../../../functions/app.ts";
 import { BodyIntake } from "../../../functions/http/body-intake.ts";
@@ -75,7 +76,8 @@ export function createTestApp({
     maxLogprobs: 20,
     schedulingPolicy: "fcfs",
     inlineImages: "completions",
-    engine: { maxNumSequences: 8, maxNumWaiting: 256, pipelinePath: [] },
+    engine: { maxNumSequences: 8, maxNumWaiting: 256, pipelinePath: [], videoLimits: defaultVideoLimits },
+    videoSampling: {},
     defaultExtraArguments: {},
     servedModelNames: ["tiny", "tiny-alias"],
     pingStatusWhileStarting: 503,
