@@ -7,6 +7,7 @@ import { FairQueue, type FairQueueLimits, type QueuedWork } from "../fair-queue.
 import { moduleUrl } from "../module-url.ts";
 import { numUsableCpus } from "../runtime/usable-cores.ts";
 import { decodeCostOf } from "./decode-cost.ts";
+import type { DecodedImage } from "./decode-image.ts";
 import type { PictureHeader } from "./picture-header.ts";
 import type { PixelValues } from "./pixel-values.ts";
 import type { PixelReply, PixelTask, PixelWork, ProgramTensors } from "./pixel-worker.ts";
@@ -51,6 +52,8 @@ export interface Picture {
 export interface ImageProcessor {
   /** Checks the limits of a picture without decoding it. */
   readHeader(picture: Picture, signal: AbortSignal): Promise<PictureHeader>;
+  /** The picture itself. */
+  decode(picture: Picture, signal: AbortSignal): Promise<DecodedImage>;
   /** Pixel values of one picture. */
   process(picture: Picture, plan: PreprocessorPlan, signal: AbortSignal): Promise<PixelValues>;
   /** Like `process`, with a model's own program; also throws the program's errors. */
@@ -179,6 +182,11 @@ export function createImageProcessor(options: ImageProcessorOptions): ImageProce
 
   return {
     readHeader,
+    async decode(picture, signal) {
+      const reply = await decode(picture, signal, (header) => ({ kind: "decode", header }));
+      invariant(reply.kind === "decoded", "decoding gives a picture");
+      return reply.result;
+    },
     async process(picture, plan, signal) {
       const reply = await decode(picture, signal, (header) => ({ kind: "plan", header, plan }));
       invariant(reply.kind === "pixels", "a plan makes pixel values");
@@ -200,7 +208,7 @@ function defaultNumThreads(): number {
   return Math.max(numUsableCpus() >> 1, 1);
 }
 
-type FinishedReply = Extract<PixelReply, { readonly kind: "header" | "pixels" | "tensors" }>;
+type FinishedReply = Extract<PixelReply, { readonly kind: "header" | "decoded" | "pixels" | "tensors" }>;
 type PixelProgramWork = Omit<Extract<PixelWork, { readonly kind: "program" }>, "header">;
 type PixelPool = Piscina<PixelTask, PixelReply>;
 
@@ -225,6 +233,7 @@ async function startPool(numThreads: number): Promise<PixelPool> {
 function finishedReply(reply: PixelReply): FinishedReply {
   switch (reply.kind) {
     case "header":
+    case "decoded":
     case "pixels":
     case "tensors":
       return reply;

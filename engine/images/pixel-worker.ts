@@ -12,6 +12,7 @@ import { runPixelProgram } from "./run-pixel-program.ts";
 
 export type PixelWork =
   | { readonly kind: "header" }
+  | { readonly kind: "decode"; readonly header: PictureHeader }
   | { readonly kind: "plan"; readonly header: PictureHeader; readonly plan: PreprocessorPlan }
   /** `module`: URL of a module that exports a `PixelProgram` named `toTensors`. */
   | {
@@ -40,6 +41,7 @@ export interface PixelTask {
 /** Errors cross threads as data, because a cloned Error loses its class and code. */
 export type PixelReply =
   | { readonly kind: "header"; readonly result: PictureHeader }
+  | { readonly kind: "decoded"; readonly result: DecodedImage }
   | { readonly kind: "pixels"; readonly result: PixelValues }
   | { readonly kind: "tensors"; readonly result: ProgramTensors }
   /** `detail` is the decoder's message, for the log and never for the caller. */
@@ -58,6 +60,11 @@ export async function processPixels({ bytes, work, limits, abandoned }: PixelTas
     if (work.kind === "header") return { kind: "header", result: await readPictureHeader(bytes, limits) };
     const image = await decodeImage(bytes, limits, work.header);
     if (Atomics.load(abandoned, 0) !== 0) return { kind: "abandoned" };
+    if (work.kind === "decode") {
+      // The decoder's own memory does not move between threads.
+      const data = new Uint8Array(image.data);
+      return movingBuffers({ kind: "decoded", result: { ...image, data } }, [data.buffer]);
+    }
     if (work.kind === "plan") {
       const result = toPixelValues(image, work.plan);
       freePicture(image);

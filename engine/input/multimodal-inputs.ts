@@ -111,6 +111,7 @@ export function createImageInputs(
   const decoder = createVideoDecoder(videoLimits);
   const videos = new VideoLoader({
     decoder,
+    images: imageProcessor,
     processor,
     sources: imageSources,
     limits: videoLimits,

@@ -6,6 +6,7 @@ import { epochMs } from "../contract/request-stage.ts";
 import { framesHeader } from "../images/decoded-frames.ts";
 import { fetchImage } from "../images/fetch-image.ts";
 import type { HeldBytes } from "../images/fetched-bytes.ts";
+import type { ImageProcessor, PictureOwner } from "../images/image-processor.ts";
 import type { ImageSource } from "../images/image-source.ts";
 import type { PictureHeader } from "../images/picture-header.ts";
 import { allOrNone } from "../multimodal/all-or-none.ts";
@@ -17,21 +18,24 @@ import type {
   ShownVideo,
   VideoItem,
 } from "../multimodal/multimodal-processor.ts";
-import { checkSampling, sampleFrames } from "../videos/sample-frames.ts";
+import { frameReferences, openFrameSequence } from "../videos/frame-sequence.ts";
+import type { FrameSequence } from "../videos/frame-sequence.ts";
+import { checkSampling, equallySpacedFrames, sampleFrames } from "../videos/sample-frames.ts";
 import type { VideoDecoder, VideoFacts } from "../videos/video-decoder.ts";
 
-/** The file of a video. */
-interface VideoFileBytes {
-  readonly bytes: Uint8Array;
+/** A video that was fetched. */
+interface FetchedVideo {
   readonly contentHash: string;
   /** Names the video in errors: `prompt.videos[0]`. */
   readonly parameter: string;
+  /** Frames by ascending index. */
+  readonly decodeFrames: FrameSequence["decodeFrames"];
 }
 
 /** Frames of a video that are processed and encoded like one image of the prompt. */
 export interface FramesPart {
   readonly type: "frames";
-  readonly file: VideoFileBytes;
+  readonly file: FetchedVideo;
   readonly item: VideoItem;
   /** Places of its frames among those of the file. */
   readonly frameIndices: readonly number[];
@@ -51,6 +55,8 @@ export type OpenedVideos = ReadonlyMap<VideoPart, OpenedVideo>;
 
 export interface VideoLoaderOptions {
   readonly decoder: VideoDecoder;
+  /** For videos that are sent as their frames. */
+  readonly images: Pick<ImageProcessor, "readHeader" | "decode">;
   readonly processor: MultiModalProcessor;
   readonly sources: readonly ImageSource[];
   readonly limits: VideoLimits;
@@ -65,6 +71,16 @@ interface VideoRequest extends Pick<PromptRequest, "tenant" | "priority" | "vide
 interface FrameDecoding extends Required<Pick<EncodedImage, "owner" | "onProcessed">> {
   /** Receives the size of decoded frames before they are there. */
   readonly onBytes: (numBytes: number) => void;
+}
+
+interface Fetching {
+  readonly request: VideoRequest;
+  readonly held: HeldBytes;
+  readonly signal: AbortSignal;
+}
+
+interface OpenedFile extends Omit<FetchedVideo, "parameter"> {
+  readonly facts: VideoFacts;
 }
 
 export class VideoLoader {
@@ -102,7 +118,8 @@ export class VideoLoader {
       async (part, either) => {
         const parameter = `prompt.videos[${parts.indexOf(part)}]`;
         try {
-          return [part, await this.#open(part, { parameter, request, share, held }, either)] as const;
+          const fetching = { request, held, signal: either };
+          return [part, await this.#open(part, { parameter, share }, fetching)] as const;
         } catch (error) {
           throw error instanceof EngineError && error.parameter === null ? aboutParameter(error, parameter) : error;
         }
@@ -113,33 +130,22 @@ export class VideoLoader {
   }
 
   async #open(
-    part: VideoPart,
-    {
-      parameter,
-      request,
-      share,
-      held,
-    }: {
-      readonly parameter: string;
-      readonly request: VideoRequest;
-      readonly share: number;
-      readonly held: HeldBytes;
-    },
-    signal: AbortSignal,
+    { reference }: VideoPart,
+    { parameter, share }: { readonly parameter: string; readonly share: number },
+    fetching: Fetching,
   ): Promise<OpenedVideo> {
-    const { decoder, processor, limits } = this.#options;
-    const bytes = await this.#fetch(part, { request, held, signal });
-    const { tenant = "", priority = 0 } = request;
-    const [contentHash, facts] = await Promise.all([
-      contentHashOf(bytes),
-      decoder.readFacts({ bytes, owner: { tenant, request, priority } }, signal),
-    ]);
-    const file = { bytes, contentHash, parameter };
+    const { processor, limits } = this.#options;
+    const { processorOptions, videoSampling: sampling = {} } = fetching.request;
+    const references = frameReferences(reference, limits.maxVideoFrames);
+    const { facts, ...fetched } =
+      references === null ? await this.#openFile(reference, fetching) : await this.#openFrames(references, fetching);
+    const file = { ...fetched, parameter };
     const { videos } = processor;
     const framesPerItem = videos?.framesPerItem ?? 1;
     const video = showFrames(facts, framesPerItem, (ofFile) => {
-      const { videoSampling: sampling = {} } = request;
       const maxFrames = Math.min(limits.maxVideoFrames, share);
+      // Who sends frames has chosen them.
+      if (references !== null) return equallySpacedFrames(ofFile.numFrames, maxFrames);
       return (
         videos?.sampleFrames(ofFile, sampling, maxFrames) ??
         sampleFrames(ofFile, sampling, { defaultCount: limits.numFrames, maxFrames })
@@ -147,22 +153,44 @@ export class VideoLoader {
     });
     const options =
       videos === undefined
-        ? (processor.frameOptions?.(request.processorOptions) ?? null)
-        : videos.itemOptions(video, request.processorOptions);
+        ? (processor.frameOptions?.(processorOptions) ?? null)
+        : videos.itemOptions(video, processorOptions);
     return {
       items: itemsOf(video, framesPerItem, { file, isOfVideo: videos !== undefined, options }),
       text: videos?.textOf(video) ?? null,
     };
   }
 
-  async #fetch(
-    { reference }: VideoPart,
-    {
-      request,
-      held,
-      signal,
-    }: { readonly request: VideoRequest; readonly held: HeldBytes; readonly signal: AbortSignal },
-  ): Promise<Uint8Array> {
+  async #openFile(reference: string, fetching: Fetching): Promise<OpenedFile> {
+    const { decoder } = this.#options;
+    const bytes = await this.#fetch(reference, fetching);
+    const [contentHash, facts] = await Promise.all([
+      contentHashOf(bytes),
+      decoder.readFacts({ bytes, owner: ownerOf(fetching.request) }, fetching.signal),
+    ]);
+    return {
+      facts,
+      contentHash,
+      decodeFrames: (indices, owner, signal) => decoder.decodeFrames({ bytes, owner }, indices, signal),
+    };
+  }
+
+  async #openFrames(references: readonly string[], fetching: Fetching): Promise<OpenedFile> {
+    const { images } = this.#options;
+    const { request, signal } = fetching;
+    const frames = await Promise.all(references.map((reference) => this.#fetch(reference, fetching)));
+    const hashes = await Promise.all(frames.map(contentHashOf));
+    const opening = { owner: ownerOf(request), signal };
+    const { facts, decodeFrames } = await openFrameSequence(
+      frames,
+      request.videoSampling?.framesPerSecond ?? 1,
+      images,
+      opening,
+    );
+    return { facts, decodeFrames, contentHash: hashes.join(" ") };
+  }
+
+  async #fetch(reference: string, { request, held, signal }: Fetching): Promise<Uint8Array> {
     const { sources, limits, fetchTimeoutMs } = this.#options;
     const startMs = epochMs();
     const report = (hasFailed: boolean, numBytes: number): void =>
@@ -211,10 +239,10 @@ export class VideoLoader {
     { owner, onProcessed }: FrameDecoding,
     signal: AbortSignal,
   ): Promise<EncodedImage[]> {
-    const { bytes, parameter } = parts[0]!.file;
+    const { parameter, decodeFrames } = parts[0]!.file;
     const indices = [...new Set(parts.flatMap(({ frameIndices }) => frameIndices))].sort((left, right) => left - right);
     try {
-      const frames = await this.#options.decoder.decodeFrames({ bytes, owner }, indices, signal);
+      const frames = await decodeFrames(indices, owner, signal);
       const pixels = new Map(frames.map(({ index, data }) => [index, data]));
       return parts.map((part) => {
         const header = headerOf(part);
@@ -289,6 +317,11 @@ function itemsOf(
     item: { video, index },
     frameIndices: video.frameIndices.slice(index * framesPerItem, (index + 1) * framesPerItem),
   }));
+}
+
+function ownerOf(request: VideoRequest): PictureOwner {
+  const { tenant = "", priority = 0 } = request;
+  return { tenant, request, priority };
 }
 
 /** Sources fetch images, and say so. */

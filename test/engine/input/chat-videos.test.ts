@@ -33,7 +33,7 @@ const shown: ShownVideo = {
 };
 
 function itemsOf(count: number): FramesPart[] {
-  const file = { bytes: new Uint8Array(), contentHash: "", parameter: "prompt.videos[0]" };
+  const file = { contentHash: "", parameter: "prompt.videos[0]", decodeFrames: async () => [] };
   return Array.from({ length: count }, (_, index) => ({
     type: "frames",
     file,

@@ -30,7 +30,9 @@ export interface GoldenOverrides extends Partial<InputProcessorOptions> {
   readonly caches?: ItemCaches;
   /** Default: that of the architecture. */
   readonly definition?: ModelDefinition;
-  readonly settings?: Partial<Pick<EngineConfig, "imageLimits" | "enableMmEmbeds" | "mmProcessorOptions">>;
+  readonly settings?: Partial<
+    Pick<EngineConfig, "imageLimits" | "videoLimits" | "enableMmEmbeds" | "mmProcessorOptions">
+  >;
 }
 
 export interface GoldenInputs extends AsyncDisposable {
