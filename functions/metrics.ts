@@ -9,6 +9,7 @@ import type { FinalStatus } from "./batch/batch-record.ts";
 import { addCacheMetrics } from "./cache-metrics.ts";
 import { addDraftMetrics } from "./draft-metrics.ts";
 import type { BodyIntake } from "./http/body-intake.ts";
+import type { RequestPaths } from "./http/wire-parameter.ts";
 import type { JobOutcome } from "./jobs/job-source.ts";
 import { addCounter, addGauge } from "./scraped-metrics.ts";
 import type { Service } from "./service.ts";
@@ -47,7 +48,8 @@ export interface Metrics {
   /** `numTokens` tokens arrived together, `seconds` after the previous ones. */
   observeTokens(seconds: number, numTokens: number): void;
   observeSequence(figures: SequenceFigures, seconds: number): void;
-  addImages(numImages: number): void;
+  /** The images and videos of a request. */
+  addMedia(paths: Pick<RequestPaths, "images" | "videos">): void;
   /** A batch has ended. */
   countBatch(status: FinalStatus): void;
   /** A line of a batch has its answer. */
@@ -121,6 +123,7 @@ export function createMetrics(
     registers,
   });
   const images = new Counter({ name: "fovea_images_total", help: "Images in admitted requests.", registers });
+  const videos = new Counter({ name: "fovea_videos_total", help: "Videos in admitted requests.", registers });
   const imageTokens = new Counter({
     name: "fovea_image_tokens_total",
     help: "Prompt tokens that are image embeddings.",
@@ -193,7 +196,10 @@ export function createMetrics(
       promptTokens.observe(figures.numPromptTokens);
       imageTokens.inc(figures.numImageTokens);
     },
-    addImages: (numImages) => images.inc(numImages),
+    addMedia(paths) {
+      images.inc(paths.images.length);
+      videos.inc(paths.videos.length);
+    },
     countBatch: (status) => batches.inc({ status }),
     countBatchLine: (outcome) => batchLines.inc({ outcome }),
     setUnfinishedBatches: (numBatches) => unfinishedBatches.set(numBatches),

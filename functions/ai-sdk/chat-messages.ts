@@ -13,7 +13,7 @@ type MessagePart = Exclude<LanguageModelV4Message["content"], string>[number];
 
 type ToolMessage = Extract<LanguageModelV4Message, { role: "tool" }>;
 
-/** Throws UnsupportedFunctionalityError for approvals of tools and for files that are not pictures. */
+/** Throws UnsupportedFunctionalityError for approvals of tools and for files that are neither pictures nor videos. */
 export function toChatMessages(prompt: LanguageModelV4Prompt): ChatMessage[] {
   return prompt.flatMap((message): ChatMessage[] => {
     const { role, content } = message;
@@ -65,7 +65,7 @@ function toResultContent(output: LanguageModelV4ToolResultPart["output"]): ChatM
     case "content":
       return output.value.map((part): ContentPart => {
         if (part.type === "text") return { type: "text", text: part.text };
-        if (part.type === "file") return { type: "image", reference: imageReference(part) };
+        if (part.type === "file") return toMediaPart(part);
         throw new UnsupportedFunctionalityError({ functionality: `results with parts of the type ${part.type}` });
       });
     default:
@@ -78,7 +78,7 @@ function toContentParts(part: MessagePart): ContentPart[] {
     case "text":
       return [{ type: "text", text: part.text }];
     case "file":
-      return [{ type: "image", reference: imageReference(part) }];
+      return [toMediaPart(part)];
     // Fields of their own in the message.
     case "reasoning":
     case "tool-call":
@@ -93,10 +93,15 @@ function toContentParts(part: MessagePart): ContentPart[] {
   }
 }
 
-function imageReference({ data, mediaType }: Pick<LanguageModelV4FilePart, "data" | "mediaType">): string {
-  if (mediaType.split("/")[0] !== "image") {
+function toMediaPart({ data, mediaType }: Pick<LanguageModelV4FilePart, "data" | "mediaType">): ContentPart {
+  const [type] = mediaType.split("/");
+  if (type !== "image" && type !== "video") {
     throw new UnsupportedFunctionalityError({ functionality: `files of the type ${mediaType}` });
   }
+  return { type, reference: referenceOf(data, mediaType) };
+}
+
+function referenceOf(data: LanguageModelV4FilePart["data"], mediaType: string): string {
   switch (data.type) {
     case "data":
       return `data:${mediaType};base64,${toBase64(data.data)}`;
@@ -104,7 +109,7 @@ function imageReference({ data, mediaType }: Pick<LanguageModelV4FilePart, "data
       return data.originalUrl ?? data.url.href;
     case "reference":
     case "text":
-      throw new UnsupportedFunctionalityError({ functionality: `images given as ${data.type}` });
+      throw new UnsupportedFunctionalityError({ functionality: `pictures and videos given as ${data.type}` });
     default:
       return data satisfies never;
   }

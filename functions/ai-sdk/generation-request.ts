@@ -40,6 +40,13 @@ const foveaOptions = z.strictObject({
   grammar: z.string().optional(),
   cacheSalt: z.string().optional(),
   mmProcessorOptions: z.record(z.string(), z.unknown()).optional(),
+  /** Which frames of all videos of the prompt are shown. */
+  videoSampling: z
+    .union(
+      [z.strictObject({ numFrames: z.number() }), z.strictObject({ framesPerSecond: z.number() })],
+      "must be {numFrames} or {framesPerSecond}, a number",
+    )
+    .optional(),
 });
 
 type FoveaOptions = z.output<typeof foveaOptions>;
@@ -59,7 +66,7 @@ export function toGenerationRequest(
   readonly warnings: SharedV4Warning[];
 } {
   const own = parseFoveaOptions(options.providerOptions);
-  const { cacheSalt, mmProcessorOptions } = own;
+  const { cacheSalt, mmProcessorOptions, videoSampling } = own;
   const answerForm = structuredOutputOf(options.responseFormat, own);
   const plan = planOf(options, answerForm, formats);
   const prompt: ChatPromptInput = {
@@ -97,6 +104,7 @@ export function toGenerationRequest(
     }),
     ...(cacheSalt !== undefined && { cacheSalt }),
     ...(mmProcessorOptions !== undefined && { mmProcessorOptions }),
+    ...(videoSampling !== undefined && { videoSampling }),
   } as const;
   const parsing = { toolCalls: plan?.parsing ?? null, reasoning: formats.reasoning, includesReasoning: true };
   return { request, parsing, warnings: warningsOf(options, formats) };

@@ -25,8 +25,8 @@ export interface FoveaModelOptions {
   /** The model's name in results and telemetry. Default `fovea`. */
   readonly modelId?: string;
   /**
-   * Schemes of image URLs that the engine's image sources fetch, such as `["https", "s3"]`. The AI SDK downloads images
-   * from other http and https URLs itself. Default none.
+   * Schemes of URLs of images and videos that the engine's image sources fetch, such as `["https", "s3"]`. The AI SDK
+   * downloads those from other http and https URLs itself. Default none.
    */
   readonly imageSchemes?: readonly string[];
 }
@@ -43,11 +43,12 @@ export interface FoveaModelOptions {
  */
 export function fovea(engine: Engine, options: FoveaModelOptions = {}): LanguageModelV4 {
   const { modelId = "fovea", imageSchemes = [] } = options;
+  const fetchedUrls = imageSchemes.map((scheme) => new RegExp(`^${scheme.replaceAll(/[.+-]/g, "\\$&")}:`));
   return {
     specificationVersion: "v4",
     provider: "fovea",
     modelId,
-    supportedUrls: { "image/*": imageSchemes.map((scheme) => new RegExp(`^${scheme.replaceAll(/[.+-]/g, "\\$&")}:`)) },
+    supportedUrls: { "image/*": fetchedUrls, "video/*": fetchedUrls },
 
     async doGenerate(callOptions) {
       const { generations, warnings, response } = await startGeneration(engine, modelId, callOptions);

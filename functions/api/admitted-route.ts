@@ -8,6 +8,7 @@ import { createRequests, parseBody } from "../generation/generation-kind.ts";
 import type { CommonFields, ParsedBody, PromptKind } from "../generation/generation-kind.ts";
 import { readJsonObject } from "../http/json-body.ts";
 import type { AppEnvironment } from "../http/request-trace.ts";
+import { countsOf } from "../http/wire-parameter.ts";
 import type { Admission } from "../service.ts";
 
 export interface AdmittedRequest {
@@ -51,8 +52,8 @@ export function promptsOf<Fields extends CommonFields>(
   const { paths, head } = parsed;
   c.set("requestPaths", paths);
   const requests = createRequests(kind, parsed, { engine: admission.engine, config, tenant: c.get("tenant") });
-  metrics.addImages(paths.images.length);
-  Object.assign(c.get("logFields"), { model: head.model, images: paths.images.length });
+  metrics.addMedia(paths);
+  Object.assign(c.get("logFields"), { model: head.model, ...countsOf(paths) });
   return { ...parsed, requests };
 }
 

@@ -13,6 +13,7 @@ import { jsonInTurns } from "../http/json-in-turns.ts";
 import { adoptRequestId } from "../http/request-trace.ts";
 import type { AppEnvironment } from "../http/request-trace.ts";
 import { chunkFormat, createEventStream, eventStreamHeaders } from "../http/sse.ts";
+import { countsOf } from "../http/wire-parameter.ts";
 import type { Metrics } from "../metrics.ts";
 import { clientGone } from "../service.ts";
 import type { Admission } from "../service.ts";
@@ -44,9 +45,9 @@ export function generationAnswer<Fields extends CommonFields>(
   const startGenerations = (c: Context<AppEnvironment>, parsed: ParsedBody<Fields>, admission: Admission) => {
     const requests = createRequests(kind, parsed, { engine: admission.engine, config, tenant: c.get("tenant") });
     const { fields, head, paths } = parsed;
-    metrics.addImages(paths.images.length);
+    metrics.addMedia(paths);
     const { id, model } = head;
-    Object.assign(c.get("logFields"), { id, model, images: paths.images.length, stream: fields.stream === true });
+    Object.assign(c.get("logFields"), { id, model, ...countsOf(paths), stream: fields.stream === true });
     const span = c.get("span");
     if (span !== undefined) span.setAttributes(requestAttributes(kind, model, requests));
     const observed = span === undefined ? requests : traced(requests, span);

@@ -94,7 +94,7 @@ function prepare<Fields extends CommonFields>(
           ? replayed(await streamChunks(kind, parsed, generations, { ...dependencies, stream }))
           : generations;
         const answer = await kind.toAnswer(head, complete, fields, formatsOf({ engine, config }));
-        metrics.addImages(paths.images.length);
+        metrics.addMedia(paths);
         return { kind: "answered", response: { statusCode: 200, requestId: randomUUID(), body: answer } };
       } catch (error) {
         return toAnswer(error, parsed, dependencies);

@@ -46,6 +46,14 @@ export interface RequestPaths {
   rename?(text: string): string;
 }
 
+/** For the access log. Most requests have no videos, and their lines no such field. */
+export function countsOf({
+  images,
+  videos,
+}: Pick<RequestPaths, "images" | "videos">): Readonly<Record<string, number>> {
+  return { images: images.length, ...(videos.length > 0 && { videos: videos.length }) };
+}
+
 /**
  * Translates the engine's name of a field to the wire's: `samplingParams.topP` is `top_p`, `prompt` is the field that
  * contains it, `prompt.images[1]` the path of the prompt's second image, `prompt.videos[0]` that of its first video.

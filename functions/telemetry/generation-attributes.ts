@@ -41,7 +41,7 @@ export function traced(requests: readonly GenerationRequest[], span: RequestSpan
 
 /** Attributes of the answer, from the request's line in the access log. */
 export function answerAttributes(logFields: Readonly<Record<string, unknown>>): SpanAttributes {
-  const { id, model, promptTokens, completionTokens, finishReason, timeToFirstTokenMs, images } = logFields;
+  const { id, model, promptTokens, completionTokens, finishReason, timeToFirstTokenMs, images, videos } = logFields;
   return {
     "gen_ai.response.id": textOf(id),
     "gen_ai.response.model": textOf(model),
@@ -52,6 +52,7 @@ export function answerAttributes(logFields: Readonly<Record<string, unknown>>): 
     "gen_ai.latency.time_to_first_token":
       typeof timeToFirstTokenMs === "number" ? timeToFirstTokenMs / 1000 : undefined,
     "fovea.images": numberOf(images),
+    "fovea.videos": numberOf(videos),
   };
 }
 

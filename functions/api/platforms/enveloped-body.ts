@@ -10,6 +10,7 @@ import type { CommonFields, GenerationKind, ParsedBody } from "../../generation/
 import { runGenerations } from "../../generation/generations.ts";
 import { HttpError, toErrorAnswer } from "../../http/errors.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
+import { countsOf } from "../../http/wire-parameter.ts";
 import type { RequestPaths } from "../../http/wire-parameter.ts";
 import type { Admission } from "../../service.ts";
 
@@ -82,7 +83,7 @@ function open<Fields extends CommonFields>(
   const start = (admission: Admission) => {
     const { engine } = admission;
     const requests = createRequests(kind, parsed, { engine, config, tenant: c.get("tenant") });
-    metrics.addImages(paths.images.length);
+    metrics.addMedia(paths);
     logBody(c, parsed);
     return { generations: runGenerations(admission, requests, metrics), formats: formatsOf({ engine, config }) };
   };
@@ -118,7 +119,7 @@ function logBody(c: Context<AppEnvironment>, { head, paths }: ParsedBody<CommonF
   const fields = c.get("logFields");
   const add = (name: string, count: number) => (fields[name] = Number(fields[name] ?? 0) + count);
   fields.model = head.model;
-  add("images", paths.images.length);
+  for (const [name, count] of Object.entries(countsOf(paths))) add(name, count);
   add("bodies", 1);
 }
 

@@ -393,3 +393,21 @@ test("URLs with schemes that the engine fetches reach its image source; the AI S
   expect(text).toBe(description);
   expect(fetched).toEqual(["s3://pictures/Scene.png"]);
 });
+
+test("videos reach the engine with the sampling of the call", async () => {
+  const scripted = createScriptedEngine(() => ["A cat."]);
+  const video = { type: "file", mediaType: "video/mp4", data: { type: "data", data: "AAAA" } } as const;
+  const given = (videoSampling: Record<string, number>): LanguageModelV4CallOptions =>
+    callOptions({ prompt: [{ role: "user", content: [video] }], providerOptions: { fovea: { videoSampling } } });
+  await fovea(scripted).doGenerate(given({ framesPerSecond: 0.5 }));
+  expect(scripted.requests).toMatchObject([
+    {
+      prompt: { messages: [{ content: [{ type: "video", reference: "data:video/mp4;base64,AAAA" }] }] },
+      videoSampling: { framesPerSecond: 0.5 },
+    },
+  ]);
+  await expect(fovea(scripted).doGenerate(given({ numFrames: 2, framesPerSecond: 1 }))).rejects.toMatchObject({
+    argument: "providerOptions.fovea.videoSampling",
+    message: expect.stringMatching(/must be \{numFrames\} or \{framesPerSecond\}/),
+  });
+});

@@ -231,3 +231,18 @@ describe("an error of the engine", () => {
     });
   });
 });
+
+test("videos are counted in the metrics and in the access log", async () => {
+  const { app, post, log } = createTestApp();
+  const image = { type: "image_url", image_url: { url: "data:," } };
+  await post("/v1/chat/completions", asked(part, image, part));
+  await post("/v1/chat/completions", asked("a"));
+  const metrics = await (await app.request("/metrics")).text();
+  expect(metrics).toMatch(/^fovea_videos_total\{.*\} 2$/m);
+  expect(metrics).toMatch(/^fovea_images_total\{.*\} 1$/m);
+  const lines = log.filter(({ path }) => path === "/v1/chat/completions");
+  expect(lines.map(({ images, videos }) => [images, videos])).toEqual([
+    [1, 2],
+    [0, undefined],
+  ]);
+});
