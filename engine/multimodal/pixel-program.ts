@@ -13,12 +13,6 @@ export interface RgbImage extends ImageSize {
   readonly further?: readonly RgbImage[];
 }
 
-/** A picture, or the first of the frames of a video that the model takes together. */
-export interface ProgramImage extends RgbImage {
-  /** The frames after the first, of the same size. Left out for pictures. */
-  readonly further?: readonly RgbImage[];
-}
-
 export interface PixelTools {
   /** Bit-identical to Pillow's `Image.resize`. */
   readonly resample: (
@@ -41,7 +35,7 @@ export interface PixelTools {
  * `invalid_checkpoint` or `unsupported_model` for unsupported options, `image_too_large`.
  */
 export type PixelProgram = (
-  image: ProgramImage,
+  image: RgbImage,
   options: Readonly<Record<string, CanonicalValue>>,
   tools: PixelTools,
 ) => ReadonlyMap<string, ItemTensor>;

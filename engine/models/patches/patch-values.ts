@@ -1,5 +1,5 @@
 /** The patches of a resized picture, or of the frames of a video that share their patches. */
-import type { ProgramImage } from "../../multimodal/pixel-program.ts";
+import type { RgbImage } from "../../multimodal/pixel-program.ts";
 import type { PatchOrder } from "../built-model.ts";
 
 export interface PatchLayout {
@@ -18,7 +18,7 @@ export interface PatchLayout {
  * a patch's planes of colour one after the other, each for every picture in time; and `image_grid_thw` int64 [3]: 1, rows
  * and columns of patches.
  */
-export function patchTensors(picture: ProgramImage, layout: PatchLayout) {
+export function patchTensors(picture: RgbImage, layout: PatchLayout) {
   const { width, height } = picture;
   const data = patchValues(picture, { left: 0, top: 0, width, height }, layout);
   const [rows, columns] = [height / layout.patchSize, width / layout.patchSize];
@@ -39,7 +39,7 @@ export interface PictureRegion {
 
 /** The patches of a region that divides into squares, in the order of `pixel_values` of `patchTensors`. */
 export function patchValues(
-  picture: ProgramImage,
+  picture: RgbImage,
   region: PictureRegion,
   { patchSize, mergeSize, numTimes, values }: PatchLayout,
 ): Float32Array<ArrayBuffer> {
@@ -60,7 +60,7 @@ export function patchValues(
   return pixelValues;
 }
 
-const noPictures: NonNullable<ProgramImage["further"]> = [];
+const noPictures: NonNullable<RgbImage["further"]> = [];
 
 /**
  * Writes the patch whose corner is at `place`: its planes of colour one after the other, each for every picture in
@@ -69,7 +69,7 @@ const noPictures: NonNullable<ProgramImage["further"]> = [];
  * @returns Where the next patch begins.
  */
 export function writePatch(
-  picture: ProgramImage,
+  picture: RgbImage,
   { left, top }: { readonly left: number; readonly top: number },
   { patchSize, numTimes, values }: Pick<PatchLayout, "patchSize" | "numTimes" | "values">,
   target: Float32Array,

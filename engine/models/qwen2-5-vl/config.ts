@@ -1,7 +1,4 @@
-/**
- * Configuration of Qwen2.5-VL. Of a video's fields, `tokens_per_second` is not read: only still pictures are served, and
- * for them it changes nothing.
- */
+/** Configuration of Qwen2.5-VL. */
 import { z } from "zod";
 
 import {
@@ -10,6 +7,7 @@ import {
   layerCount,
   parseConfigObject,
   patchSide,
+  positiveNumber,
   refuseOtherThan,
   unsupportedField,
   width,
@@ -26,6 +24,7 @@ export interface Qwen25VlVisionConfig extends PatchTowerConfig {
 
 export interface Qwen25VlConfig extends QwenVlTextConfig {
   readonly vision: Qwen25VlVisionConfig;
+  readonly imageOptions: { readonly tokens_per_second: number };
 }
 
 const visionFields = z.looseObject({
@@ -39,18 +38,29 @@ const visionFields = z.looseObject({
   /** In pixels. */
   window_size: z.int().min(1).max(16_384).default(112),
   out_hidden_size: width.default(3584),
+  /** Positions in time of a second of a video. */
+  tokens_per_second: positiveNumber.max(1000).default(4),
   fullatt_block_indexes: z.array(z.int().nonnegative()).max(1024).default([7, 15, 23, 31]),
 });
 
 /** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
 export function parseQwen25VlConfig(json: unknown): Qwen25VlConfig {
   const { visionJson, ...config } = parseQwenVlText(json);
-  return { ...config, vision: parseVisionConfig(visionJson, config.text.hiddenSize) };
+  const fields = parseConfigObject(visionFields, visionJson, path);
+  return {
+    ...config,
+    vision: parseVisionConfig(visionJson, fields, config.text.hiddenSize),
+    imageOptions: { tokens_per_second: fields.tokens_per_second },
+  };
 }
 
-function parseVisionConfig(json: unknown, textHiddenSize: number): Qwen25VlVisionConfig {
-  const path = "vision_config";
-  const fields = parseConfigObject(visionFields, json, path);
+const path = "vision_config";
+
+function parseVisionConfig(
+  json: unknown,
+  fields: z.output<typeof visionFields>,
+  textHiddenSize: number,
+): Qwen25VlVisionConfig {
   refuseOtherThan(json, path, {
     model_type: ["qwen2_5_vl", "qwen2_5_vl_vision"],
     hidden_act: ["silu", "swish"],

@@ -14,7 +14,7 @@ import {
 } from "../../multimodal/processor-options.ts";
 import { roundHalfToEven } from "../../round-half-to-even.ts";
 import { MOST_ELONGATED, refuseElongated } from "../elongation.ts";
-import { fitSquares, type SquareGrid } from "../patches/square-grid.ts";
+import { fitSquares, type CountedFrames, type SquareGrid } from "../patches/square-grid.ts";
 
 /** Pixels of a whole picture: decoders do not accept more. */
 const numPixels = integer(1, 2 ** 28);
@@ -55,6 +55,10 @@ const imageOptions = z.object({
   merge_size: smallCount.default(2),
   /** From config.json: whose processor resizes the picture. */
   resizes_like: z.enum(["qwen", "glm", "paddleocr", "hunyuan"]).default("qwen"),
+  /** From config.json: positions in time of a second of a video. */
+  tokens_per_second: z.number().optional(),
+  /** Set for a frame of a video whose limits count the pixels of all its frames. */
+  video_frames: integer(1, 2 ** 28).optional(),
 });
 
 interface Resizing {
@@ -111,6 +115,7 @@ export interface Qwen2VlImageOptions extends z.output<typeof imageOptions> {
   readonly temporal_patch_size: number;
   readonly minPixels: number;
   readonly maxPixels: number;
+  readonly video: CountedFrames | null;
   /** Side of a square of patches that becomes one embedding, in pixels. */
   readonly squareSize: number;
   readonly scaling: ReturnType<typeof scalingOf>;
@@ -133,7 +138,7 @@ export function parseImageOptions(json: ProcessorOptions): Qwen2VlImageOptions {
   }
   const { shortest_edge, longest_edge } =
     "shortest_edge" in size ? size : { shortest_edge: size.min_pixels, longest_edge: size.max_pixels };
-  const numCounted = resizing.countsTimes ? numTimes : 1;
+  const numCounted = resizing.countsTimes && options.video_frames === undefined ? numTimes : 1;
   return {
     ...options,
     resample: resizing.filter ?? options.resample,
@@ -141,6 +146,7 @@ export function parseImageOptions(json: ProcessorOptions): Qwen2VlImageOptions {
     temporal_patch_size: numTimes,
     minPixels: (min_pixels ?? shortest_edge) / numCounted,
     maxPixels: (max_pixels ?? longest_edge) / numCounted,
+    video: options.video_frames === undefined ? null : { numFrames: options.video_frames, numTimes },
     grow: resizing.grow,
     squareSize: patchSize * options.merge_size,
     scaling: scalingOf(options),

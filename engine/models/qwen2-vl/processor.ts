@@ -1,4 +1,4 @@
-/** Pictures in Qwen2-VL's prompts: one image token per square of patches. */
+/** Pictures and videos in Qwen2-VL's prompts: one token per square of patches. */
 import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
@@ -12,7 +12,9 @@ import type { PromptPositions } from "../../multimodal/prompt-positions.ts";
 import type { ProcessorContext } from "../model-definition.ts";
 import type { SquareGrid } from "../patches/square-grid.ts";
 import { largestImageSize, parseImageOptions, squareGrid, type Qwen2VlImageOptions } from "./image-options.ts";
-import { promptPositions } from "./prompt-positions.ts";
+import { promptPositions, type PlacedGrid } from "./prompt-positions.ts";
+import { createVideoInputs, timeOf, type PatchVideos } from "./video-inputs.ts";
+import { qwen2VlVideos } from "./videos.ts";
 
 /** The embeddings of a grid of squares. */
 export interface GridLayout {
@@ -21,9 +23,7 @@ export interface GridLayout {
    * Positions of a prompt; each image has `count` tokens from `offset` on. Undefined for a decoder whose positions are
    * the tokens' indices.
    */
-  readonly place:
-    | ((numTokens: number, images: readonly (SquareGrid & { readonly offset: number })[]) => PromptPositions)
-    | undefined;
+  readonly place: ((numTokens: number, images: readonly PlacedGrid[]) => PromptPositions) | undefined;
   /** Options that a request may set beside those of all models. */
   readonly ownOptions: readonly string[];
 }
@@ -35,17 +35,21 @@ export const squaresOnly: GridLayout = {
   ownOptions: ["resample"],
 };
 
-/** Equals Hugging Face's Qwen2VLProcessor for images; videos are not supported. */
-export const qwen2VlInputs = createPatchInputs({ imageStart: "<|vision_start|>", imageEnd: "<|vision_end|>" });
+export const visionMarkers: ImageMarkers = { imageStart: "<|vision_start|>", imageEnd: "<|vision_end|>" };
+
+/** Equals Hugging Face's Qwen2VLProcessor. */
+export const qwen2VlInputs = createPatchInputs(visionMarkers, squaresOnly, qwen2VlVideos);
 
 /**
  * Pictures that become one image token for each square of patches.
  *
  * @param layout Given if there are other embeddings.
+ * @param videos Null for a model that knows only pictures.
  */
 export function createPatchInputs(
   markers: ImageMarkers,
   { count, place, ownOptions }: GridLayout = squaresOnly,
+  videos: PatchVideos | null = null,
 ): MultiModalInputs<ProcessorContext> {
   const countOf = (size: ImageSize, options: Qwen2VlImageOptions): number => count(squareGrid(size, options));
   return {
@@ -60,9 +64,13 @@ export function createPatchInputs(
     createDummyInputs(info, { imageToken }) {
       return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
     },
-    createProcessor(_, { imageToken, imageTokenId, preprocessorConfig, pixels }) {
-      const { merge_size: mergeSize } = parseImageOptions(preprocessorConfig);
+    createProcessor(_, context) {
+      const { imageToken, imageTokenId, preprocessorConfig, pixels, tokenId } = context;
+      const ofCheckpoint = parseImageOptions(preprocessorConfig);
+      const { merge_size: mergeSize } = ofCheckpoint;
+      const videoTokenId = (videos && tokenId(videos.token)) ?? imageTokenId;
       return {
+        ...(videos && { videos: createVideoInputs(videos, ofCheckpoint, context) }),
         imagePlaceholder: imageToken,
         imagePlaceholderTokenIds: [imageTokenId],
         markers,
@@ -85,16 +93,22 @@ export function createPatchInputs(
                   item.kind === "embeddings"
                     ? embeddingsGrid(item, mergeSize, itemIndex, count)
                     : squareGrid(item.imageSize, parsed);
-                return Array.from({ length: count(grid) }, () => imageTokenId);
+                const isOfVideo = item.kind === "image" && item.isOfVideo === true;
+                return Array<number>(count(grid)).fill(isOfVideo ? videoTokenId : imageTokenId);
               },
             },
           ];
         },
         ...(place && {
           promptPositions(numTokens, images) {
-            const placed = images.map(({ placeholder, tensors }) => {
+            const placed = images.map(({ placeholder, tensors, videoItem }): PlacedGrid => {
               const [, rows, columns] = Array.from((tensors.get("image_grid_thw") as ItemTensor<"int64">).data, Number);
-              return { offset: placeholder.offset, rows: rows! / mergeSize, columns: columns! / mergeSize };
+              return {
+                offset: placeholder.offset,
+                rows: rows! / mergeSize,
+                columns: columns! / mergeSize,
+                ...(videoItem && { item: { index: videoItem.index, time: timeOf(videoItem, ofCheckpoint) } }),
+              };
             });
             return place(numTokens, placed);
           },

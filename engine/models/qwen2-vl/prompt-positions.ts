@@ -2,16 +2,22 @@
 import type { PromptPositions } from "../../multimodal/prompt-positions.ts";
 import type { SquareGrid } from "../patches/square-grid.ts";
 
+/** A picture or an item of a video in a prompt: rows * columns tokens from `offset` on. */
+export interface PlacedGrid extends SquareGrid {
+  readonly offset: number;
+  /** Given for an item of a video: its index, and its place in time among the items. */
+  readonly item?: { readonly index: number; readonly time: number };
+}
+
 /**
- * Equals transformers' `get_rope_index`: a picture's embeddings share one temporal position and have the positions of
- * their row and column. The text continues after the largest of them.
+ * The embeddings of a picture share one temporal position and have the positions of their row and column. Items of a
+ * video without text between them are one block, in which the temporal position follows their times. The text continues
+ * after the largest of all positions, as in the paper (https://arxiv.org/abs/2409.12191), in vLLM and in transformers 4.
+ * transformers 5 does not count the temporal one, so that a long video shares positions with the text after it.
  *
- * @param images In the order of the prompt; each has rows * columns tokens from `offset` on.
+ * @param images In the order of the prompt.
  */
-export function promptPositions(
-  numTokens: number,
-  images: readonly (SquareGrid & { readonly offset: number })[],
-): PromptPositions {
+export function promptPositions(numTokens: number, images: readonly PlacedGrid[]): PromptPositions {
   const axes = new Int32Array(3 * numTokens);
   const place = (token: number, temporal: number, height: number, width: number): void => {
     axes[token] = temporal;
@@ -24,14 +30,19 @@ export function promptPositions(
   const placeTextUpTo = (end: number): void => {
     for (let token = firstText; token < end; token++) place(token, token + shift, token + shift, token + shift);
   };
-  for (const { offset, rows, columns } of images) {
+  /** Of the block: its position, and the time of its first item. */
+  let start = 0;
+  let firstTime = 0;
+  for (const { offset, rows, columns, item = { index: 0, time: 0 } } of images) {
     placeTextUpTo(offset);
-    const start = offset + shift;
+    const continuesBlock = item.index > 0 && offset === firstText && offset > 0;
+    if (!continuesBlock) [start, firstTime] = [offset + shift, item.time];
+    const time = item.time - firstTime;
     for (let index = 0; index < rows * columns; index++) {
-      place(offset + index, start, start + Math.floor(index / columns), start + (index % columns));
+      place(offset + index, start + time, start + Math.floor(index / columns), start + (index % columns));
     }
     firstText = offset + rows * columns;
-    shift = start + Math.max(rows, columns) - firstText;
+    shift = start + Math.max(rows, columns, time + 1) - firstText;
   }
   placeTextUpTo(numTokens);
   return { axes, next: numTokens + shift };

@@ -2,7 +2,7 @@
 import type { GraphContext } from "../graph-context.ts";
 import type { ConfiguredModel, DecoderDimensions, ModelDefinition } from "../model-definition.ts";
 import { patchModel } from "../patches/patch-encoder.ts";
-import { qwen2VlInputs } from "../qwen2-vl/processor.ts";
+import { qwen3VlInputs } from "../qwen3-vl/definition.ts";
 import { buildVisionTower } from "../qwen3-vl/vision-tower.ts";
 import {
   denseVariant,
@@ -42,7 +42,7 @@ function textDefinition(architecture: string, variant: Qwen35Variant): ModelDefi
 function visionDefinition(architecture: string, variant: Qwen35Variant): ModelDefinition {
   return {
     architecture,
-    images: qwen2VlInputs,
+    images: qwen3VlInputs,
     configure(json): ConfiguredModel {
       const { text: config, vision, imageTokenId } = parseQwen35Config(json, variant);
       return patchModel(
