@@ -286,7 +286,7 @@ export class InputProcessor {
 
   #checkTokens({ tokenIds, isExact }: TokenizedPrompt, parts: readonly ItemPart[], mayBeShortened: boolean): void {
     const checkLength = (numTokens: number): void => {
-      if (!mayBeShortened) this.#checkLength(numTokens);
+      if (!mayBeShortened) this.#checkLength(numTokens, parts);
     };
     const { imageInputs, vocabSize } = this.#options;
     if (tokenIds.length === 0) {
@@ -324,10 +324,10 @@ export class InputProcessor {
     throw wrongPlaceholders(numPlaceholders, imagePlaceholder, parts.length);
   }
 
-  #checkLength(numTokens: number): void {
+  #checkLength(numTokens: number, parts: readonly ItemPart[] = []): void {
     const { maxModelLen } = this.#options;
     // One position is for the output.
-    if (numTokens >= maxModelLen) throw tooLong(String(numTokens), maxModelLen);
+    if (numTokens >= maxModelLen) throw tooLong(String(numTokens), maxModelLen, countFrames(parts));
   }
 
   /** Unsupported options are the request's error if the request changed them. */
@@ -437,10 +437,15 @@ function requireTemplate(template: ChatTemplate | null): ChatTemplate {
 }
 
 /** LiteLLM and other clients recognise the error by OpenAI's words "this model's maximum context length is". */
-function tooLong(numTokens: string, maxModelLen: number): EngineError {
+function tooLong(numTokens: string, maxModelLen: number, numFrames = 0): EngineError {
+  const advice = numFrames === 0 ? "" : ` It shows ${numFrames} frames of videos; ask for fewer.`;
   return new EngineError(
     "prompt_too_long",
-    `The prompt has ${numTokens} tokens; this model's maximum context length is ${maxModelLen} tokens, of which the output needs one.`,
+    `The prompt has ${numTokens} tokens; this model's maximum context length is ${maxModelLen} tokens, of which the output needs one.${advice}`,
     { parameter: "prompt" },
   );
+}
+
+function countFrames(parts: readonly ItemPart[]): number {
+  return sumOf(parts, (part) => (part.type === "frames" ? part.frameIndices.length : 0));
 }

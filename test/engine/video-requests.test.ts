@@ -105,5 +105,8 @@ test("more videos than allowed are rejected, and so is one outside of a conversa
 
 test("a video whose frames do not fit into the prompt is rejected before they are decoded", async () => {
   await using inputs = await createGoldenInputs("llava-default", { maxModelLen: 40 });
-  await expect(process(inputs, userSays(sequence, question))).rejects.toMatchObject({ code: "prompt_too_long" });
+  await expect(process(inputs, userSays(sequence, question))).rejects.toMatchObject({
+    code: "prompt_too_long",
+    message: expect.stringMatching(/ It shows 3 frames of videos; ask for fewer\.$/),
+  });
 });
