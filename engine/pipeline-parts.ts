@@ -36,7 +36,10 @@ export type {
   PixelProcessor,
   ProcessedBatch,
   ProcessorOptions,
+  ShownVideo,
   UpdateItem,
+  VideoInputs,
+  VideoItem,
 } from "./multimodal/multimodal-processor.ts";
 export { pictureFields } from "./multimodal/picture-fields.ts";
 export type { PixelProgram, PixelTools, RgbImage } from "./multimodal/pixel-program.ts";

@@ -40,6 +40,8 @@ export interface InputProcessorOptions {
   /** Whether the model sees all images of a prompt, or only the last one. Default true. */
   readonly addAllImages?: boolean;
   readonly maxModelLen: number;
+  /** The length of requests that are answered, if `maxModelLen` is that of texts that are only counted. */
+  readonly servedModelLen?: number;
   readonly vocabSize: number;
 }
 
@@ -76,6 +78,9 @@ export interface BegunPrompt extends Disposable {
 }
 
 const noVideos: OpenedVideos = new Map();
+
+/** Of the model's length, for frames that the request leaves to the server. The rest is for text and output. */
+const VIDEO_SHARE = 0.75;
 
 /** In model lengths: the tokens of a longer text are not counted to the end before it is rejected. */
 const MAX_COUNTED_LENGTHS = 4;
@@ -141,8 +146,11 @@ export class InputProcessor {
     const { videos, info, processor } = this.#imageInputs();
     const supported = info.supportedLimits.image ?? null;
     const isLimited = processor.videos === undefined && supported !== null;
-    const maxFrames = isLimited ? supported - imagesOfPrompt(request.prompt).length : null;
-    return videos.open(parts, { ...request, processorOptions: options }, maxFrames, held, signal);
+    const share = {
+      maxFrames: isLimited ? supported - imagesOfPrompt(request.prompt).length : Number.POSITIVE_INFINITY,
+      maxTokens: Math.floor((this.#options.servedModelLen ?? this.#options.maxModelLen) * VIDEO_SHARE),
+    };
+    return videos.open(parts, { ...request, processorOptions: options }, share, held, signal);
   }
 
   /**

@@ -73,6 +73,13 @@ interface FrameDecoding extends Required<Pick<EncodedImage, "owner" | "onProcess
   readonly onBytes: (numBytes: number) => void;
 }
 
+export interface VideoShare {
+  /** That the model accepts. */
+  readonly maxFrames: number;
+  /** Of the prompt, unless the request chooses frames itself: then it is rejected if they do not fit. */
+  readonly maxTokens: number;
+}
+
 interface Fetching {
   readonly request: VideoRequest;
   readonly held: HeldBytes;
@@ -99,27 +106,30 @@ export class VideoLoader {
    * cancels the others, which have ended when this rejects: with an error of a video (`parameter` is
    * `prompt.videos[index]`), `invalid_argument` for the sampling, `queue_full` or `aborted`.
    *
-   * @param maxFrames That the model accepts, of all videos together; null if it takes any number.
+   * @param room For all videos together.
    * @param held Counts the bytes of the files.
    */
   async open(
     parts: readonly VideoPart[],
     request: VideoRequest,
-    maxFrames: number | null,
+    { maxFrames, maxTokens }: VideoShare,
     held: HeldBytes,
     signal: AbortSignal,
   ): Promise<OpenedVideos> {
     const { videoSampling = {} } = request;
     checkSampling(videoSampling);
     const distinct = [...new Set(parts)];
-    const share = maxFrames === null ? Number.POSITIVE_INFINITY : Math.max(Math.floor(maxFrames / parts.length), 1);
+    const share = {
+      maxFrames: Math.max(Math.floor(maxFrames / parts.length), 1),
+      maxTokens: Math.floor(maxTokens / parts.length),
+    };
     const opened = await allOrNone(
       distinct,
       async (part, either) => {
         const parameter = `prompt.videos[${parts.indexOf(part)}]`;
         try {
           const fetching = { request, held, signal: either };
-          return [part, await this.#open(part, { parameter, share }, fetching)] as const;
+          return [part, await this.#open(part, { parameter, ...share }, fetching)] as const;
         } catch (error) {
           throw error instanceof EngineError && error.parameter === null ? aboutParameter(error, parameter) : error;
         }
@@ -131,7 +141,7 @@ export class VideoLoader {
 
   async #open(
     { reference }: VideoPart,
-    { parameter, share }: { readonly parameter: string; readonly share: number },
+    { parameter, maxFrames, maxTokens }: VideoShare & { readonly parameter: string },
     fetching: Fetching,
   ): Promise<OpenedVideo> {
     const { processor, limits } = this.#options;
@@ -140,25 +150,36 @@ export class VideoLoader {
     const { facts, ...fetched } =
       references === null ? await this.#openFile(reference, fetching) : await this.#openFrames(references, fetching);
     const file = { ...fetched, parameter };
-    const { videos } = processor;
-    const framesPerItem = videos?.framesPerItem ?? 1;
-    const video = showFrames(facts, framesPerItem, (ofFile) => {
-      const maxFrames = Math.min(limits.maxVideoFrames, share);
-      // Who sends frames has chosen them.
-      if (references !== null) return equallySpacedFrames(ofFile.numFrames, maxFrames);
-      return (
-        videos?.sampleFrames(ofFile, sampling, maxFrames) ??
-        sampleFrames(ofFile, sampling, { defaultCount: limits.numFrames, maxFrames })
-      );
-    });
-    const options =
-      videos === undefined
-        ? (processor.frameOptions?.(processorOptions) ?? null)
-        : videos.itemOptions(video, processorOptions);
-    return {
-      items: itemsOf(video, framesPerItem, { file, isOfVideo: videos !== undefined, options }),
-      text: videos?.textOf(video) ?? null,
+    const show = (maxFrames: number): OpenedVideo & { readonly numTokens: number } => {
+      const { videos } = processor;
+      const framesPerItem = videos?.framesPerItem ?? 1;
+      const video = showFrames(facts, framesPerItem, (ofFile) => {
+        // Who sends frames has chosen them.
+        if (references !== null) return equallySpacedFrames(ofFile.numFrames, maxFrames);
+        return (
+          videos?.sampleFrames(ofFile, sampling, maxFrames) ??
+          sampleFrames(ofFile, sampling, { defaultCount: limits.numFrames, maxFrames })
+        );
+      });
+      const options =
+        videos === undefined
+          ? (processor.frameOptions?.(processorOptions) ?? null)
+          : videos.itemOptions(video, processorOptions);
+      const items = itemsOf(video, framesPerItem, { file, isOfVideo: videos !== undefined, options });
+      const numTokens = items.length * processor.numImageTokens(video, options ?? processorOptions);
+      return { items, text: videos?.textOf(video) ?? null, numTokens };
     };
+    const isChosen = references !== null || Object.values(sampling).some((value) => value !== undefined);
+    let shown = show(Math.min(limits.maxVideoFrames, maxFrames));
+    if (isChosen) return shown;
+    while (shown.numTokens > maxTokens && shown.items.length > 1) {
+      const numFrames = shown.items.reduce((sum, { frameIndices }) => sum + frameIndices.length, 0);
+      const numFitting = Math.floor((numFrames * maxTokens) / shown.numTokens);
+      const fewer = show(Math.max(Math.min(numFitting, numFrames - shown.items[0]!.frameIndices.length), 1));
+      invariant(fewer.items.length < shown.items.length, "a model shows no more frames than it may");
+      shown = fewer;
+    }
+    return shown;
   }
 
   async #openFile(reference: string, fetching: Fetching): Promise<OpenedFile> {

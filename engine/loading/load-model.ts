@@ -176,7 +176,11 @@ export async function loadModel(
       ...(pipeline !== null && { pipeline }),
     },
     inputProcessor: new InputProcessor(inputs),
-    promptCounter: new InputProcessor({ ...inputs, maxModelLen: Math.max(maxModelLen, MAX_COUNTED_TOKENS) }),
+    promptCounter: new InputProcessor({
+      ...inputs,
+      maxModelLen: Math.max(maxModelLen, MAX_COUNTED_TOKENS),
+      servedModelLen: maxModelLen,
+    }),
     caches,
     tokenizer,
     outputConstraints,
