@@ -1,23 +1,25 @@
 /** Wire schemas of the parts of a message that are videos, in the forms that clients send. */
 import { z } from "zod";
 
-import { finite, name } from "./wire-types.ts";
+import { boundedList, finite, name, text } from "./wire-types.ts";
 
-/** vLLM's form for frames that a client has decoded itself: JPEG files in base64, separated by commas. */
-const framesOfClient = /^data:video\/jpe?g[;,]/i;
-
-function fileReference(rule: string) {
-  return z.string(rule).refine((reference) => !framesOfClient.test(reference), {
-    error: "has frames as JPEG pictures, which are not supported; send the video's file, or each frame as an image_url",
-    abort: true,
-  });
-}
+/** Far more than any server shows. The engine checks its own limit. */
+const MAX_FRAMES = 65_536;
 
 const urlRule = 'must be an object: {"url": …}; a uuid alone is not enough for a video';
-const videoUrl = z.union(
-  [fileReference(urlRule).transform((url) => ({ url })), z.object({ url: fileReference("must be a string") }, urlRule)],
-  urlRule,
-);
+const videoUrl = z.union([z.string(urlRule).transform((url) => ({ url })), z.object({ url: text }, urlRule)], urlRule);
+
+const frameHeader = /^data:image\/[a-z]+;base64,/i;
+const frameRule =
+  'must be a data URL: data:image/jpeg;base64,…; send frames that have addresses as parts {"image_url": …}';
+/** Frames, to vLLM's form of a video that is sent as its frames. */
+const frames = boundedList(
+  z.string(frameRule).regex(frameHeader, { error: frameRule, abort: true }),
+  MAX_FRAMES,
+  "must be a string, or a list of frames",
+)
+  .min(1, "must contain at least one frame")
+  .transform((list) => `data:video/jpeg;base64,${list.map((frame) => frame.replace(frameHeader, "")).join(",")}`);
 
 const videoOptions = {
   /** Alibaba's, as in `media_io_kwargs`. */
@@ -32,12 +34,10 @@ export const inputVideo = z.object({ type: z.literal("input_video"), video_url: 
 export const videoParts = [
   z.object({ type: z.literal("video_url"), video_url: videoUrl, ...videoOptions }),
   inputVideo,
-  // Of Qwen's own tools and of Alibaba's service, which also take a list of frames.
+  // Of Qwen's own tools and of Alibaba's service.
   z.object({
     type: z.literal("video"),
-    video: fileReference(
-      'must be a string: a reference to the video\'s file; send frames as parts {"type": "image_url", "image_url": …}',
-    ),
+    video: z.union([text, frames], "must be a string, or a list of frames"),
     ...videoOptions,
   }),
 ] as const;

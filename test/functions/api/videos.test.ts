@@ -43,6 +43,11 @@ describe("a part", () => {
     [{ type: "input_video", video_url: { url: file } }, file],
     [{ type: "video", video: file, max_pixels: 1000 }, file],
     [{ video: file }, file],
+    [{ video_url: "data:video/jpeg;base64,AAAA,BBBB" }, "data:video/jpeg;base64,AAAA,BBBB"],
+    [
+      { type: "video", video: ["data:image/jpeg;base64,AAAA", "data:image/jpeg;base64,BBBB"] },
+      "data:video/jpeg;base64,AAAA,BBBB",
+    ],
   ])("%j is a video", async ([given, reference]) => {
     const request = await requestOf(asked(given, "What is this?"));
     expect(request?.prompt).toMatchObject({
@@ -70,13 +75,13 @@ describe("a part", () => {
     [{ type: "video_url", video_url: {} }, "video_url.url", /must be a string/],
     [{ ...part, uuid: 5 }, "uuid", /must be a string/],
     [{ ...part, fps: "2" }, "fps", /must be a number/],
-    [{ type: "video", video: [file, file] }, "video", /must be a string.*; send frames as parts .*image_url/],
+    [{ type: "video", video: 5 }, "video", /must be a string, or a list of frames/],
+    [{ type: "video", video: [] }, "video", /at least one frame/],
     [
-      { type: "video_url", video_url: { url: "data:video/jpeg;base64,/9j/4A==,/9j/4A==" } },
-      "video_url.url",
-      /frames as JPEG pictures, which are not supported; send the video's file/,
+      { type: "video", video: ["data:image/jpeg;base64,AAAA", "https://example.com/2.jpg"] },
+      "video[1]",
+      /must be a data URL: .*; send frames that have addresses as parts .*image_url/,
     ],
-    [{ video: "data:video/jpeg;base64,/9j/4A==" }, "video", /JPEG pictures/],
   ])("%j is rejected", async ([given, field, message]) => {
     const error = await errorOf(asked("a", given));
     expect(error.param).toBe(`messages[0].content[1].${field}`);
