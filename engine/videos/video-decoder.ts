@@ -1,42 +1,232 @@
-/** Reads videos and decodes their frames. */
+/** Reads and decodes videos in a process of its own, in an order that is fair to all requests. */
+import { defaultVideoLimits } from "../contract/default-limits.ts";
 import { EngineError } from "../contract/errors.ts";
+import { FairQueue, type FairQueueLimits, type QueuedWork } from "../fair-queue.ts";
 import type { PictureOwner } from "../images/image-processor.ts";
+import { numUsableCpus } from "../runtime/usable-cores.ts";
+import { DecoderProcessEnded, type DecoderProcess } from "./decoder-process.ts";
+import { requireNativeLibrary } from "./native-library.ts";
+import { couldNotBeDecoded } from "./open-video.ts";
+import type { VideoWork, VideoWorkLimits } from "./process-messages.ts";
+import { ProcessPool } from "./process-pool.ts";
+import { collectFacts, collectFrames, type ResultTaker } from "./result-takers.ts";
+import type { VideoFacts, VideoFrame } from "./video-facts.ts";
 
-export interface VideoFacts {
-  /** As shown, in pixels. */
-  readonly width: number;
-  readonly height: number;
-  /** By frame: seconds from the first frame, ascending. */
-  readonly frameTimes: Float64Array;
-  readonly durationSeconds: number;
-  /** Frames per second, on average. */
-  readonly fps: number;
-}
+export type { VideoFacts, VideoFrame } from "./video-facts.ts";
 
-export interface VideoFrame {
-  readonly index: number;
-  readonly width: number;
-  readonly height: number;
-  /** Row-major [height, width, 3], sRGB. */
-  readonly data: Uint8Array;
-}
-
+/** A video. Its bytes still belong to the caller and must not change until the result. */
 export interface EncodedVideo {
   readonly bytes: Uint8Array;
+  /** If left out, the video counts as a separate request. */
   readonly owner?: PictureOwner;
 }
 
+export interface VideoDecoderLimits {
+  /** From the start of a video's work in the process. Default `defaultVideoLimits.videoDecodeTimeoutMs`. */
+  readonly videoDecodeTimeoutMs?: number;
+  /** Of one frame. Default 16 Mi: 4K has 8.3 million, the widest action cameras 15.9 million. */
+  readonly maxVideoPixels?: number;
+  /** Of the whole video, whether or not they are decoded. Default 500,000: four hours at 30 frames per second. */
+  readonly maxNumFrames?: number;
+  /** Of the frames of one call. Default 1 GiB. */
+  readonly maxFrameBytes?: number;
+  /** Memory of one process, on Linux. Default 2 GiB. */
+  readonly maxProcessBytes?: number;
+  /** Default 1, and 2 with at least 8 processors. */
+  readonly numProcesses?: number;
+  /** Maximum number of waiting videos of several requests, above which `queue_full` is thrown. Default 256. */
+  readonly maxNumWaiting?: number;
+  /** Maximum of their encoded bytes. Default 1 GiB. */
+  readonly maxWaitingBytes?: number;
+}
+
+/**
+ * Every method throws EngineError `invalid_video`, `video_too_large`, `queue_full`, `aborted`, `closed`, or
+ * `invalid_argument` if FFmpeg is not installed. A video that crashes, stalls or fills the process loses only itself.
+ */
 export interface VideoDecoder {
-  /** Decodes no pixel. Throws EngineError of videos, or `aborted`. */
+  /** Demuxes only: no frame is decoded. */
   readFacts(video: EncodedVideo, signal: AbortSignal): Promise<VideoFacts>;
-  /** Frames by ascending index. Throws like `readFacts`. */
+  /**
+   * One frame for each index, in the order of `indices`. Where a broken video has no frame, the nearest one that can be
+   * decoded is returned in its place.
+   */
   decodeFrames(video: EncodedVideo, indices: readonly number[], signal: AbortSignal): Promise<readonly VideoFrame[]>;
+  /** Ends the processes and rejects waiting and running videos with `closed`. Idempotent. */
   close(): Promise<void>;
 }
 
-export function createVideoDecoder(_limits: { readonly videoDecodeTimeoutMs: number }): VideoDecoder {
-  const refuse = async (): Promise<never> => {
-    throw new EngineError("invalid_video", "No decoder for videos is installed.");
+/** One process decodes 720p at 20 times its speed; a second one helps only beside many cores. */
+const MIN_CPUS_OF_TWO_PROCESSES = 8;
+
+/** Frame threads hold whole frames, and four of them already make 4K faster than its playback. */
+const MAX_NUM_THREADS = 4;
+
+/** Decoding is slower than reading by about this factor. */
+const DECODE_COST_PER_BYTE = 8;
+/** Of starting and probing, in bytes. */
+const BASE_COST = 100_000;
+
+const DEFAULT_MAX_PIXELS = 16 * 1024 ** 2;
+const DEFAULT_MAX_NUM_FRAMES = 500_000;
+const DEFAULT_MAX_FRAME_BYTES = 1024 ** 3;
+const DEFAULT_MAX_PROCESS_BYTES = 2 * 1024 ** 3;
+const DEFAULT_MAX_NUM_WAITING = 256;
+const DEFAULT_MAX_WAITING_BYTES = 1024 ** 3;
+
+interface Task extends QueuedWork {
+  readonly bytes: Uint8Array;
+  readonly work: VideoWork;
+  readonly createTaker: () => ResultTaker<unknown>;
+  readonly outcome: PromiseWithResolvers<unknown>;
+  /** The process that works on it now. */
+  process: DecoderProcess | null;
+  isAbandoned: boolean;
+}
+
+/** Starts no process yet. */
+export function createVideoDecoder(options: VideoDecoderLimits = {}): VideoDecoder {
+  const numCpus = numUsableCpus();
+  const limits: VideoWorkLimits = {
+    maxVideoPixels: options.maxVideoPixels ?? DEFAULT_MAX_PIXELS,
+    maxNumFrames: options.maxNumFrames ?? DEFAULT_MAX_NUM_FRAMES,
+    maxFrameBytes: options.maxFrameBytes ?? DEFAULT_MAX_FRAME_BYTES,
+    numThreads: Math.min(numCpus, MAX_NUM_THREADS),
   };
-  return { readFacts: refuse, decodeFrames: refuse, close: async () => {} };
+  const videoDecodeTimeoutMs = options.videoDecodeTimeoutMs ?? defaultVideoLimits.videoDecodeTimeoutMs;
+  const numProcesses = options.numProcesses ?? (numCpus < MIN_CPUS_OF_TWO_PROCESSES ? 1 : 2);
+  const queueLimits = {
+    maxNumWaiting: options.maxNumWaiting ?? DEFAULT_MAX_NUM_WAITING,
+    maxWaitingBytes: options.maxWaitingBytes ?? DEFAULT_MAX_WAITING_BYTES,
+  };
+  const queue = new FairQueue<Task>(queueLimits);
+  const processes = new ProcessPool(options.maxProcessBytes ?? DEFAULT_MAX_PROCESS_BYTES);
+  const closing = new AbortController();
+  let numRunning = 0;
+
+  const startNext = (): void => {
+    while (numRunning < numProcesses) {
+      const task = queue.take();
+      if (task === null) return;
+      numRunning++;
+      void runTask(task).finally(() => {
+        numRunning--;
+        // Deferred, so that the request whose facts were just read has its frames in the queue first.
+        setImmediate(startNext);
+      });
+    }
+  };
+
+  const runTask = async (task: Task): Promise<void> => {
+    try {
+      const result = await workOn(task).catch((error: unknown) => {
+        // An idle process may have ended just before the video reached it.
+        const isInnocent = error instanceof DecoderProcessEnded && !error.hadStarted && !task.isAbandoned;
+        if (isInnocent) return workOn(task);
+        throw error;
+      });
+      task.outcome.resolve(result);
+    } catch (error) {
+      task.outcome.reject(error instanceof DecoderProcessEnded ? endedError(error) : error);
+    }
+  };
+
+  /** Throws DecoderProcessEnded, or the EngineError with which the process refused the video. */
+  const workOn = async (task: Task): Promise<unknown> => {
+    const taker = task.createTaker();
+    const process = processes.take();
+    task.process = process;
+    const timer = setTimeout(() => {
+      task.outcome.reject(tooSlow(videoDecodeTimeoutMs));
+      abandon(task);
+    }, videoDecodeTimeoutMs);
+    try {
+      await process.work(task.work, task.bytes, taker);
+      return taker.result();
+    } finally {
+      clearTimeout(timer);
+      task.process = null;
+      processes.giveBack(process);
+    }
+  };
+
+  const finish = async <Result>(
+    { bytes, owner = { tenant: "", request: {} } }: EncodedVideo,
+    signal: AbortSignal,
+    { indices, createTaker }: Pick<VideoWork, "indices"> & { readonly createTaker: () => ResultTaker<Result> },
+  ): Promise<Result> => {
+    if (closing.signal.aborted) throw closed();
+    if (signal.aborted) throw aborted();
+    requireNativeLibrary();
+    const { tenant, request, priority = 0 } = owner;
+    const numBytes = bytes.byteLength;
+    const cost = BASE_COST + numBytes * (indices === null ? 1 : DECODE_COST_PER_BYTE);
+    const work = { indices, numBytes, limits };
+    const outcome = Promise.withResolvers<unknown>();
+    const state = { process: null, isAbandoned: false };
+    const task: Task = { tenant, request, priority, cost, numBytes, bytes, work, createTaker, outcome, ...state };
+    const onAbort = (): void => outcome.reject(aborted());
+    const onClose = (): void => outcome.reject(closed());
+    signal.addEventListener("abort", onAbort, { once: true });
+    closing.signal.addEventListener("abort", onClose, { once: true });
+    try {
+      // A video whose facts were read has already been admitted.
+      if (indices !== null) queue.addAdmitted(task);
+      else for (const removed of queue.add(task)) removed.outcome.reject(queueFull(queue, queueLimits));
+      startNext();
+      return (await outcome.promise) as Result;
+    } finally {
+      queue.remove(task);
+      abandon(task);
+      signal.removeEventListener("abort", onAbort);
+      closing.signal.removeEventListener("abort", onClose);
+    }
+  };
+
+  return {
+    readFacts: (video, signal) => finish(video, signal, { indices: null, createTaker: () => collectFacts(limits) }),
+    async decodeFrames(video, indices, signal) {
+      if (indices.length === 0) return [];
+      const distinct = [...new Set(indices)].toSorted((first, second) => first - second);
+      const createTaker = (): ResultTaker<readonly VideoFrame[]> => collectFrames(indices, limits);
+      return finish(video, signal, { indices: distinct, createTaker });
+    },
+    async close() {
+      closing.abort();
+      await processes.end();
+    },
+  };
+}
+
+/** Ends the process that still works on the task: decoders cannot be asked to stop. */
+function abandon(task: Task): void {
+  task.isAbandoned = true;
+  task.process?.end();
+}
+
+function endedError(cause: DecoderProcessEnded): EngineError {
+  return cause.hadStarted
+    ? couldNotBeDecoded(cause)
+    : new EngineError("internal", "The process that decodes videos does not start.", { cause });
+}
+
+function tooSlow(timeoutMs: number): EngineError {
+  return new EngineError("video_too_large", `Decoding the video takes longer than ${timeoutMs} ms.`, {
+    setting: "videoDecodeTimeoutMs",
+  });
+}
+
+function aborted(): EngineError {
+  return new EngineError("aborted", "The request was aborted while its video was being decoded.");
+}
+
+function closed(): EngineError {
+  return new EngineError("closed", "The video decoder is closed.");
+}
+
+function queueFull(queue: FairQueue<Task>, { maxNumWaiting, maxWaitingBytes }: FairQueueLimits): EngineError {
+  return new EngineError(
+    "queue_full",
+    `${queue.numWaiting} videos with ${queue.waitingBytes} bytes are waiting to be decoded; the limits are ${maxNumWaiting} videos and ${maxWaitingBytes} bytes.`,
+  );
 }

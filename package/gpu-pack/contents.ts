@@ -54,7 +54,8 @@ export function stageTestPackages(repository: string, staging: string): void {
 
 function stageInstalled(repository: string, staging: string, packages: readonly string[]): void {
   const files = packages
-    .filter((path) => !path.includes("node-linux-"))
+    // Node has a part of its own, and no experiment decodes videos, for which FFmpeg would be 62 MiB of the pack.
+    .filter((path) => !path.includes("node-linux-") && !path.includes("@seydx/"))
     .flatMap((path) => globSync(`${path}/**/*`, { cwd: repository, exclude: isForeign }));
   for (const path of files.filter((file) => !droppedFiles.test(file))) {
     link(join(repository, path), join(staging, path));

@@ -67,12 +67,13 @@ describe.for(["cpu", "cuda-slim", "cuda"])("the image %s", (target) => {
 });
 
 test("layers go from those that change least to those that change most", () => {
-  /** By the sources of the COPY lines: what changes with NVIDIA's releases, ONNX Runtime's, Node's, packages, Fovea. */
+  /** By the sources of the COPY lines: what changes with NVIDIA's releases, ONNX Runtime's, Node's, FFmpeg's, packages, Fovea. */
   const order = [
     "/cuda/cudnn",
     "/cuda/lib",
     "/cuda/provider",
     "/runtime/node",
+    "/video/node_modules",
     "/native/node_modules",
     "/app/node_modules",
     "/sbom",

@@ -23,7 +23,7 @@ const run = promisify(execFile);
 
 /** The only folders that a RUN line may name by absolute paths: all others would be the machine's. */
 const imageFolders =
-  /^\/(app|runtime|native|sbom|usr\/local\/bin|usr\/local\/share\/sbom|var\/cache\/fovea|var\/lib\/fovea)(?=\/|$)/;
+  /^\/(app|runtime|native|video|sbom|usr\/local\/bin|usr\/local\/share\/sbom|var\/cache\/fovea|var\/lib\/fovea)(?=\/|$)/;
 const absolutePath = /(?<![^\s"'=(:])\/[\w./-]*/g;
 
 /** As root, the files are used by the image's user; other users cannot switch. */

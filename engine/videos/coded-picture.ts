@@ -1,0 +1,100 @@
+/** Reads the first bits of coded pictures: whether they are shown, and whether decoding can start with them. */
+
+export interface CodedPicture {
+  /** False for pictures that others only refer to, and for the second field of a frame. */
+  readonly isShown: boolean;
+  /** Whether this picture and those shown after it need no picture before it. */
+  readonly isStart: boolean;
+  /** Whether the picture refers to pictures before the start that it follows, although it is shown before that start. */
+  readonly isLeading: boolean;
+}
+
+/** Reads packets of one stream in decoding order. `isKey` is the container's word for it. */
+export type PictureReader = (bytes: Uint8Array, isKey: boolean) => CodedPicture;
+
+/** @param extradata The codec's header in the container, or null. */
+export function pictureReaderOf(decoder: string, extradata: Uint8Array | null): PictureReader {
+  switch (decoder) {
+    case "vp8":
+      return readVp8;
+    case "vp9":
+      return readVp9;
+    case "h264":
+      return (bytes, isKey) => readH264(bytes, isKey, nalLengthBytes(extradata, 4));
+    case "hevc":
+      return (bytes) => readHevc(bytes, nalLengthBytes(extradata, 21));
+    default:
+      return (_, isKey) => ({ isShown: true, isStart: isKey, isLeading: false });
+  }
+}
+
+/** The first bits of a frame, lowest first: inter frame, version (3), shown. RFC 6386, 9.1. */
+function readVp8(bytes: Uint8Array, isKey: boolean): CodedPicture {
+  const first = bytes[0] ?? 0;
+  return { isShown: (first & 0x10) !== 0, isStart: isKey && (first & 1) === 0, isLeading: false };
+}
+
+/** A superframe, which ends with a marker, shows one of its frames. Else: marker (2), profile (2), shown again, ... */
+function readVp9(bytes: Uint8Array, isKey: boolean): CodedPicture {
+  const [first = 0, second = 0] = bytes;
+  const isSuperframe = ((bytes.at(-1) ?? 0) & 0xe0) === 0xc0;
+  // Profile 3 has one reserved bit more.
+  const bits = (first & 0x30) === 0x30 ? ((first << 8) | second) << 1 : (first << 8) | second;
+  const showsExisting = (bits & 0x08_00) !== 0;
+  return { isShown: isSuperframe || showsExisting || (bits & 0x02_00) !== 0, isStart: isKey, isLeading: false };
+}
+
+/** Decoding starts at pictures of type IDR only. Others may need several pictures until all of the frame is renewed. */
+function readH264(bytes: Uint8Array, isKey: boolean, lengthBytes: number): CodedPicture {
+  return {
+    isShown: true,
+    isStart: isKey && nalHeaders(bytes, lengthBytes).some((header) => (header & 0x1f) === 5),
+    isLeading: false,
+  };
+}
+
+/** Types of slices: 8 and 9 are skipped leading pictures, 16 to 21 start a sequence that they may lead. */
+function readHevc(bytes: Uint8Array, lengthBytes: number): CodedPicture {
+  const type = nalHeaders(bytes, lengthBytes)
+    .map((header) => (header >> 1) & 0x3f)
+    .find((type) => type < 32);
+  if (type === undefined) return { isShown: true, isStart: false, isLeading: false };
+  return { isShown: true, isStart: type >= 16 && type <= 21, isLeading: type === 8 || type === 9 };
+}
+
+/** Bytes of the length before each unit; 0 for start codes. */
+function nalLengthBytes(extradata: Uint8Array | null, offset: number): number {
+  return extradata?.[0] === 1 ? ((extradata[offset] ?? 3) & 3) + 1 : 0;
+}
+
+/** First bytes of the units of a packet, up to its first slice. */
+function nalHeaders(bytes: Uint8Array, lengthBytes: number): number[] {
+  const headers: number[] = [];
+  let position = 0;
+  while (headers.length < MAX_NAL_UNITS) {
+    if (lengthBytes === 0) {
+      const start = findStartCode(bytes, position);
+      if (start === -1) break;
+      headers.push(bytes[start]!);
+      position = start;
+    } else {
+      if (position + lengthBytes >= bytes.byteLength) break;
+      let length = 0;
+      for (let index = 0; index < lengthBytes; index++) length = length * 256 + bytes[position + index]!;
+      headers.push(bytes[position + lengthBytes]!);
+      position += lengthBytes + length;
+    }
+  }
+  return headers;
+}
+
+/** Parameter sets, messages and slices of a picture: more than encoders write. */
+const MAX_NAL_UNITS = 64;
+
+/** Position after the next 00 00 01; -1 if there is none, or nothing follows it. */
+function findStartCode(bytes: Uint8Array, from: number): number {
+  for (let index = from; index + 3 < bytes.byteLength; index++) {
+    if (bytes[index] === 0 && bytes[index + 1] === 0 && bytes[index + 2] === 1) return index + 3;
+  }
+  return -1;
+}

@@ -1,0 +1,34 @@
+/** Takes from the decoding process, once it has loaded everything, what the decoding of a video does not need. */
+import { writeFileSync } from "node:fs";
+import { platform } from "node:os";
+import koffi from "koffi";
+
+/** Numbers of Linux on x64 and arm64. */
+const RLIMIT_DATA = 2;
+const RLIMIT_CORE = 4;
+const RLIMIT_NOFILE = 7;
+
+/**
+ * On Linux: no further file or connection can be opened, and memory beyond the limit is not allocated, so that a video
+ * ends this process rather than others of the container. Elsewhere, does nothing.
+ *
+ * @param maxMemoryBytes Memory that this process writes to: heaps, stacks and private mappings.
+ */
+export function confineProcess(maxMemoryBytes: number): void {
+  if (platform() !== "linux") return;
+  try {
+    // If memory runs out anyway, the kernel ends this process first.
+    writeFileSync("/proc/self/oom_score_adj", "1000");
+  } catch {
+    // Some sandboxes have no such file.
+  }
+  const setLimit = koffi.load(null).func("setrlimit", "int", ["int", "void *"]);
+  const limit = (resource: number, value: number): void => {
+    // Soft and hard: the process cannot raise them again.
+    setLimit(resource, new BigUint64Array([BigInt(value), BigInt(value)]));
+  };
+  limit(RLIMIT_DATA, maxMemoryBytes);
+  // A core file would hold a customer's video.
+  limit(RLIMIT_CORE, 0);
+  limit(RLIMIT_NOFILE, 0);
+}
