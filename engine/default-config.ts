@@ -70,6 +70,7 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
     maxVideoBytes: limit.optional(),
     maxVideoFrames: count(1).optional(),
     numFrames: count(1).optional(),
+    fetchTimeoutMs: limit.optional(),
     videoDecodeTimeoutMs: limit.optional(),
   }),
   imageLimits: z.looseObject({

@@ -71,6 +71,8 @@ export interface VideoLimits {
   readonly maxVideoFrames: number;
   /** Frames of a video for checkpoints without a video processor, if the request does not say. */
   readonly numFrames: number;
+  /** For fetching a video, redirects and retries included. */
+  readonly fetchTimeoutMs: number;
   /** For reading a video, and for decoding its frames. */
   readonly videoDecodeTimeoutMs: number;
 }

@@ -48,6 +48,7 @@ export const defaultVideoLimits: VideoLimits = {
   maxVideoBytes: 64 * MEBIBYTE,
   maxVideoFrames: 32,
   numFrames: 8,
+  fetchTimeoutMs: 30_000,
   videoDecodeTimeoutMs: 30_000,
 };
 

@@ -115,7 +115,7 @@ export function createImageInputs(
     processor,
     sources: imageSources,
     limits: videoLimits,
-    fetchTimeoutMs: imageLimits.fetchTimeoutMs,
+    fetchTimeoutMs: videoLimits.fetchTimeoutMs,
   });
   const loader = new ItemLoader({
     processor,

@@ -30,6 +30,12 @@ export const videoLimitSettings = {
     "Number of frames of a video for checkpoints without a video processor, if the request does not say.",
     { default: defaultVideoLimits.numFrames },
   ),
+  fetchTimeoutMs: setting(
+    "VIDEO_FETCH_TIMEOUT_SECONDS",
+    seconds(0.1, 600),
+    "Timeout for fetching one video, redirects included.",
+    { default: defaultVideoLimits.fetchTimeoutMs / 1000 },
+  ),
   videoDecodeTimeoutMs: setting(
     "VIDEO_DECODE_TIMEOUT_SECONDS",
     seconds(0.1, 600),

@@ -83,6 +83,7 @@ test.for<[Record<string, string>, (config: Config) => unknown, unknown]>([
       MAX_VIDEO_FRAMES: "64",
       VIDEO_NUM_FRAMES: "12",
       VIDEO_DECODE_TIMEOUT_SECONDS: "2.5",
+      VIDEO_FETCH_TIMEOUT_SECONDS: "60",
       LIMIT_MM_PER_PROMPT: '{"video": 0}',
     },
     (config) => config.engine.videoLimits,
@@ -92,6 +93,7 @@ test.for<[Record<string, string>, (config: Config) => unknown, unknown]>([
       maxVideoFrames: 64,
       numFrames: 12,
       videoDecodeTimeoutMs: 2500,
+      fetchTimeoutMs: 60_000,
     },
   ],
   [
