@@ -78,6 +78,13 @@ const securityRows: readonly (readonly [limit: string, value: string])[] = [
   ["encoded image", mebibytes(engine.imageLimits.maxImageBytes)],
   ["pixels of an image", shown(engine.imageLimits.maxImagePixels)],
   [`time to fetch an image, with up to ${MAX_REDIRECTS} redirects`, seconds(engine.imageLimits.fetchTimeoutMs)],
+  ["videos of a prompt", shown(engine.videoLimits.maxVideosPerPrompt)],
+  ["encoded video", mebibytes(engine.videoLimits.maxVideoBytes)],
+  ["frames of a video that the model sees", shown(engine.videoLimits.maxVideoFrames)],
+  [
+    "time to fetch a video, time to decode it",
+    `${seconds(engine.videoLimits.fetchTimeoutMs)}, ${seconds(engine.videoLimits.videoDecodeTimeoutMs)}`,
+  ],
   ["memory for what is remembered of images", `${engine.caches.maxMemoryBytes / GIBIBYTE} GiB`],
   ["wait for Redis", `${engine.caches.commandTimeoutMs} ms`],
   ["file for batches", mebibytes(batches.maxFileBytes)],
