@@ -83,6 +83,9 @@ export interface ProcessorContext {
   readonly tokenId: (token: string) => number | null;
 }
 
+/** The part of it that videos depend on. */
+export type VideoContext = Pick<ProcessorContext, "imageToken" | "preprocessorConfig" | "videoPreprocessorConfig">;
+
 /** How prompts of a text model spell images, if a pipeline gives it a vision part. */
 export interface ImageSpelling extends ImageMarkers {
   /** Text of one image, in prompts that bring their images beside them. */

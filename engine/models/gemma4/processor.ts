@@ -9,11 +9,12 @@ import { selectTokenIds } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
 import { requiredToken } from "../required-token.ts";
 import { gemma4Grid, largestImageSize, parseGemma4ImageOptions, type Gemma4ImageOptions } from "./image-options.ts";
+import { createGemma4Videos, videoToken } from "./videos.ts";
 
 const startOfImage = "<|image>";
 const endOfImage = "<image|>";
 
-/** Equals Hugging Face's Gemma4Processor for images; videos and audio are not supported. */
+/** Equals Hugging Face's Gemma4Processor for images and videos; audio is not supported. */
 export const gemma4Inputs: MultiModalInputs<ProcessorContext> = {
   pixelProgram: moduleUrl("./pixel-program", import.meta.url),
   createProcessingInfo({ preprocessorConfig }) {
@@ -27,10 +28,13 @@ export const gemma4Inputs: MultiModalInputs<ProcessorContext> = {
   createDummyInputs(info, { imageToken }) {
     return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
   },
-  createProcessor(_, { imageToken, imageTokenId, pixels, preprocessorConfig, tokenId }) {
+  createProcessor(_, context) {
+    const { imageToken, imageTokenId, pixels, preprocessorConfig, tokenId } = context;
     const start = requiredToken(tokenId, startOfImage);
     const end = requiredToken(tokenId, endOfImage);
+    const videoTokenId = tokenId(videoToken);
     return {
+      ...(videoTokenId !== null && { videos: createGemma4Videos(context) }),
       imagePlaceholder: imageToken,
       imagePlaceholderTokenIds: [imageTokenId],
       options: preprocessorConfig,
@@ -47,8 +51,10 @@ export const gemma4Inputs: MultiModalInputs<ProcessorContext> = {
             content(itemIndex) {
               const item = items[itemIndex]!;
               const length = item.kind === "embeddings" ? item.numEmbeddings : numSquares(item.imageSize, options);
-              const features = Array.from({ length }, () => imageTokenId);
-              return { full: [start, ...features, end], isEmbed: selectTokenIds(imageTokenId) };
+              const isOfVideo = item.kind === "image" && item.isOfVideo === true;
+              const feature = isOfVideo && videoTokenId !== null ? videoTokenId : imageTokenId;
+              const features = Array.from({ length }, () => feature);
+              return { full: [start, ...features, end], isEmbed: selectTokenIds(feature) };
             },
           },
         ];

@@ -1,12 +1,17 @@
 /** GLM-4.1V, GLM-4.6V-Flash and GLM-OCR: pictures in their own sizes, with three-axis positions for their embeddings. */
 import type { ModelDefinition } from "../model-definition.ts";
 import { configurePatchModel } from "../patches/patch-encoder.ts";
-import { createPatchInputs } from "../qwen2-vl/processor.ts";
+import { createPatchInputs, squaresOnly } from "../qwen2-vl/processor.ts";
 import { parseGlm4vConfig, parseGlmOcrConfig } from "./config.ts";
+import { glmVideosOf } from "./videos.ts";
 import { buildVisionTower } from "./vision-tower.ts";
 
-/** Equals Hugging Face's Glm4vProcessor and Glm46VProcessor for images; videos are not supported. */
-const images = createPatchInputs({ imageStart: "<|begin_of_image|>", imageEnd: "<|end_of_image|>" });
+/** Equals Hugging Face's Glm4vProcessor and Glm46VProcessor. */
+const images = createPatchInputs(
+  { imageStart: "<|begin_of_image|>", imageEnd: "<|end_of_image|>" },
+  squaresOnly,
+  glmVideosOf,
+);
 
 export const glm4vDefinition: ModelDefinition = {
   architecture: "Glm4vForConditionalGeneration",

@@ -11,15 +11,15 @@ import { patchesPerSide } from "../vision-transformer/config.ts";
 import { flattenPictures, layerNorm } from "../vision-transformer/encoder-layers.ts";
 import { shufflePixels } from "../vision-transformer/pixel-shuffle.ts";
 import { parseIdefics3Config, type Idefics3Config } from "./config.ts";
-import { idefics3Inputs } from "./processor.ts";
+import { idefics3Inputs, smolVlmInputs } from "./processor.ts";
 
-export const idefics3Definition = createDefinition("Idefics3ForConditionalGeneration");
-export const smolVlmDefinition = createDefinition("SmolVLMForConditionalGeneration");
+export const idefics3Definition = createDefinition("Idefics3ForConditionalGeneration", idefics3Inputs);
+export const smolVlmDefinition = createDefinition("SmolVLMForConditionalGeneration", smolVlmInputs);
 
-function createDefinition(architecture: string): ModelDefinition {
+function createDefinition(architecture: string, images: ModelDefinition["images"]): ModelDefinition {
   return {
     architecture,
-    images: idefics3Inputs,
+    images,
     configure(json): ConfiguredModel {
       const config = parseIdefics3Config(json);
       return {

@@ -12,11 +12,12 @@ import { scalingOptions } from "../../multimodal/processor-options.ts";
 import { selectTokenIds } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
 import { numTiles, parseTileOptions, tileGrid, type TileGrid, type TileOptions } from "./tiles.ts";
+import { createSmolVlmVideos } from "./videos.ts";
 
 const aroundImage = "<fake_token_around_image>";
 const wholePicture = "<global-img>";
 
-/** Equals Hugging Face's Idefics3Processor and, for images, SmolVLMProcessor. */
+/** Equals Hugging Face's Idefics3Processor. */
 export const idefics3Inputs: MultiModalInputs<ProcessorContext> = {
   pixelProgram: moduleUrl("./pixel-program", import.meta.url),
   createProcessingInfo(context) {
@@ -43,6 +44,7 @@ export const idefics3Inputs: MultiModalInputs<ProcessorContext> = {
       options: preprocessorConfig,
       requestOptions: new Set(["size", "do_image_splitting", "resample", ...scalingOptions]),
       checkOptions: parseTileOptions,
+      frameOptions: (options) => ({ ...options, do_image_splitting: false }),
       numImageTokens: (size, options) =>
         numTiles(tileGrid(size, parseTileOptions(options))) * visionEncoder.numImageTokens,
       ...pictureFields(pixels, ["pixel_values"]),
@@ -61,6 +63,15 @@ export const idefics3Inputs: MultiModalInputs<ProcessorContext> = {
       },
     };
   },
+};
+
+/** Equals Hugging Face's SmolVLMProcessor. */
+export const smolVlmInputs: MultiModalInputs<ProcessorContext> = {
+  ...idefics3Inputs,
+  createProcessor: (info, context) => ({
+    ...idefics3Inputs.createProcessor(info, context),
+    videos: createSmolVlmVideos(context),
+  }),
 };
 
 /** Throws EngineError like `parseTileOptions`, and `invalid_checkpoint` for tiles that the encoder does not accept. */

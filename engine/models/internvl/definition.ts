@@ -12,7 +12,7 @@ import { flattenPictures } from "../vision-transformer/encoder-layers.ts";
 import { shufflePixels } from "../vision-transformer/pixel-shuffle.ts";
 import { findPrefix } from "../weight-source.ts";
 import { parseInternVlConfig, parseQianfanOcrConfig, type InternVlConfig, type TensorNaming } from "./config.ts";
-import { internVlInputs } from "./processor.ts";
+import { internVlInputs, qianfanInputs } from "./processor.ts";
 import { buildInternVision } from "./vision-tower.ts";
 
 export const internVlDefinition: ModelDefinition = {
@@ -24,7 +24,7 @@ export const internVlDefinition: ModelDefinition = {
 /** Its checkpoints have the names of the first InternVL models' tensors. */
 export const qianfanOcrDefinition: ModelDefinition = {
   architecture: "QianfanOCRForConditionalGeneration",
-  images: internVlInputs,
+  images: qianfanInputs,
   imagePlaceholder: "<image>",
   configure: (json) => configureModel(parseQianfanOcrConfig(json)),
 };

@@ -16,9 +16,10 @@ import {
   parseInternTileOptions,
   type InternTileOptions,
 } from "./tiles.ts";
+import { createInternVideos } from "./videos.ts";
 
-/** Equals Hugging Face's InternVLProcessor and QianfanOCRProcessor for images; videos are not supported. */
-export const internVlInputs: MultiModalInputs<ProcessorContext> = {
+/** Equals Hugging Face's QianfanOCRProcessor. */
+export const qianfanInputs: MultiModalInputs<ProcessorContext> = {
   pixelProgram: moduleUrl("./pixel-program", import.meta.url),
   createProcessingInfo(context) {
     const { numImageTokens } = context.visionEncoder;
@@ -44,6 +45,7 @@ export const internVlInputs: MultiModalInputs<ProcessorContext> = {
       options: preprocessorConfig,
       requestOptions: new Set(["crop_to_patches", "min_patches", "max_patches", "resample", ...scalingOptions]),
       checkOptions: parseInternTileOptions,
+      frameOptions: (options) => ({ ...options, crop_to_patches: false }),
       numImageTokens: (size, options) =>
         numInternTiles(internGrid(size, parseInternTileOptions(options))) * numImageTokens,
       ...pictureFields(pixels, ["pixel_values"]),
@@ -63,6 +65,15 @@ export const internVlInputs: MultiModalInputs<ProcessorContext> = {
       },
     };
   },
+};
+
+/** Equals Hugging Face's InternVLProcessor. */
+export const internVlInputs: MultiModalInputs<ProcessorContext> = {
+  ...qianfanInputs,
+  createProcessor: (info, context) => ({
+    ...qianfanInputs.createProcessor(info, context),
+    videos: createInternVideos(context),
+  }),
 };
 
 /** Throws EngineError `invalid_argument` for embeddings of a part of a tile. */

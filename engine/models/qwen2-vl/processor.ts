@@ -44,12 +44,12 @@ export const qwen2VlInputs = createPatchInputs(visionMarkers, squaresOnly, qwen2
  * Pictures that become one image token for each square of patches.
  *
  * @param layout Given if there are other embeddings.
- * @param videos Null for a model that knows only pictures.
+ * @param videosOf Null for a model that knows only pictures.
  */
 export function createPatchInputs(
   markers: ImageMarkers,
   { count, place, ownOptions }: GridLayout = squaresOnly,
-  videos: PatchVideos | null = null,
+  videosOf: PatchVideos | ((context: ProcessorContext) => PatchVideos) | null = null,
 ): MultiModalInputs<ProcessorContext> {
   const countOf = (size: ImageSize, options: Qwen2VlImageOptions): number => count(squareGrid(size, options));
   return {
@@ -67,6 +67,7 @@ export function createPatchInputs(
     createProcessor(_, context) {
       const { imageToken, imageTokenId, preprocessorConfig, pixels, tokenId } = context;
       const ofCheckpoint = parseImageOptions(preprocessorConfig);
+      const videos = typeof videosOf === "function" ? videosOf(context) : videosOf;
       const { merge_size: mergeSize } = ofCheckpoint;
       const videoTokenId = (videos && tokenId(videos.token)) ?? imageTokenId;
       return {

@@ -4,7 +4,7 @@ import { isDeepStrictEqual } from "node:util";
 import { EngineError } from "../../contract/errors.ts";
 import type { ProcessorOptions, VideoFile, VideoInputs, VideoItem } from "../../multimodal/multimodal-processor.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
-import type { ProcessorContext } from "../model-definition.ts";
+import type { VideoContext } from "../model-definition.ts";
 import type { Qwen2VlImageOptions } from "./image-options.ts";
 import {
   frameOptions,
@@ -32,8 +32,6 @@ export interface PatchVideos {
    */
   textOf(this: void, items: readonly (readonly number[])[], imagePlaceholder: string): string;
 }
-
-type VideoContext = Pick<ProcessorContext, "imageToken" | "preprocessorConfig" | "videoPreprocessorConfig">;
 
 /** Fields of config.json that are options of pictures. */
 const picturesOnly = { resizes_like: null, tokens_per_second: null };

@@ -53,6 +53,8 @@ export function parseVideoOptions(json: ProcessorOptions): VideoOptions {
 export interface FrameLimits {
   /** Whether `size` counts the pixels of all frames of a video, not of each. */
   readonly countsVideo: boolean;
+  /** Whether the repetitions of the last frame that fill an item count like others. Default false. */
+  readonly countsRepetitions?: boolean;
   /** transformers' upper limit for `cap_pixels_per_frame`. */
   capOf(this: void, video: CappedVideo): number;
 }
@@ -75,10 +77,10 @@ export function frameOptions(
   video: ShownVideo,
   pictures: ProcessorOptions,
   { frames, cap_pixels_per_frame: isCapped, max_video_tokens: maxVideoTokens }: VideoOptions,
-  { countsVideo, capOf }: FrameLimits,
+  { countsVideo, countsRepetitions = false, capOf }: FrameLimits,
 ): ProcessorOptions {
   const { squareSize, temporal_patch_size: numTimes, minPixels, maxPixels } = frames;
-  const shown = Math.max(numShownFrames(video), numTimes);
+  const shown = Math.max(countsRepetitions ? video.frameIndices.length : numShownFrames(video), numTimes);
   const counted = countsVideo ? shown : 1;
   const ofPictures = parseImageOptions(pictures);
   const capped = { numFrames: shown, squareSize, shortest: minPixels, longest: maxPixels, maxVideoTokens };

@@ -1,6 +1,7 @@
 /** Videos of Qwen3-VL and Qwen3.5: each pair of frames is an item, with its time before it. */
 import type { VideoFile } from "../../multimodal/multimodal-processor.ts";
 import { roundHalfToEven } from "../../round-half-to-even.ts";
+import { tenths } from "../../videos/timestamps.ts";
 import type { PatchVideos } from "../qwen2-vl/video-inputs.ts";
 import type { VideoOptions } from "../qwen2-vl/video-options.ts";
 import { leastCap } from "../qwen2-vl/videos.ts";
@@ -29,12 +30,6 @@ export const qwen3VlVideos: PatchVideos = {
 
 function middle(seconds: readonly number[]): number {
   return (seconds[0]! + seconds.at(-1)!) / 2;
-}
-
-/** Like Python's `.1f`: of two equally near, the even one. */
-function tenths(seconds: number): string {
-  const isBetween = Number.isInteger(4 * seconds) && !Number.isInteger(2 * seconds);
-  return (isBetween ? roundHalfToEven(10 * seconds) / 10 : seconds).toFixed(1);
 }
 
 /** At equal distances, the first and the last among them. */

@@ -4,7 +4,7 @@ import { copyFile, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
-import type { ChatMessage } from "../../../engine/index.ts";
+import type { ChatMessage, VideoSampling } from "../../../engine/index.ts";
 import { pictureReference } from "./goldens.ts";
 import type { GoldenMessage } from "./goldens.ts";
 
@@ -14,11 +14,19 @@ const hubFolder = fileURLToPath(new URL("../../fixtures/hub/", import.meta.url))
 export const generations = ["v4", "v5"] as const;
 export type Generation = (typeof generations)[number];
 
+export interface HubMessage extends Pick<GoldenMessage, "role"> {
+  readonly content: readonly (GoldenMessage["content"][number] | { readonly type: "video" })[];
+}
+
 export interface HubCase {
   readonly name: string;
-  readonly messages: readonly GoldenMessage[];
+  readonly messages: readonly HubMessage[];
   /** Files of the `pictures` folder, one per image part. */
   readonly pictures: readonly string[];
+  /** Files of the `videos` folder, one per video part. Default: none. */
+  readonly videos?: readonly string[];
+  /** Frames of the videos. */
+  readonly sampling?: VideoSampling;
   readonly promptTokenIds: readonly number[];
   readonly greedyTokenIds: readonly number[];
   /** Of the greedy tokens. */
@@ -41,6 +49,15 @@ export async function writeHubCheckpoint(name: string, generation: Generation, f
 
 export function hubCases(name: string): readonly HubCase[] {
   return JSON.parse(readFileSync(join(hubFolder, name, "goldens.json"), "utf8")) as HubCase[];
+}
+
+/** Checkpoints with recordings of test/fixtures/hub/record_videos.py. */
+export const videoCheckpoints: readonly string[] = hubCheckpoints.filter((name) =>
+  existsSync(join(hubFolder, name, "videos.json")),
+);
+
+export function videoCases(name: string): readonly HubCase[] {
+  return JSON.parse(readFileSync(join(hubFolder, name, "videos.json"), "utf8")) as HubCase[];
 }
 
 const adapterFolder = fileURLToPath(new URL("../../fixtures/adapters/", import.meta.url));
@@ -66,13 +83,20 @@ export async function hubPictureReference(name: string): Promise<string> {
   return `data:image/png;base64,${(await readFile(own)).toString("base64")}`;
 }
 
-/** The conversation with its pictures as `data:` references. */
-export async function hubMessages({ messages, pictures }: HubCase): Promise<ChatMessage[]> {
-  const references = await Promise.all(pictures.map(hubPictureReference));
+/** The conversation with its pictures and videos as `data:` references. */
+export async function hubMessages({ messages, pictures, videos = [] }: HubCase): Promise<ChatMessage[]> {
+  const references = {
+    image: await Promise.all(pictures.map(hubPictureReference)),
+    video: await Promise.all(videos.map(hubVideoReference)),
+  };
   return messages.map(({ role, content }) => ({
     role,
     content: content.map((part) =>
-      part.type === "image" ? { type: "image" as const, reference: references.shift()! } : part,
+      part.type === "text" ? part : { type: part.type, reference: references[part.type].shift()! },
     ),
   }));
+}
+
+async function hubVideoReference(name: string): Promise<string> {
+  return `data:video/mp4;base64,${(await readFile(join(hubFolder, "videos", name))).toString("base64")}`;
 }

@@ -8,7 +8,7 @@ import type { Engine, EngineConfig, SamplingParams } from "../../../engine/index
 import { hubMessages, type HubCase } from "../checkpoints/hub-checkpoints.ts";
 
 /** Other parameters, such as penalties, are the checkpoint's, as in transformers. */
-const greedy = { temperature: 0, topK: 0, topP: 1, maxTokens: 32, ignoreEos: true, logprobs: 0 };
+const greedy = { temperature: 0, topK: 0, topP: 1, ignoreEos: true, logprobs: 0 };
 /** Different orders of float32 additions. */
 const MAX_LOGPROB_DIFFERENCE = 1e-3;
 
@@ -73,7 +73,13 @@ async function expectAnswer(
   const request = {
     requestId: golden.name,
     prompt: { kind: "chat", messages: await hubMessages(golden), addGenerationPrompt: true },
-    samplingParams: createSamplingParams({ ...defaults, ...greedy, ...params }),
+    samplingParams: createSamplingParams({
+      ...defaults,
+      ...greedy,
+      maxTokens: golden.greedyTokenIds.length,
+      ...params,
+    }),
+    ...(golden.sampling && { videoSampling: golden.sampling }),
   } as const;
   const promptTokenIds: number[] = [];
   const tokenIds: number[] = [];
