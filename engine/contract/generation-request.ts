@@ -25,8 +25,11 @@ export type ImagePart =
 /** A video of a conversation. */
 export interface VideoPart {
   readonly type: "video";
-  /** `data:`, `https://` or `s3://` reference to a file. */
-  readonly reference: string;
+  /**
+   * `data:`, `https://` or `s3://` reference to a file, or references to its frames, which are images of one size in
+   * order. `data:video/jpeg;base64,` has JPEG files, separated by commas.
+   */
+  readonly reference: string | readonly string[];
 }
 
 /**

@@ -148,7 +148,9 @@ export class VideoLoader {
     const { processorOptions, videoSampling: sampling = {} } = fetching.request;
     const references = frameReferences(reference, limits.maxVideoFrames);
     const { facts, ...fetched } =
-      references === null ? await this.#openFile(reference, fetching) : await this.#openFrames(references, fetching);
+      typeof reference !== "string" || references !== null
+        ? await this.#openFrames(references ?? [], fetching)
+        : await this.#openFile(reference, fetching);
     const file = { ...fetched, parameter };
     const show = (maxFrames: number): OpenedVideo & { readonly numTokens: number } => {
       const { videos } = processor;
@@ -199,7 +201,11 @@ export class VideoLoader {
   async #openFrames(references: readonly string[], fetching: Fetching): Promise<OpenedFile> {
     const { images } = this.#options;
     const { request, signal } = fetching;
-    const frames = await Promise.all(references.map((reference) => this.#fetch(reference, fetching)));
+    const frames = await allOrNone(
+      references,
+      (frame, either) => this.#fetch(frame, { ...fetching, signal: either }),
+      signal,
+    );
     const hashes = await Promise.all(frames.map(contentHashOf));
     const opening = { owner: ownerOf(request), signal };
     const { facts, decodeFrames } = await openFrameSequence(

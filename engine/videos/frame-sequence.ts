@@ -1,4 +1,7 @@
-/** Videos as their frames: `data:video/jpeg;base64,<frame>,<frame>,…`, the form in which clients of vLLM send them. */
+/**
+ * Videos as their frames. Clients of vLLM send `data:video/jpeg;base64,<frame>,<frame>,…`, those of Alibaba a list of
+ * references.
+ */
 import { EngineError } from "../contract/errors.ts";
 import type { ImageProcessor, Picture, PictureOwner } from "../images/image-processor.ts";
 import { allOrNone } from "../multimodal/all-or-none.ts";
@@ -6,16 +9,24 @@ import type { VideoFacts, VideoFrame } from "./video-decoder.ts";
 
 const header = /^data:video\/(?:jpeg|jpg);base64,/i;
 
-/** References to the frames; null for a reference to a file. Throws EngineError `invalid_image_reference` for none. */
-export function frameReferences(reference: string, maxFrames: number): string[] | null {
+/**
+ * References to the frames; null for a reference to a file. Throws EngineError `invalid_video` for none, or
+ * `video_too_large`.
+ */
+export function frameReferences(reference: string | readonly string[], maxFrames: number): readonly string[] | null {
+  const frames = typeof reference === "string" ? framesOfUrl(reference, maxFrames) : reference;
+  if (frames === null) return null;
+  if (frames.length === 0) throw new EngineError("invalid_video", "The video has no frames.");
+  if (frames.length <= maxFrames) return frames;
+  throw new EngineError("video_too_large", `The video has more frames than the limit of ${maxFrames}.`, {
+    setting: "maxVideoFrames",
+  });
+}
+
+function framesOfUrl(reference: string, maxFrames: number): string[] | null {
   const start = header.exec(reference.slice(0, 64))?.[0].length;
   if (start === undefined) return null;
   const frames = reference.slice(start).split(",", maxFrames + 1);
-  if (frames.length > maxFrames) {
-    throw new EngineError("video_too_large", `The video has more frames than the limit of ${maxFrames}.`, {
-      setting: "maxVideoFrames",
-    });
-  }
   return frames.map((frame) => `data:image/jpeg;base64,${frame}`);
 }
 

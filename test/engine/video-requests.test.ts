@@ -52,6 +52,17 @@ describe("frames sent one after the other", () => {
     expect(new Set(hashes).size).toBe(6);
   });
 
+  test("may be a list of references", async () => {
+    await using inputs = await createGoldenInputs("llava-default");
+    const references = frames.map((frame) => `data:image/jpeg;base64,${frame}`);
+    const ofList = await process(inputs, userSays({ type: "video", reference: references }, question));
+    expect(ofList).toEqual(await process(inputs, userSays(sequence, question)));
+    await expect(process(inputs, userSays({ type: "video", reference: [] }, question))).rejects.toMatchObject({
+      code: "invalid_video",
+      message: "The video has no frames.",
+    });
+  });
+
   test("stand among the pictures of the message in its order", async () => {
     const more = { ...imageLimits, maxImagesPerPrompt: 5 };
     await using inputs = await createGoldenInputs("llava-default", {

@@ -1,25 +1,16 @@
 /** Wire schemas of the parts of a message that are videos, in the forms that clients send. */
 import { z } from "zod";
 
-import { boundedList, finite, name, text } from "./wire-types.ts";
-
-/** Far more than any server shows. The engine checks its own limit. */
-const MAX_FRAMES = 65_536;
+import { boundedList, finite, name } from "./wire-types.ts";
 
 const urlRule = 'must be an object: {"url": …}; a uuid alone is not enough for a video';
-const videoUrl = z.union([z.string(urlRule).transform((url) => ({ url })), z.object({ url: text }, urlRule)], urlRule);
-
-const frameHeader = /^data:image\/[a-z]+;base64,/i;
-const frameRule =
-  'must be a data URL: data:image/jpeg;base64,…; send frames that have addresses as parts {"image_url": …}';
-/** Frames, to vLLM's form of a video that is sent as its frames. */
-const frames = boundedList(
-  z.string(frameRule).regex(frameHeader, { error: frameRule, abort: true }),
-  MAX_FRAMES,
-  "must be a string, or a list of frames",
-)
-  .min(1, "must contain at least one frame")
-  .transform((list) => `data:video/jpeg;base64,${list.map((frame) => frame.replace(frameHeader, "")).join(",")}`);
+const videoRule = "must be a string: a reference to the video's file; or a list of references to its frames";
+/** More than any context has room for. */
+const MAX_FRAMES = 65_536;
+const videoUrl = z.union(
+  [z.string(urlRule).transform((url) => ({ url })), z.object({ url: z.string("must be a string") }, urlRule)],
+  urlRule,
+);
 
 const videoOptions = {
   /** Alibaba's, as in `media_io_kwargs`. */
@@ -37,7 +28,16 @@ export const videoParts = [
   // Of Qwen's own tools and of Alibaba's service.
   z.object({
     type: z.literal("video"),
-    video: z.union([text, frames], "must be a string, or a list of frames"),
+    video: z.union(
+      [
+        z.string(videoRule),
+        boundedList(z.string("must be a string: a reference to a frame"), MAX_FRAMES, videoRule).min(
+          1,
+          "must contain at least one frame",
+        ),
+      ],
+      videoRule,
+    ),
     ...videoOptions,
   }),
 ] as const;

@@ -20,7 +20,9 @@ test("finds every picture and keeps every character between", () => {
       const prompt = given.map(([before, type, data]) => before + tag(type, data)).join("") + end;
       const parts = splitInlineImages(prompt, "prompt") ?? [];
       expect(parts.filter(({ type }) => type === "image")).toEqual(given.map(([, type, data]) => image(type, data)));
-      const joined = parts.map((part) => (part.type === "text" ? part.text : `<img src="${part.reference}">`)).join("");
+      const joined = parts
+        .map((part) => (part.type === "text" ? part.text : `<img src="${String(part.reference)}">`))
+        .join("");
       expect(joined).toBe(prompt);
     }),
   );
