@@ -1,15 +1,24 @@
 /** Videos over HTTP with the shipped checkpoint, whose model sees their frames as the pictures of the message. */
+import { once } from "node:events";
+import { readFile } from "node:fs/promises";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { CreateBucketCommand, PutObjectCommand } from "@aws-sdk/client-s3";
 import OpenAI from "openai";
 import sharp from "sharp";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 
+import { startS3Server } from "../support/servers/s3-server.ts";
 import { startService } from "../support/service/running-service.ts";
 import type { RunningService } from "../support/service/running-service.ts";
 
 interface Answer {
   readonly error?: { readonly code: string; readonly message: string; readonly param: string | null };
   readonly choices?: readonly { readonly message: { readonly content: string } }[];
-  readonly usage?: { readonly prompt_tokens: number };
+  readonly usage?: {
+    readonly prompt_tokens: number;
+    readonly prompt_tokens_details: { readonly multimodal_tokens: { readonly image: number } };
+  };
 }
 
 /** A JPEG of one colour, in base64. */
@@ -129,5 +138,134 @@ describe("frames", () => {
     const { status, body } = await ask(await messages());
     expect(status).toBe(400);
     expect(body.error).toMatchObject({ param, code, message: expect.stringMatching(message) });
+  });
+});
+
+describe("a file", () => {
+  const clip = (name: string): Promise<Buffer> => readFile(new URL(`../fixtures/videos/${name}`, import.meta.url));
+  const inline = async (name: string, type = "video/mp4") => ({
+    type: "video_url",
+    video_url: { url: `data:${type};base64,${(await clip(name)).toString("base64")}` },
+  });
+  const linked = (url: string) => ({ type: "video_url", video_url: { url } });
+
+  const web = createServer((request, response) => {
+    // Of anything else, the first byte never comes.
+    if (request.url === "/clip.webm") void clip("vp9-alt-ref.webm").then((bytes) => response.end(bytes));
+    else if (request.url === "/gone.mp4") response.writeHead(404).end();
+  });
+  let s3: Awaited<ReturnType<typeof startS3Server>>;
+  let service: RunningService;
+  let host: string;
+
+  beforeAll(async () => {
+    web.listen(0, "127.0.0.1");
+    await once(web, "listening");
+    host = `127.0.0.1:${(web.address() as AddressInfo).port}`;
+    s3 = await startS3Server();
+    await s3.client.send(new CreateBucketCommand({ Bucket: "clips" }));
+    await s3.client.send(
+      new PutObjectCommand({ Bucket: "clips", Key: "a/clip.webm", Body: await clip("vp9-alt-ref.webm") }),
+    );
+    vi.stubEnv("AWS_ACCESS_KEY_ID", "test");
+    vi.stubEnv("AWS_SECRET_ACCESS_KEY", "test");
+    service = await startService({
+      AWS_ENDPOINT_URL_S3: s3.endpoint,
+      ALLOW_HTTP_IMAGES: "true",
+      ALLOWED_PRIVATE_HOSTS: host,
+      MAX_VIDEO_FRAMES: "6",
+      VIDEO_NUM_FRAMES: "3",
+    });
+  });
+  afterAll(async () => {
+    await service[Symbol.asyncDispose]();
+    await s3.stop();
+    web.closeAllConnections();
+    web.close();
+    vi.unstubAllEnvs();
+  });
+
+  async function ask(
+    part: object,
+    fields: object = {},
+    { baseUrl } = service,
+  ): Promise<{ readonly status: number; readonly body: Answer }> {
+    const response = await fetch(`${baseUrl}/v1/chat/completions`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ messages: about(part), temperature: 0, max_tokens: 8, ...fields }),
+    });
+    return { status: response.status, body: (await response.json()) as Answer };
+  }
+
+  /** Tokens of a frame, in every picture of this model. */
+  const TOKENS_PER_FRAME = 64;
+
+  test("is the same by data URL, over http and from S3", async () => {
+    const { body: expected } = await ask(await inline("vp9-alt-ref.webm", "video/webm"));
+    expect(expected.choices?.[0]?.message.content).toEqual(expect.any(String));
+    for (const url of [`http://${host}/clip.webm`, "s3://clips/a/clip.webm"]) {
+      const { body } = await ask(linked(url));
+      expect(body).toMatchObject({
+        choices: expected.choices,
+        usage: { prompt_tokens: expected.usage!.prompt_tokens },
+      });
+    }
+  });
+
+  test.for<[object, number]>([
+    [{}, 3],
+    [{ media_io_kwargs: { video: { num_frames: 5 } } }, 5],
+    [{ media_io_kwargs: { video: { num_frames: 500 } } }, 6],
+    [{ media_io_kwargs: { video: { num_frames: -1 } } }, 6],
+    [{ media_io_kwargs: { video: { fps: 2 } } }, 4],
+    [{ mm_processor_kwargs: { fps: 0.5 } }, 1],
+    [{ mm_processor_kwargs: { videos_kwargs: { fps: 1000 } } }, 6],
+  ])("of two seconds with %j shows %i frames", async ([fields, numFrames]) => {
+    const { body } = await ask(await inline("h264-b-frames.mp4"), { ...fields, max_tokens: 1 });
+    expect(body.usage?.prompt_tokens_details.multimodal_tokens.image).toBe(numFrames * TOKENS_PER_FRAME);
+  });
+
+  test.for<[string, () => Promise<object>, number, string, RegExp]>([
+    ["bytes of something else", async () => linked("data:video/mp4;base64,AAAA"), 400, "invalid_video", /video/],
+    ["sound alone", () => inline("audio-only.mp4"), 400, "invalid_video", /video/],
+    [
+      "an address without a file",
+      async () => linked(`http://${host}/gone.mp4`),
+      422,
+      "image_unreachable",
+      /^The video/,
+    ],
+    ["a key without an object", async () => linked("s3://clips/none.mp4"), 422, "image_unreachable", /^The video/],
+    [
+      "an address of a private network",
+      async () => linked("http://127.0.0.1:1/a.mp4"),
+      400,
+      "invalid_image_reference",
+      /^The video's host .*ALLOWED_PRIVATE_HOSTS lists/,
+    ],
+  ])("is rejected: %s", async ([, part, status, code, message]) => {
+    const { body, ...answer } = await ask(await part());
+    expect(answer.status).toBe(status);
+    expect(body.error).toMatchObject({
+      code,
+      param: "messages[0].content[0].video_url",
+      message: expect.stringMatching(message),
+    });
+  });
+
+  test("that does not arrive in time is rejected", async () => {
+    await using impatient = await startService({
+      ALLOW_HTTP_IMAGES: "true",
+      ALLOWED_PRIVATE_HOSTS: host,
+      VIDEO_FETCH_TIMEOUT_SECONDS: "0.1",
+      IMAGE_FETCH_TIMEOUT_SECONDS: "600",
+    });
+    const { status, body } = await ask(linked(`http://${host}/never.mp4`), {}, impatient);
+    expect(status).toBe(422);
+    expect(body.error).toMatchObject({
+      code: "image_unreachable",
+      message: expect.stringMatching(/^The video .* did not arrive within 100 ms/),
+    });
   });
 });
