@@ -57,6 +57,8 @@ const imageOptions = z.object({
   resizes_like: z.enum(["qwen", "glm", "paddleocr", "hunyuan"]).default("qwen"),
   /** From config.json: positions in time of a second of a video. */
   tokens_per_second: z.number().optional(),
+  /** Set for a frame if such positions follow from the other frames: no other frame is the same item. */
+  positions_per_item: z.number().optional(),
   /** Set for a frame of a video whose limits count the pixels of all its frames. */
   video_frames: integer(1, 2 ** 28).optional(),
 });

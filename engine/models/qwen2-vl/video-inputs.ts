@@ -2,7 +2,13 @@
 import { isDeepStrictEqual } from "node:util";
 
 import { EngineError } from "../../contract/errors.ts";
-import type { ProcessorOptions, VideoFile, VideoInputs, VideoItem } from "../../multimodal/multimodal-processor.ts";
+import type {
+  ProcessorOptions,
+  ShownVideo,
+  VideoFile,
+  VideoInputs,
+  VideoItem,
+} from "../../multimodal/multimodal-processor.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
 import type { VideoContext } from "../model-definition.ts";
 import type { Qwen2VlImageOptions } from "./image-options.ts";
@@ -64,7 +70,14 @@ export function createVideoInputs(
       if (numFrames !== undefined || framesPerSecond !== undefined) return null;
       return sampleFrames(video, options, maxFrames);
     },
-    itemOptions: (video, ofPictures) => frameOptions(video, { ...ofPictures, ...ownValues }, options, limits),
+    itemOptions(video, ofPictures) {
+      const perItem = positionsPerItem(video, pictures);
+      return {
+        ...frameOptions(video, { ...ofPictures, ...ownValues }, options, limits),
+        // Prompts share the keys and values of equal items, so items must have equal positions.
+        ...(perItem !== null && { positions_per_item: perItem }),
+      };
+    },
     textOf({ frameSeconds }) {
       const items = Array.from({ length: frameSeconds.length / framesPerItem }, (_, index) =>
         frameSeconds.slice(index * framesPerItem, (index + 1) * framesPerItem),
@@ -91,16 +104,18 @@ function checked(json: ProcessorOptions, pictures: Qwen2VlImageOptions): VideoOp
   }
 }
 
-/**
- * Place in time of an item among those of its video: its index, or for Qwen2.5-VL its seconds in units of
- * `tokens_per_second`, in the numbers of transformers (float32).
- */
-export function timeOf(
-  { video, index }: VideoItem,
+/** Place in time of an item among those of its video: its index, or for Qwen2.5-VL in units of `tokens_per_second`. */
+export function timeOf({ video, index }: VideoItem, pictures: Qwen2VlImageOptions): number {
+  const perItem = positionsPerItem(video, pictures);
+  return perItem === null ? index : Math.trunc(Math.fround(index * perItem));
+}
+
+/** In the numbers of transformers (float32); null if items are numbered. */
+function positionsPerItem(
+  video: ShownVideo,
   { tokens_per_second: perSecond, temporal_patch_size: numTimes }: Qwen2VlImageOptions,
-): number {
-  if (perSecond === undefined) return index;
+): number | null {
+  if (perSecond === undefined) return null;
   const sampledPerSecond = (numShownFrames(video) / video.numFrames) * video.framesPerSecond;
-  const interval = Math.fround(perSecond * Math.fround(numTimes / sampledPerSecond));
-  return Math.trunc(Math.fround(index * interval));
+  return Math.fround(perSecond * Math.fround(numTimes / sampledPerSecond));
 }

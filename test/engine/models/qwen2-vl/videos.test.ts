@@ -163,6 +163,17 @@ test("qwen2.5-vl: items follow each other by their seconds, in float32", () => {
   }
 });
 
+test("qwen2.5-vl: frames at another rate are other items, since prompts with equal items share their positions", () => {
+  const video = shownOf(recordedOf(families[0])[0]!, [0, 1, 2, 3]);
+  const slower = { ...video, framesPerSecond: video.framesPerSecond / 2 };
+  const optionsOf = (shown: ShownVideo, ofPictures: ProcessorOptions) =>
+    inputsOf(families[0], null, ofPictures).itemOptions(shown, ofPictures);
+  const qwen25 = { ...anyPicture, tokens_per_second: 2 };
+  expect(optionsOf(slower, qwen25)).not.toEqual(optionsOf(video, qwen25));
+  expect(optionsOf({ ...video, height: 7 }, qwen25)).toEqual(optionsOf(video, qwen25));
+  expect(optionsOf(slower, anyPicture)).toEqual(optionsOf(video, anyPicture));
+});
+
 test("qwen3-vl: each item has its seconds before it, rounded as by Python", () => {
   for (const row of recordedOf(families[1])) {
     const expected = row.seconds!.map((seconds) => `<${seconds} seconds><|vision_start|><|image_pad|><|vision_end|>`);
