@@ -3,6 +3,7 @@ import { defaultVideoLimits } from "../contract/default-limits.ts";
 import { EngineError } from "../contract/errors.ts";
 import { FairQueue, type FairQueueLimits, type QueuedWork } from "../fair-queue.ts";
 import type { PictureOwner } from "../images/image-processor.ts";
+import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { numUsableCpus } from "../runtime/usable-cores.ts";
 import { DecoderProcessEnded, type DecoderProcess } from "./decoder-process.ts";
 import { requireNativeLibrary } from "./native-library.ts";
@@ -30,7 +31,7 @@ export interface VideoDecoderLimits {
   readonly maxNumFrames?: number;
   /** Of the frames of one call. Default 1 GiB. */
   readonly maxFrameBytes?: number;
-  /** Memory of one process, on Linux. Default 2 GiB. */
+  /** Memory of one process, on Linux. Default half of the memory of the machine or its container, at most 2 GiB. */
   readonly maxProcessBytes?: number;
   /** Default 1, and 2 with at least 8 processors. */
   readonly numProcesses?: number;
@@ -70,9 +71,14 @@ const BASE_COST = 100_000;
 const DEFAULT_MAX_PIXELS = 16 * 1024 ** 2;
 const DEFAULT_MAX_NUM_FRAMES = 500_000;
 const DEFAULT_MAX_FRAME_BYTES = 1024 ** 3;
-const DEFAULT_MAX_PROCESS_BYTES = 2 * 1024 ** 3;
+const MOST_PROCESS_BYTES = 2 * 1024 ** 3;
+const PROCESS_SHARE = 0.5;
 const DEFAULT_MAX_NUM_WAITING = 256;
 const DEFAULT_MAX_WAITING_BYTES = 1024 ** 3;
+
+function defaultProcessBytes(): number {
+  return Math.min(MOST_PROCESS_BYTES, Math.floor(machineMemoryBytes() * PROCESS_SHARE));
+}
 
 interface Task extends QueuedWork {
   readonly bytes: Uint8Array;
@@ -100,7 +106,7 @@ export function createVideoDecoder(options: VideoDecoderLimits = {}): VideoDecod
     maxWaitingBytes: options.maxWaitingBytes ?? DEFAULT_MAX_WAITING_BYTES,
   };
   const queue = new FairQueue<Task>(queueLimits);
-  const processes = new ProcessPool(options.maxProcessBytes ?? DEFAULT_MAX_PROCESS_BYTES);
+  const processes = new ProcessPool(options.maxProcessBytes ?? defaultProcessBytes());
   const closing = new AbortController();
   let numRunning = 0;
 

@@ -45,6 +45,7 @@ import { benchSpeculation } from "./speculation.ts";
 import { benchStalls } from "./stalls.ts";
 import { benchStartUp } from "./start-up.ts";
 import { benchStructuredOutput } from "./structured-output.ts";
+import { benchVideos } from "./videos.ts";
 import { benchWebGpu } from "./webgpu.ts";
 
 interface Bench {
@@ -102,6 +103,7 @@ const benches: Readonly<Record<string, Bench>> = {
   "image-caches": { title: "First token about a picture, by where it is known", run: benchImageCaches },
   encoders: { title: "Vision encoders, a picture of 1024x768, against LLaVA 1.5's", run: benchEncoders },
   "image-processor": { title: "Pictures to pixel values, against transformers.js", run: benchImageProcessor },
+  videos: { title: "Frames of videos, against the program ffmpeg", run: benchVideos },
   memory: {
     title: "Resident memory",
     run: () => benchMemory(engineOptions("int8").model, ["int8", "int4", "float32"], benchFolder),
