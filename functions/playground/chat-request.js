@@ -1,7 +1,9 @@
 /** The body of a chat request, from what the page holds. */
 
+import { isVideo } from "./preview.js";
+
 /**
- * A picture as it is sent.
+ * A picture as it is sent, or a video.
  *
  * @typedef {object} Picture
  * @property {string} name
@@ -13,7 +15,8 @@
 
 /**
  * @typedef {{ readonly type: "text", readonly text: string }
- *   | { readonly type: "image_url", readonly image_url: { readonly url: string } }} ContentPart
+ *   | { readonly type: "image_url", readonly image_url: { readonly url: string } }
+ *   | { readonly type: "video_url", readonly video_url: { readonly url: string } }} ContentPart
  */
 /** @typedef {{ readonly role: string, readonly content: string | readonly ContentPart[] }} ChatMessage */
 /**
@@ -57,8 +60,17 @@ function toUserMessage({ question, pictures }) {
   return {
     role: "user",
     content: [
-      ...pictures.map(({ url }) => /** @type {const} */ ({ type: "image_url", image_url: { url } })),
+      ...pictures.map(toPart),
       ...(question === "" ? [] : [/** @type {const} */ ({ type: "text", text: question })]),
     ],
   };
+}
+
+/**
+ * @param {Picture} picture
+ * @returns {ContentPart}
+ */
+function toPart(picture) {
+  const { url } = picture;
+  return isVideo(picture) ? { type: "video_url", video_url: { url } } : { type: "image_url", image_url: { url } };
 }

@@ -1,4 +1,4 @@
-/** The form for a question: its text, its pictures, the buttons to send and stop, and suggested questions. */
+/** The form for a question: its text, its pictures and videos, the buttons to send and stop, and suggested questions. */
 import { find } from "./elements.js";
 import { createQuestionButton } from "./examples.js";
 import { createPictureTray, receiveFiles } from "./picture-tray.js";
@@ -11,6 +11,7 @@ import { createPictureTray, receiveFiles } from "./picture-tray.js";
  * @property {boolean} isReady  The server serves.
  * @property {boolean} isStreaming
  * @property {boolean} acceptsImages
+ * @property {boolean} acceptsVideos
  * @property {readonly string[]} suggestions
  */
 
@@ -38,8 +39,10 @@ export function createComposer(on) {
    * @type {{ readonly turn: Turn, readonly draft: Question } | null}
    */
   let edit = null;
+  let takesVideos = false;
   const tray = createPictureTray({
     list: find(form, "#tray", HTMLElement),
+    acceptsVideos: () => takesVideos,
     onProblem: showProblem,
     onRemove: () => question.focus(),
   });
@@ -139,11 +142,14 @@ export function createComposer(on) {
     },
 
     /** @param {ComposerState} state */
-    show({ isReady, isStreaming, acceptsImages, suggestions }) {
+    show({ isReady, isStreaming, acceptsImages, acceptsVideos, suggestions }) {
       send.hidden = isStreaming;
       send.disabled = !isReady;
       stop.hidden = !isStreaming;
       choosePictures.hidden = !acceptsImages;
+      takesVideos = acceptsVideos;
+      pictureFiles.accept = acceptsVideos ? "image/*,video/*" : "image/*";
+      find(choosePictures, "span", HTMLElement).textContent = acceptsVideos ? "Add picture or video" : "Add picture";
       question.placeholder = acceptsImages ? "Ask about a picture…" : "Ask something…";
       suggestionList.replaceChildren(
         ...suggestions.map((text) =>

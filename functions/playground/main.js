@@ -209,6 +209,7 @@ function render() {
     isReady,
     isStreaming,
     acceptsImages: facts?.accepts_images ?? true,
+    acceptsVideos: facts?.accepts_videos ?? false,
     suggestions: isStreaming || isEmpty ? [] : suggestions,
   });
   find(document, "#welcome", HTMLElement).hidden = !isEmpty;

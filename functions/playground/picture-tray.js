@@ -1,16 +1,18 @@
-/** The pictures of the next question: chosen, dropped or pasted, shown small, each with a button to remove it. */
+/** The pictures and videos of the next question: chosen, dropped or pasted, shown small, each with a button to remove it. */
 import { create } from "./elements.js";
 import { toDataUrl } from "./picture-bytes.js";
+import { createPreview } from "./preview.js";
 
 /** @import { Picture } from "./chat-request.js" */
 
 /**
  * @param {object} options
  * @param {HTMLElement} options.list  Takes an item for each picture.
- * @param {(message: string) => void} options.onProblem  Names files that are not pictures; empty if there are none.
+ * @param {() => boolean} options.acceptsVideos
+ * @param {(message: string) => void} options.onProblem  Names files that cannot be sent; empty if there are none.
  * @param {() => void} options.onRemove  The button that had the focus is gone.
  */
-export function createPictureTray({ list, onProblem, onRemove }) {
+export function createPictureTray({ list, acceptsVideos, onProblem, onRemove }) {
   /** @type {Map<Picture, HTMLElement>} */
   const items = new Map();
 
@@ -23,7 +25,7 @@ export function createPictureTray({ list, onProblem, onRemove }) {
       items.delete(picture);
       onRemove();
     });
-    const item = create("li", {}, [create("img", { src: picture.url, alt: picture.name }), remove]);
+    const item = create("li", {}, [createPreview(picture, { hasControls: false }), remove]);
     items.set(picture, item);
     list.append(item);
   }
@@ -34,8 +36,10 @@ export function createPictureTray({ list, onProblem, onRemove }) {
     /** @param {Iterable<File>} files */
     async addFiles(files) {
       const all = [...files];
-      const others = all.filter(({ type }) => !type.startsWith("image/"));
-      onProblem(others.length === 0 ? "" : `${others.map(({ name }) => name).join(", ")}: not a picture.`);
+      const accepted = acceptsVideos() ? /^(image|video)\// : /^image\//;
+      const others = all.filter(({ type }) => !accepted.test(type));
+      const problem = acceptsVideos() ? "neither a picture nor a video" : "not a picture";
+      onProblem(others.length === 0 ? "" : `${others.map(({ name }) => name).join(", ")}: ${problem}.`);
       const pictures = await Promise.all(all.filter((file) => !others.includes(file)).map(readPicture));
       pictures.forEach(add);
     },

@@ -104,7 +104,10 @@ export function createSavedConversations({ database, conversation, notice, onOpe
   async function exportRecords(records) {
     const numMissing = await exportConversations(records, history);
     if (numMissing > 0)
-      notice.show(`The file lacks ${count(numMissing, "picture")} that this browser cannot decode.`, focusList);
+      notice.show(
+        `The file lacks ${count(numMissing, "attachment")} that this browser cannot convert to JPEG.`,
+        focusList,
+      );
   }
 
   /** @param {File} file */

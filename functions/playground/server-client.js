@@ -11,6 +11,7 @@ import { readEvents } from "./event-stream.js";
  *
  * @typedef {object} ServiceFacts
  * @property {boolean} accepts_images
+ * @property {boolean} accepts_videos
  * @property {number | null} max_model_len
  * @property {number} max_logprobs
  * @property {number} max_body_bytes

@@ -1,5 +1,6 @@
 /** One question and its answer on the page. */
 import { create, find, fromTemplate } from "./elements.js";
+import { createPreview } from "./preview.js";
 import { appendSpans } from "./token-view.js";
 import { isAnswered } from "./turn-tree.js";
 
@@ -52,7 +53,7 @@ export function createTurnView(turn, on) {
 
   find(element, ".question-text", HTMLElement).textContent = turn.question.question;
   find(element, ".question-pictures", HTMLElement).append(
-    ...turn.question.pictures.map(({ name, url }) => create("li", {}, [create("img", { src: url, alt: name })])),
+    ...turn.question.pictures.map((picture) => create("li", {}, [createPreview(picture, { hasControls: true })])),
   );
   for (const button of buttons) {
     const action = /** @type {TurnAction} */ (button.dataset.action);

@@ -29,6 +29,7 @@ const contentSecurityPolicy = [
   "script-src 'self'",
   "style-src 'self'",
   "img-src 'self' data:",
+  "media-src data:",
   "connect-src 'self'",
   "base-uri 'none'",
   "form-action 'none'",
@@ -63,8 +64,10 @@ export function playgroundServiceRoute(service: Service, config: ApiConfig): Han
   return async (c) => {
     const modelInfo = service.engine?.modelInfo ?? null;
     const { temperature, topP, maxTokens } = modelInfo?.defaultSamplingParams ?? {};
+    const acceptsImages = modelInfo?.acceptsImages ?? false;
     return c.json({
-      accepts_images: modelInfo?.acceptsImages ?? false,
+      accepts_images: acceptsImages,
+      accepts_videos: acceptsImages && config.engine.videoLimits.maxVideosPerPrompt > 0,
       max_model_len: modelInfo?.maxModelLen ?? null,
       max_logprobs: config.maxLogprobs,
       max_body_bytes: config.maxBodyBytes,

@@ -26,6 +26,15 @@ export function readFocusedId() {
   return document.activeElement?.id ?? "";
 }
 
+/**
+ * In pixels of the video; 0 until the browser knows it.
+ *
+ * @param {Element} video
+ */
+export function readVideoWidth(video) {
+  return video instanceof HTMLVideoElement ? video.videoWidth : 0;
+}
+
 export function readClipboard() {
   return navigator.clipboard.readText();
 }

@@ -9,7 +9,7 @@ import { startService } from "../../support/service/running-service.ts";
 import type { RunningService } from "../../support/service/running-service.ts";
 import { launchBrowser, openPage } from "./browser.ts";
 import type { OpenPage } from "./browser.ts";
-import { giveFile, measureOverhang, readClipboard, readFocusedId } from "./in-page.js";
+import { giveFile, measureOverhang, readClipboard, readFocusedId, readVideoWidth } from "./in-page.js";
 
 const examplesFolder = new URL("../../../models/fovea-shapes/examples/", import.meta.url);
 const sceneDescription =
@@ -102,7 +102,41 @@ test("dropped, pasted and chosen pictures are sent, removed ones are not", async
   expect(await page.locator("#tray img").count()).toBe(0);
 
   await give(page, "drop", "notes.txt", "text/plain", Buffer.from("no picture"));
-  await expect.poll(() => page.locator("#composer-problem").innerText()).toBe("notes.txt: not a picture.");
+  await expect
+    .poll(() => page.locator("#composer-problem").innerText())
+    .toBe("notes.txt: neither a picture nor a video.");
+  expect(complaints).toEqual([]);
+});
+
+test("a video is shown, sent and answered", async () => {
+  await using opened = await openPlayground();
+  const { page, complaints } = opened;
+  const clip = await readFile(new URL("../../fixtures/videos/vp9-alt-ref.webm", import.meta.url));
+  const sent = page.waitForRequest((request) => request.url().endsWith("/v1/chat/completions"));
+  await page.locator("#picture-files").setInputFiles({ name: "clip.webm", mimeType: "video/webm", buffer: clip });
+  const widthOf = (selector: string) => page.locator(selector).evaluate(readVideoWidth);
+  await expect.poll(() => page.locator("#tray video").count()).toBe(1);
+  await expect.poll(() => widthOf("#tray video")).toBe(64);
+  await ask(page, "Describe the picture.");
+  expect(await readAnswer(page)).not.toBe("");
+  expect((await sent).postDataJSON()).toMatchObject({
+    messages: [
+      {
+        content: [
+          { type: "video_url", video_url: { url: `data:video/webm;base64,${clip.toString("base64")}` } },
+          { type: "text", text: "Describe the picture." },
+        ],
+      },
+    ],
+  });
+  // Eight frames of 64 tokens, for a checkpoint without a video processor.
+  expect(await page.locator(".figures").last().innerText()).toMatch(/\(512 from pictures/);
+  await expect.poll(() => widthOf(".question-pictures video")).toBe(64);
+
+  // From the browser's storage.
+  await page.reload();
+  await expect.poll(() => page.locator(".turn").count()).toBe(1);
+  await expect.poll(() => widthOf(".question-pictures video")).toBe(64);
   expect(complaints).toEqual([]);
 });
 

@@ -49,6 +49,7 @@ test("the page receives the model's abilities and the example pictures", async (
   const response = await app.request("/playground/service.json");
   expect(await response.json()).toMatchObject({
     accepts_images: true,
+    accepts_videos: true,
     max_logprobs: 20,
     max_body_bytes: 100_000,
     default_sampling: { max_tokens: 256 },

@@ -111,7 +111,7 @@ test("a picture that the browser cannot decode is left out, and the page says so
   await expect.poll(() => page.locator(".history-open").allInnerTexts()).toEqual(["One?"]);
   const { text } = await readExport(page, "Export all");
   expect((JSON.parse(text) as ExportedFile).conversations[0]!.turns[0]!.user).toBe("One?");
-  await page.getByText("The file lacks 1 picture that this browser cannot decode.").first().waitFor();
+  await page.getByText("The file lacks 1 attachment that this browser cannot convert to JPEG.").first().waitFor();
 });
 
 test("a broken file is refused with the place of the error, and nothing is kept of it", async () => {

@@ -1,0 +1,24 @@
+/** How pictures and videos look on the page. */
+import { create } from "./elements.js";
+
+/** @import { Picture } from "./chat-request.js" */
+
+/** @param {Picture} picture */
+export function isVideo({ url }) {
+  return url.startsWith("data:video/");
+}
+
+/**
+ * A browser shows an empty box for a video that it cannot decode, which the server may be able to.
+ *
+ * @param {Picture} picture
+ * @param {object} options
+ * @param {boolean} options.hasControls  Of a video.
+ */
+export function createPreview(picture, { hasControls }) {
+  const { name, url } = picture;
+  if (!isVideo(picture)) return create("img", { src: url, alt: name });
+  const video = create("video", { src: url, controls: hasControls, muted: true, preload: "auto", title: name });
+  video.setAttribute("aria-label", name);
+  return video;
+}
