@@ -31,7 +31,7 @@ export interface VideoDecoderLimits {
   readonly maxNumFrames?: number;
   /** Of the frames of one call. Default 1 GiB. */
   readonly maxFrameBytes?: number;
-  /** Memory of one process, on Linux. Default half of the memory of the machine or its container, at most 2 GiB. */
+  /** Memory of one process for videos, on Linux. Default half of the memory of the machine or its container, at most 2 GiB. */
   readonly maxProcessBytes?: number;
   /** Default 1, and 2 with at least 8 processors. */
   readonly numProcesses?: number;

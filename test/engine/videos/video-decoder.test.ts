@@ -123,3 +123,19 @@ test("rejects waiting, running and later videos once it is closed", async () => 
   await expect(closing.readFacts({ bytes }, never)).rejects.toMatchObject({ code: "closed" });
   await closing.close();
 });
+
+test("decodes in as little memory as a small container has for it, and refuses a video that needs more", async () => {
+  const bytes = readVideo("h264-b-frames.mp4");
+  const small = createVideoDecoder({ maxProcessBytes: 128 * 2 ** 20 });
+  try {
+    expect(await decodeAll(small, bytes)).toHaveLength(recordedVideos["h264-b-frames.mp4"]!.hashes.length);
+  } finally {
+    await small.close();
+  }
+  const tiny = createVideoDecoder({ maxProcessBytes: 2 ** 16 });
+  try {
+    await expect(tiny.readFacts({ bytes }, never)).rejects.toMatchObject({ code: "invalid_video" });
+  } finally {
+    await tiny.close();
+  }
+});
