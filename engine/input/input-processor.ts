@@ -12,6 +12,7 @@ import type { PlacedImage, ProcessorOptions } from "../multimodal/multimodal-pro
 import { numberedUpdates } from "../multimodal/numbered-updates.ts";
 import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
 import { allowedLimit } from "../multimodal/processing-info.ts";
+import type { PromptPositions } from "../multimodal/prompt-positions.ts";
 import { countOccurrences } from "../multimodal/sequence-search.ts";
 import type { ChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
@@ -226,6 +227,7 @@ export class InputProcessor {
       prompt.images.length > 0
         ? imageInputs?.processor.promptPositions?.(length, prompt.images, prompt.tokenIds)
         : undefined;
+    if (positions !== undefined) this.#checkPositions(positions);
     const shown = addAllImages ? prompt.images : prompt.images.slice(-1);
     return {
       promptTokenIds: prompt.tokenIds,
@@ -336,6 +338,17 @@ export class InputProcessor {
     const { maxModelLen } = this.#options;
     // One position is for the output.
     if (numTokens >= maxModelLen) throw tooLong(String(numTokens), maxModelLen, countFrames(parts));
+  }
+
+  /** Seconds of a video may be more positions than it has tokens. */
+  #checkPositions({ next }: PromptPositions): void {
+    const { maxModelLen } = this.#options;
+    if (next < maxModelLen) return;
+    throw new EngineError(
+      "prompt_too_long",
+      `The prompt takes ${next} positions, because each second of its videos takes some; this model's maximum context length is ${maxModelLen} positions, of which the output needs one. Send shorter videos.`,
+      { parameter: "prompt" },
+    );
   }
 
   /** Unsupported options are the request's error if the request changed them. */

@@ -153,9 +153,9 @@ export class Drafts {
   }
 
   /** The last token of a sequence is never computed. */
-  #numTokensToCome({ numTokens, numPromptTokens, samplingParams }: Sequence): number {
+  #numTokensToCome({ numTokens, numPositions, numPromptTokens, samplingParams }: Sequence): number {
     const maxTokens = numPromptTokens + (samplingParams.maxTokens ?? Infinity);
-    return Math.min(this.#options.maxModelLen, maxTokens) - 1 - numTokens;
+    return Math.min(this.#options.maxModelLen - numPositions, maxTokens - numTokens) - 1;
   }
 
   #draftsOf(sequence: Sequence): SequenceDrafts | null {

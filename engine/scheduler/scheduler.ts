@@ -97,7 +97,11 @@ export class Scheduler {
   add(request: EngineRequest): void {
     const { maxNumWaiting, maxModelLen } = this.#options;
     const numTokens = request.promptTokenIds.length;
-    invariant(numTokens > 0 && numTokens < maxModelLen, `a prompt of ${numTokens} tokens, the limit is ${maxModelLen}`);
+    const numPositions = Math.max(numTokens, request.positions?.next ?? 0);
+    invariant(
+      numTokens > 0 && numPositions < maxModelLen,
+      `a prompt of ${numTokens} tokens and ${numPositions} positions, the limit is ${maxModelLen}`,
+    );
     const numQueued = this.#waiting.length - this.#kvManager.numFreeSequences;
     if (numQueued >= maxNumWaiting) {
       throw new EngineError(

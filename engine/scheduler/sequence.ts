@@ -105,6 +105,12 @@ export class Sequence {
     return this.promptTokenIds.length + this.outputTokenIds.length;
   }
 
+  /** Of the model's length: the tokens, or the positions up to the newest one if these are further. */
+  get numPositions(): number {
+    const ahead = this.positions === null ? 0 : this.positions.next - this.numPromptTokens;
+    return this.numTokens + Math.max(ahead, 0);
+  }
+
   get isPrefilling(): boolean {
     return this.numComputedTokens < this.numTokensToPrefill;
   }

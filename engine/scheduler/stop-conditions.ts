@@ -30,7 +30,7 @@ export function checkStop(sequence: Sequence, { eosTokenIds, maxModelLen }: Stop
   if (isLongEnoughToStop && samplingParams.stopTokenIds.includes(tokenId)) {
     return { finishReason: "stop", stopReason: tokenId };
   }
-  const isFull = sequence.numTokens >= maxModelLen;
+  const isFull = sequence.numPositions >= maxModelLen;
   const isLongEnough = samplingParams.maxTokens !== null && outputTokenIds.length >= samplingParams.maxTokens;
   if (isFull || isLongEnough) return { finishReason: "length", stopReason: null };
   if (isLoop && isLongEnoughToStop) return { finishReason: "repetition", stopReason: "repetition_detected" };

@@ -110,6 +110,9 @@ export function timeOf({ video, index }: VideoItem, pictures: Qwen2VlImageOption
   return perItem === null ? index : Math.trunc(Math.fround(index * perItem));
 }
 
+/** More than any model's length. */
+const MOST_POSITIONS_PER_ITEM = 2 ** 30;
+
 /** In the numbers of transformers (float32); null if items are numbered. */
 function positionsPerItem(
   video: ShownVideo,
@@ -117,5 +120,5 @@ function positionsPerItem(
 ): number | null {
   if (perSecond === undefined) return null;
   const sampledPerSecond = (numShownFrames(video) / video.numFrames) * video.framesPerSecond;
-  return Math.fround(perSecond * Math.fround(numTimes / sampledPerSecond));
+  return Math.min(Math.fround(perSecond * Math.fround(numTimes / sampledPerSecond)), MOST_POSITIONS_PER_ITEM);
 }

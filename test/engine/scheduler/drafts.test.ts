@@ -80,6 +80,12 @@ test("does not compute more tokens than an answer may have, nor than fit into th
   const byModel = start({}, { maxModelLen: 9 });
   step(byModel, () => 11);
   expect(step(byModel, () => 12).drafts).toEqual({ a: [12] });
+  // Each token is 3 positions further than its index.
+  const byPositions = createScheduler({ speculativeConfig, maxModelLen: 12 });
+  const positions = { axes: new Int32Array(18), next: 9 };
+  byPositions.scheduler.add({ ...createRequest("a", { promptTokenIds }), positions });
+  step(byPositions, () => 11);
+  expect(step(byPositions, () => 12).drafts).toEqual({ a: [12] });
   const byBudget = start({}, { maxNumBatchedTokens: 6 });
   byBudget.scheduler.add(createRequest("b", { numPromptTokens: 2 }));
   step(byBudget, () => 11);
