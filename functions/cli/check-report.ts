@@ -163,9 +163,10 @@ const bounds: Readonly<Record<"model" | "settings", string>> = {
   settings: "set by LIMIT_MM_PER_PROMPT; larger images are accepted and take more",
 };
 
-function imageLines({ inspection: { worstImage, maxModelLen } }: CheckReport): Line[] {
+function imageLines({ config: { engine }, inspection: { worstImage, maxModelLen } }: CheckReport): Line[] {
   if (worstImage === null) return ["", "Images", ["none", "the model or LIMIT_MM_PER_PROMPT accepts none"]];
   const { size, boundedBy, numTokens, numEmbeddings, maxPerPrompt, numFitting } = worstImage;
+  const { maxVideosPerPrompt, maxVideoFrames } = engine.videoLimits;
   return [
     "",
     "Images",
@@ -173,6 +174,7 @@ function imageLines({ inspection: { worstImage, maxModelLen } }: CheckReport): L
     ["tokens per image", String(numTokens), `including ${numEmbeddings} embeddings`],
     ["images per prompt", String(maxPerPrompt), "LIMIT_MM_PER_PROMPT, or the model's own limit"],
     ["images that fit", String(numFitting), `into ${maxModelLen} tokens, at the largest size`],
+    ["videos per prompt", String(maxVideosPerPrompt), `with up to ${maxVideoFrames} frames each; MAX_VIDEO_FRAMES`],
   ];
 }
 

@@ -60,6 +60,7 @@ test("the report shows the model, its memory by part, and that it fits", async (
   expect(stdout).toMatch(/^ {2}KV cache +8\.0 MiB +reserved for 4 sequences/m);
   expect(stdout).toMatch(/^ {2}largest +64 x 64 /m);
   expect(stdout).toMatch(/^ {2}images that fit +15 +into 1024 tokens/m);
+  expect(stdout).toMatch(/^ {2}videos per prompt +1 +with up to 32 frames each; MAX_VIDEO_FRAMES$/m);
   expect(stdout).toMatch(/^Fits: /m);
 });
 
