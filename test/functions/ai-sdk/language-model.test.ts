@@ -74,6 +74,17 @@ describe("generateText", () => {
     }
   });
 
+  test("shows frames of a video", async () => {
+    const video = await readFile(new URL("../../fixtures/videos/vp9-alt-ref.webm", import.meta.url));
+    const { providerMetadata } = await generateText({
+      model,
+      messages: [{ role: "user", content: [{ type: "file", data: video, mediaType: "video/webm" }] }],
+      providerOptions: { fovea: { videoSampling: { numFrames: 5 } } },
+      maxOutputTokens: 1,
+    });
+    expect(providerMetadata).toMatchObject({ fovea: { numImageTokens: 5 * 64 } });
+  });
+
   test("continues a conversation with a system message and earlier answers", async () => {
     const result = await generateText({
       model,

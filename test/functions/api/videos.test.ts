@@ -3,6 +3,10 @@ import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
 import type { VideoSampling } from "../../../engine/index.ts";
+import { prepareLine } from "../../../functions/batch/answer-line.ts";
+import { parseBatchLine } from "../../../functions/batch/batch-line.ts";
+import { createLogger } from "../../../functions/logger.ts";
+import { createMetrics } from "../../../functions/metrics.ts";
 import { createTestApp } from "../../support/service/test-app.ts";
 
 interface ErrorAnswer {
@@ -218,6 +222,28 @@ describe("an error of the engine", () => {
     ];
     const response = await post("/v1/responses", { input: [{ role: "user", content }] });
     expect(await response.json()).toMatchObject({ error: { param: "input[0].content[1].video_url" } });
+  });
+
+  test("names the part of a line of a batch", async () => {
+    const { service, engine, bodies, config } = createTestApp({ script: [gone("prompt.videos[0]")] });
+    const text = JSON.stringify({
+      custom_id: "a",
+      method: "POST",
+      url: "/v1/chat/completions",
+      body: asked("a", part),
+    });
+    const line = parseBatchLine({ lineNumber: 1, text, problem: null });
+    if (line.kind !== "good") throw new Error(line.message);
+    const logger = createLogger({ level: "error", write: () => {} });
+    const metrics = createMetrics(service, bodies, "tiny");
+    const answer = await prepareLine(line, { service, engine, metrics, logger, tenant: "", config }).answer();
+    expect(answer).toMatchObject({
+      kind: "answered",
+      response: {
+        statusCode: 400,
+        body: { error: { code: "invalid_video", param: "messages[0].content[1].video_url" } },
+      },
+    });
   });
 
   test("about the sampling has the names of the request", async () => {

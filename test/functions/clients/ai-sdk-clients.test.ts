@@ -1,4 +1,5 @@
 /** The Vercel AI SDK's providers for OpenAI (Responses by default) and for OpenAI-compatible servers. */
+import { readFile } from "node:fs/promises";
 import { createOpenAI } from "@ai-sdk/openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, Output, stepCountIs, streamText, tool } from "ai";
@@ -11,6 +12,9 @@ import type { RunningService } from "../../support/service/running-service.ts";
 import { model, startClientService } from "./client-service.ts";
 import { describeQuestion, readExamplePicture, sceneAnswer } from "./example-pictures.ts";
 import { ALL_TOKENS } from "./length-processor.ts";
+
+/** Of every picture of this model. */
+const TOKENS_PER_FRAME = 64;
 
 let service: RunningService;
 
@@ -111,4 +115,30 @@ describe.for(providers)("%s", ([, path, create]) => {
     for await (const part of result.fullStream) if (part.type === "text-delta") controller.abort();
     await expect.poll(numAborted).toBe(before + 1);
   });
+});
+
+test("@ai-sdk/openai-compatible sends videos", async () => {
+  const name = "fovea";
+  const compatible = createOpenAICompatible({ name, baseURL: `${service.baseUrl}/v1`, includeUsage: true })(model);
+  const data = await readFile(new URL("../../fixtures/videos/vp9-alt-ref.webm", import.meta.url));
+  const tokensOf = async (numFrames: number): Promise<number> => {
+    const { usage } = await generateText({
+      model: compatible,
+      messages: [
+        {
+          role: "user",
+          content: [
+            { type: "file", data, mediaType: "video/webm" },
+            { type: "text", text: "Describe the picture." },
+          ],
+        },
+      ],
+      // Passed on as a field of the body.
+      providerOptions: { [name]: { media_io_kwargs: { video: { num_frames: numFrames } } } },
+      maxOutputTokens: 1,
+      maxRetries: 0,
+    });
+    return usage.inputTokens!;
+  };
+  expect((await tokensOf(4)) - (await tokensOf(3))).toBeGreaterThanOrEqual(TOKENS_PER_FRAME);
 });
