@@ -21,7 +21,7 @@ import { createPromptText } from "./create-prompt-text.ts";
 import { checkImages, checkVideos } from "./image-inputs.ts";
 import type { ImageInputs } from "./image-inputs.ts";
 import type { ItemRequest, LoadedItem } from "./item-loader.ts";
-import { fewestTokensOf, imagesOfPrompt, itemsOfPrompt, videosOfPrompt } from "./item-parts.ts";
+import { fewestTokensOf, imagesOfPrompt, itemsOfPrompt, videosBehindImages, videosOfPrompt } from "./item-parts.ts";
 import type { ItemPart } from "./item-parts.ts";
 import { countOutside, mayHoldFeatures, unplacedImages, wrongPlaceholders } from "./placeholder-checks.ts";
 import { countingFrom, promptLimitOf, shortenExpanded, shortenUnloaded } from "./prompt-limit.ts";
@@ -118,8 +118,9 @@ export class InputProcessor {
    * `too_many_images` or `aborted`.
    */
   async begin(request: PromptRequest, signal: AbortSignal): Promise<BegunPrompt> {
-    const { prompt } = request;
     const { imageInputs } = this.#options;
+    const followImages = imageInputs?.processor.videos?.followImages === true;
+    const prompt = followImages ? videosBehindImages(request.prompt) : request.prompt;
     const videoParts = videosOfPrompt(prompt);
     checkVideos(videoParts, prompt, imageInputs);
     checkImages(imagesOfPrompt(prompt), prompt, imageInputs, this.#maxImages);

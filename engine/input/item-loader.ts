@@ -365,9 +365,12 @@ export class ItemLoader {
     const { tenant = "", priority = 0, onBytes, onProcessed } = request;
     const decoding = { owner: { tenant, request, priority }, onBytes, onProcessed };
     for await (const group of videos.decode(frames, decoding, processing.signal)) {
-      const options = optionsOfPart(group.parts[0]!, request);
-      const items = await processImages(processor, group.images, { ...processing, options });
-      for (const [at, part] of group.parts.entries()) processed.set(part, items[at]!);
+      const batches = Map.groupBy(group.parts.keys(), (at) => optionsOfPart(group.parts[at]!, request));
+      for (const [options, indices] of batches) {
+        const images = indices.map((at) => group.images[at]!);
+        const items = await processImages(processor, images, { ...processing, options });
+        for (const [index, at] of indices.entries()) processed.set(group.parts[at]!, items[index]!);
+      }
     }
     return processed;
   }

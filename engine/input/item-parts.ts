@@ -15,6 +15,20 @@ export function videosOfPrompt(prompt: Prompt): readonly VideoPart[] {
   return prompt.messages.flatMap(({ content }) => (typeof content === "string" ? [] : videosOf(content)));
 }
 
+/** For a chat template that writes the videos of a message behind its images. */
+export function videosBehindImages(prompt: Prompt): Prompt {
+  if (prompt.kind !== "chat") return prompt;
+  const messages = prompt.messages.map((message) => {
+    const { content } = message;
+    if (typeof content === "string") return message;
+    const [videos = [], others = []] = [true, false].map((isVideo) =>
+      content.filter(({ type }) => (type === "video") === isVideo),
+    );
+    return { ...message, content: [...others, ...videos] };
+  });
+  return { ...prompt, messages };
+}
+
 /** The images and the items of videos, in the order of the prompt. */
 export function itemsOfPrompt(prompt: Prompt, videos: OpenedVideos): readonly ItemPart[] {
   if (prompt.kind !== "chat" || videos.size === 0) return imagesOfPrompt(prompt);

@@ -167,7 +167,9 @@ export class VideoLoader {
         videos === undefined
           ? (processor.frameOptions?.(processorOptions) ?? null)
           : videos.itemOptions(video, processorOptions);
-      const items = itemsOf(video, framesPerItem, { file, isOfVideo: videos !== undefined, options });
+      const optionsOfLast = (options && videos?.lastItemOptions?.(options)) ?? options;
+      const isOfVideo = videos !== undefined;
+      const items = itemsOf(video, framesPerItem, { file, isOfVideo, options, optionsOfLast });
       const numTokens = items.length * processor.numImageTokens(video, options ?? processorOptions);
       return { items, text: videos?.textOf(video) ?? null, numTokens };
     };
@@ -336,11 +338,18 @@ function showFrames(
 function itemsOf(
   video: ShownVideo,
   framesPerItem: number,
-  common: Pick<FramesPart, "file" | "isOfVideo" | "options">,
+  {
+    optionsOfLast,
+    ...common
+  }: Pick<FramesPart, "file" | "isOfVideo" | "options"> & {
+    readonly optionsOfLast: ProcessorOptions | null;
+  },
 ): FramesPart[] {
-  return Array.from({ length: video.frameIndices.length / framesPerItem }, (_, index) => ({
+  const length = video.frameIndices.length / framesPerItem;
+  return Array.from({ length }, (_, index) => ({
     type: "frames",
     ...common,
+    ...(index === length - 1 && { options: optionsOfLast }),
     item: { video, index },
     frameIndices: video.frameIndices.slice(index * framesPerItem, (index + 1) * framesPerItem),
   }));

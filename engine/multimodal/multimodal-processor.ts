@@ -113,6 +113,8 @@ export interface VideoInputs {
    * Default false.
    */
   readonly placesVideosInText?: boolean;
+  /** Whether the chat template writes the videos of a message behind its images, wherever they stand. Default false. */
+  readonly followImages?: boolean;
   /** Frames whose pixels become the same patches. */
   readonly framesPerItem: number;
   /**
@@ -126,6 +128,8 @@ export interface VideoInputs {
    * @param options The checkpoint's for images, with the request's changes.
    */
   itemOptions(video: ShownVideo, options: ProcessorOptions): ProcessorOptions;
+  /** Of the last item, if it differs from the others, by their options. */
+  lastItemOptions?(this: void, options: ProcessorOptions): ProcessorOptions;
   /** The text of a video in a prompt, in place of `placeholder`: one `imagePlaceholder` for each item, in order. */
   textOf(video: ShownVideo): string;
 }

@@ -75,6 +75,7 @@ export const lfm2VlInputs: MultiModalInputs<ProcessorContext> = {
         ...scalingOptions,
       ]),
       checkOptions: parseLfm2TileOptions,
+      frameOptions: (options) => ({ ...options, do_image_splitting: false }),
       numImageTokens: (size, changed) => numEmbeddings(size, parseLfm2TileOptions(changed)),
       ...pictureFields(pixels, ["pixel_values", "spatial_shapes"]),
       promptUpdates(items, changed) {

@@ -1,6 +1,6 @@
 /** Where the embeddings of a picture come from: rows of its tiles' features, in the order of the prompt. */
 import type { ItemTensor } from "../../multimodal/processed-item.ts";
-import type { AnyresLayout } from "./anyres.ts";
+import type { AnyresLayout, Grid } from "./anyres.ts";
 import type { AnyresOptions } from "./image-options.ts";
 
 /** Rows that are mixed for one embedding, if features are scaled. */
@@ -11,7 +11,7 @@ export const NUM_NEIGHBOURS = 4;
  * same shape: the rows among the features of all tiles, tile after tile, behind which comes the row that ends a line.
  * The tile with the whole picture is the first.
  *
- * @param layout Null for a picture that has only that tile.
+ * @param layout Null for a picture or a frame of a video that has only that tile.
  */
 export function featureRows(layout: AnyresLayout | null, options: AnyresOptions): [string, ItemTensor][] {
   const { featuresPerSide: side, mostTiles } = options;
@@ -28,10 +28,29 @@ export function featureRows(layout: AnyresLayout | null, options: AnyresOptions)
     }
   };
 
-  for (let row = 0; row < perTile; row++) addOne(row);
-  if (layout === null) {
-    addOne(lineEnd);
+  const addScaled = (from: Grid, to: Grid, line: number, rowAt: (line: number, place: number) => number): void => {
+    for (let place = 0; place < to.columns; place++) {
+      let neighbour = 0;
+      for (const vertical of between(line, to.rows, from.rows)) {
+        for (const horizontal of between(place, to.columns, from.columns)) {
+          rows[neighbour]!.push(rowAt(vertical.index, horizontal.index));
+          shares[neighbour]!.push(vertical.share * horizontal.share);
+          neighbour++;
+        }
+      }
+    }
+  };
+
+  const { frame } = options;
+  if (frame !== null) {
+    const [from, to] = [side, frame.perSide].map((length) => ({ rows: length, columns: length })) as [Grid, Grid];
+    for (let line = 0; line < to.rows; line++) addScaled(from, to, line, (y, x) => y * side + x);
+    if (frame.isLast) addOne(lineEnd);
   } else {
+    for (let row = 0; row < perTile; row++) addOne(row);
+  }
+  if (frame === null && layout === null) addOne(lineEnd);
+  if (layout !== null) {
     const { window, scaled, tiles } = layout;
     const rowAt = (line: number, place: number): number => {
       const [y, x] = [window.top + line, window.left + place];
@@ -40,22 +59,8 @@ export function featureRows(layout: AnyresLayout | null, options: AnyresOptions)
     };
     const isScaled = scaled.rows !== window.rows || scaled.columns !== window.columns;
     for (let line = 0; line < scaled.rows; line++) {
-      for (let place = 0; place < scaled.columns; place++) {
-        if (!isScaled) {
-          addOne(rowAt(line, place));
-          continue;
-        }
-        const lines = between(line, scaled.rows, window.rows);
-        const places = between(place, scaled.columns, window.columns);
-        let neighbour = 0;
-        for (const vertical of lines) {
-          for (const horizontal of places) {
-            rows[neighbour]!.push(rowAt(vertical.index, horizontal.index));
-            shares[neighbour]!.push(vertical.share * horizontal.share);
-            neighbour++;
-          }
-        }
-      }
+      if (isScaled) addScaled(window, scaled, line, rowAt);
+      else for (let place = 0; place < scaled.columns; place++) addOne(rowAt(line, place));
       addOne(lineEnd);
     }
   }

@@ -51,7 +51,12 @@ const imageOptions = z.object({
   most_tiles: integer(1, MOST_TILES).optional(),
   /** Whether several pictures of one prompt are shown as one tile each, instead of one picture in many tiles. */
   has_single_tiles: flag.default(false),
+  /** Set for a frame of a video: whether the embedding that ends a video comes after its own. */
+  video_frame: z.enum(["inner", "last"]).optional(),
 });
+
+/** The embeddings of a frame are scaled down by this factor on each side. */
+const FRAME_SCALE = 2;
 
 /** height and width in pixels. */
 export type Resolution = readonly [height: number, width: number];
@@ -85,6 +90,8 @@ export interface AnyresOptions {
   readonly featuresPerSide: number;
   readonly mostTiles: number | null;
   readonly hasSingleTiles: boolean;
+  /** Of a frame of a video: its embeddings per side, and whether it is the last. Null for pictures. */
+  readonly frame: { readonly perSide: number; readonly isLast: boolean } | null;
   readonly filter: Parameters<PixelTools["resample"]>[1]["filter"];
   readonly mean: [number, number, number];
   readonly scaling: ReturnType<typeof scalingOf>;
@@ -111,6 +118,13 @@ export function parseAnyresOptions(json: ProcessorOptions): AnyresOptions {
     featuresPerSide: options.features_per_side,
     mostTiles: options.most_tiles ?? null,
     hasSingleTiles: options.has_single_tiles,
+    frame:
+      options.video_frame === undefined
+        ? null
+        : {
+            perSide: Math.ceil(options.features_per_side / FRAME_SCALE),
+            isLast: options.video_frame === "last",
+          },
     filter: options.resample,
     mean: options.image_mean,
     scaling: scalingOf(options),

@@ -10,11 +10,12 @@ import { parseAnyresOptions } from "./image-options.ts";
 export const toTensors: PixelProgram = (image, json, { resample, valuesOfBytes }) => {
   const options = parseAnyresOptions(json);
   const { tile, filter } = options;
-  const layout = options.hasSingleTiles ? null : anyresLayout(image, options);
+  const layout = options.hasSingleTiles || options.frame !== null ? null : anyresLayout(image, options);
   const whole = (picture: RgbImage): RgbImage => resample(picture, { width: tile, height: tile, filter });
   const grid = layout?.tiles ?? { rows: 0, columns: 0 };
   const tiles = createTileValues(1 + grid.rows * grid.columns, tile, valuesOfBytes(options.scaling));
-  tiles.addTiles(whole(layout === null ? padToSquare(image, colourOf(options.mean)) : image), { rows: 1, columns: 1 });
+  const isPadded = layout === null && options.frame === null;
+  tiles.addTiles(whole(isPadded ? padToSquare(image, colourOf(options.mean)) : image), { rows: 1, columns: 1 });
   if (layout !== null) {
     const fitted = resample(image, { ...layout.picture, filter });
     tiles.addTiles(padPicture(fitted, layout.canvas, [0, 0, 0]), grid);

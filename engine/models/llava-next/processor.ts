@@ -2,30 +2,31 @@
 import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
 import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
-import type { MultiModalInputs, MultiModalProcessor } from "../../multimodal/multimodal-processor.ts";
+import type { MultiModalInputs, MultiModalProcessor, VideoInputs } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
 import { pictureInfo, type ImageSize } from "../../multimodal/processing-info.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
 import type { ProcessorContext } from "../model-definition.ts";
 import { anyresLayout, largestAnyresSize, numAnyresEmbeddings } from "./anyres.ts";
 import { parseAnyresOptions, type AnyresOptions } from "./image-options.ts";
+import { createOneVisionVideos } from "./videos.ts";
 
 /** Equals Hugging Face's LlavaNextProcessor. */
 export const llavaNextInputs = createInputs({ tensors: ["pixel_values", "feature_rows"] });
 
-/** Equals Hugging Face's LlavaOnevisionProcessor for images; videos are not supported. */
+/** Equals Hugging Face's LlavaOnevisionProcessor. */
 export const llavaOneVisionInputs = createInputs({
   tensors: ["pixel_values", "feature_rows", "feature_shares"],
+  createVideos: createOneVisionVideos,
   optionsFor: (options, numImages) => (numImages > 1 ? { ...options, has_single_tiles: true } : options),
 });
 
-function createInputs({
-  tensors,
-  ...hooks
-}: { readonly tensors: readonly string[] } & Pick<
-  MultiModalProcessor,
-  "optionsFor"
->): MultiModalInputs<ProcessorContext> {
+interface Family extends Pick<MultiModalProcessor, "optionsFor"> {
+  readonly tensors: readonly string[];
+  readonly createVideos?: (context: ProcessorContext) => VideoInputs;
+}
+
+function createInputs({ tensors, createVideos, ...hooks }: Family): MultiModalInputs<ProcessorContext> {
   return {
     pixelProgram: moduleUrl("./pixel-program", import.meta.url),
     createProcessingInfo(context) {
@@ -39,8 +40,12 @@ function createInputs({
       return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
     },
     createProcessor(_, context) {
-      const { imageToken, imageTokenId, pixels, preprocessorConfig } = context;
+      const { imageToken, imageTokenId, pixels, preprocessorConfig, tokenId } = context;
+      const videos = createVideos?.(context);
+      const videoTokenId = (videos && tokenId(videos.placeholder)) ?? imageTokenId;
       return {
+        ...(videos && { videos }),
+        frameOptions: (options) => ({ ...options, has_single_tiles: true }),
         imagePlaceholder: imageToken,
         imagePlaceholderTokenIds: [imageTokenId],
         options: preprocessorConfig,
@@ -58,7 +63,8 @@ function createInputs({
               content(itemIndex) {
                 const item = items[itemIndex]!;
                 const length = item.kind === "image" ? numEmbeddings(item.imageSize, parsed) : item.numEmbeddings;
-                return Array.from({ length }, () => imageTokenId);
+                const isOfVideo = item.kind === "image" && item.isOfVideo === true;
+                return Array<number>(length).fill(isOfVideo ? videoTokenId : imageTokenId);
               },
             },
           ];
@@ -69,6 +75,7 @@ function createInputs({
 }
 
 function numEmbeddings(size: ImageSize, options: AnyresOptions): number {
+  if (options.frame !== null) return options.frame.perSide ** 2 + Number(options.frame.isLast);
   if (options.hasSingleTiles) return options.featuresPerSide ** 2 + 1;
   return numAnyresEmbeddings(anyresLayout(size, options), options);
 }

@@ -52,6 +52,7 @@ export const miniCpmVInputs: MultiModalInputs<ProcessorContext> = {
         ...scalingOptions,
       ]),
       checkOptions: parseMiniCpmVImageOptions,
+      frameOptions: (options) => ({ ...options, slice_mode: false }),
       numImageTokens: (size, options) => numEmbeddings(size, parseMiniCpmVImageOptions(options)),
       ...pictureFields(pixels, ["pixel_values", "position_ids", "slice_grid"]),
       promptUpdates(items, changed) {
