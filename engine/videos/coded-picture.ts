@@ -5,9 +5,14 @@ export interface CodedPicture {
   readonly isShown: boolean;
   /** Whether this picture and those shown after it need no picture before it. */
   readonly isStart: boolean;
-  /** Whether the picture refers to pictures before the start that it follows, although it is shown before that start. */
+  /** Whether the picture refers to pictures before the start that it follows, so that decoders skip it after a start. */
   readonly isLeading: boolean;
+  /** Of a key picture: whether all pictures are leading that follow it and are shown before it. */
+  readonly opensGroup: boolean;
 }
+
+/** A picture that does not depend on its neighbours in any of the ways above. */
+const plain = { isShown: true, isLeading: false, opensGroup: false };
 
 /** Reads packets of one stream in decoding order. `isKey` is the container's word for it. */
 export type PictureReader = (bytes: Uint8Array, isKey: boolean) => CodedPicture;
@@ -23,15 +28,20 @@ export function pictureReaderOf(decoder: string, extradata: Uint8Array | null): 
       return (bytes, isKey) => readH264(bytes, isKey, nalLengthBytes(extradata, 4));
     case "hevc":
       return (bytes) => readHevc(bytes, nalLengthBytes(extradata, 21));
+    case "mpeg4":
+      return (_, isKey) => ({ ...plain, isStart: isKey, opensGroup: isKey });
+    case "mpeg1video":
+    case "mpeg2video":
+      return (bytes, isKey) => ({ ...plain, isStart: isKey, opensGroup: isKey && !isClosedMpegGroup(bytes) });
     default:
-      return (_, isKey) => ({ isShown: true, isStart: isKey, isLeading: false });
+      return (_, isKey) => ({ ...plain, isStart: isKey });
   }
 }
 
 /** The first bits of a frame, lowest first: inter frame, version (3), shown. RFC 6386, 9.1. */
 function readVp8(bytes: Uint8Array, isKey: boolean): CodedPicture {
   const first = bytes[0] ?? 0;
-  return { isShown: (first & 0x10) !== 0, isStart: isKey && (first & 1) === 0, isLeading: false };
+  return { ...plain, isShown: (first & 0x10) !== 0, isStart: isKey && (first & 1) === 0 };
 }
 
 /** A superframe, which ends with a marker, shows one of its frames. Else: marker (2), profile (2), shown again, ... */
@@ -41,16 +51,13 @@ function readVp9(bytes: Uint8Array, isKey: boolean): CodedPicture {
   // Profile 3 has one reserved bit more.
   const bits = (first & 0x30) === 0x30 ? ((first << 8) | second) << 1 : (first << 8) | second;
   const showsExisting = (bits & 0x08_00) !== 0;
-  return { isShown: isSuperframe || showsExisting || (bits & 0x02_00) !== 0, isStart: isKey, isLeading: false };
+  return { ...plain, isShown: isSuperframe || showsExisting || (bits & 0x02_00) !== 0, isStart: isKey };
 }
 
 /** Decoding starts at pictures of type IDR only. Others may need several pictures until all of the frame is renewed. */
 function readH264(bytes: Uint8Array, isKey: boolean, lengthBytes: number): CodedPicture {
-  return {
-    isShown: true,
-    isStart: isKey && nalHeaders(bytes, lengthBytes).some((header) => (header & 0x1f) === 5),
-    isLeading: false,
-  };
+  const isInstantRefresh = isKey && nalHeaders(bytes, lengthBytes).some((header) => (header & 0x1f) === 5);
+  return { ...plain, isStart: isInstantRefresh, opensGroup: isKey && !isInstantRefresh };
 }
 
 /** Types of slices: 8 and 9 are skipped leading pictures, 16 to 21 start a sequence that they may lead. */
@@ -58,8 +65,18 @@ function readHevc(bytes: Uint8Array, lengthBytes: number): CodedPicture {
   const type = nalHeaders(bytes, lengthBytes)
     .map((header) => (header >> 1) & 0x3f)
     .find((type) => type < 32);
-  if (type === undefined) return { isShown: true, isStart: false, isLeading: false };
-  return { isShown: true, isStart: type >= 16 && type <= 21, isLeading: type === 8 || type === 9 };
+  if (type === undefined) return { ...plain, isStart: false };
+  return { ...plain, isStart: type >= 16 && type <= 21, isLeading: type === 8 || type === 9 };
+}
+
+/** The bit after the 25 bits of time in the header of a group of pictures, 00 00 01 B8. Without a header, it is open. */
+function isClosedMpegGroup(bytes: Uint8Array): boolean {
+  for (let start = findStartCode(bytes, 0); start !== -1; start = findStartCode(bytes, start)) {
+    if (bytes[start] === 0xb8) return ((bytes[start + 4] ?? 0) & 0x40) !== 0;
+    // A picture begins.
+    if (bytes[start] === 0) return false;
+  }
+  return false;
 }
 
 /** Bytes of the length before each unit; 0 for start codes. */

@@ -32,8 +32,8 @@ interface Packets {
   readonly shown: boolean[];
   /** Positions at which decoding can start, ascending. */
   readonly starts: number[];
-  /** Position of the first key picture: decoders skip what comes before it. 0 without any. */
-  firstKey: number | null;
+  /** The first key picture: decoders skip what comes before it, and what is shown before it if it opens its group. */
+  firstKey: { readonly position: number; readonly opensGroup: boolean } | null;
   /** Ticks of the packet shown last, 0 if unknown. */
   lastDuration: number;
 }
@@ -45,12 +45,9 @@ interface Packets {
  */
 export function readFrameTable(video: OpenVideo, packet: NativePacket, maxNumFrames: number): FrameTable {
   const packets = readPackets(video, packet, maxNumFrames);
-  const firstKey = packets.firstKey ?? 0;
-  const positions = Int32Array.from(
-    packets.shown.flatMap((isShown, position) => (isShown && position >= firstKey ? [position] : [])),
-  );
+  const positions = shownPositions(packets);
   if (positions.length === 0) throw couldNotBeDecoded();
-  const isTimed = positions.every((position) => !Number.isNaN(packets.presentation[position]));
+  const isTimed = areTimed(packets, positions, video.stream.codecpar.videoDelay);
   // The sort is stable: among equal times, decoding order.
   if (isTimed) positions.sort((first, second) => packets.presentation[first]! - packets.presentation[second]!);
   const indices = new Int32Array(packets.shown.length).fill(-1);
@@ -89,10 +86,10 @@ function readPackets(video: OpenVideo, packet: NativePacket, maxNumFrames: numbe
       throw new EngineError("video_too_large", `The video has more than ${maxNumFrames} frames.`);
     }
     const isKey = (packet.flags & PACKET_KEY) !== 0;
-    const { isShown, isStart, isLeading } = read(packet.data ?? new Uint8Array(), isKey);
+    const { isShown, isStart, isLeading, opensGroup } = read(packet.data ?? new Uint8Array(), isKey);
     const presentation = toTicks(packet.pts);
     if (isStart) packets.starts.push(position);
-    if (isStart || isKey) packets.firstKey ??= position;
+    if (isStart || isKey) packets.firstKey ??= { position, opensGroup };
     packets.presentation.push(presentation);
     packets.decoding.push(toTicks(packet.dts));
     packets.shown.push(
@@ -109,6 +106,22 @@ function readPackets(video: OpenVideo, packet: NativePacket, maxNumFrames: numbe
     packet.unref();
   }
   return packets;
+}
+
+function shownPositions({ shown, presentation, firstKey }: Packets): Int32Array {
+  const { position: begin, opensGroup } = firstKey ?? { position: 0, opensGroup: false };
+  return Int32Array.from(
+    shown.flatMap((isShown, position) => {
+      const isBefore = position < begin || (opensGroup && presentation[position]! < presentation[begin]!);
+      return isShown && !isBefore ? [position] : [];
+    }),
+  );
+}
+
+/** Some files have decoding times in place of presentation times, although their frames are out of order. */
+function areTimed({ presentation, decoding }: Packets, positions: Int32Array, videoDelay: number): boolean {
+  const isKnown = positions.every((position) => !Number.isNaN(presentation[position]));
+  return isKnown && !(videoDelay > 0 && positions.every((position) => presentation[position] === decoding[position]));
 }
 
 function toTicks(timestamp: bigint): number {

@@ -40,6 +40,9 @@ export interface NativeFrame {
   width: number;
   height: number;
   colorRange: number;
+  colorPrimaries: number;
+  colorTrc: number;
+  chromaLocation: number;
   flags: number;
   alloc(): void;
   /** Allocates the planes of a frame whose format and size are set. Below 0 for an error. */

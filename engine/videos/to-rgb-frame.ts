@@ -6,6 +6,8 @@ import { orient } from "./orientation.ts";
 
 /** `AVCOL_RANGE_JPEG`: RGB uses all values. */
 const FULL_RANGE = 2;
+/** `AVCHROMA_LOC_UNSPECIFIED`. */
+const UNSPECIFIED = 0;
 /** `AV_FRAME_FLAG_INTERLACED` and `AV_FRAME_FLAG_TOP_FIELD_FIRST`. */
 const FIELD_FLAGS = 0b1_1000;
 /** Alignment that FFmpeg chooses itself; its vector code writes beyond narrower rows. */
@@ -33,6 +35,9 @@ export function createRgbConverter(library: NativeLibrary, { stream, orientation
       converted.width = width;
       converted.height = height;
       converted.colorRange = FULL_RANGE;
+      // Equal, so that the colours of HDR are not mapped to those of other screens.
+      converted.colorPrimaries = frame.colorPrimaries;
+      converted.colorTrc = frame.colorTrc;
       if (converted.getBuffer(AUTOMATIC_ALIGNMENT) < 0 || scaler.scaleFrameSync(converted, frame) < 0) return null;
       return converted.toBuffer();
     } finally {
@@ -43,6 +48,8 @@ export function createRgbConverter(library: NativeLibrary, { stream, orientation
     convert(frame) {
       // Both fields are shown as one picture, like OpenCV and the command line do.
       frame.flags &= ~FIELD_FLAGS;
+      // Where colours were sampled counts in FFmpeg 8 only, and only beyond 8 bits.
+      frame.chromaLocation = UNSPECIFIED;
       const hasAlpha = withAlpha.test(library.avGetPixFmtName(frame.format) ?? "");
       const pixels = convertTo(hasAlpha ? "rgba" : "rgb24", frame);
       if (pixels === null) return null;
