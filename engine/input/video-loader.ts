@@ -152,7 +152,7 @@ export class VideoLoader {
         ? await this.#openFrames(references ?? [], fetching)
         : await this.#openFile(reference, fetching);
     const file = { ...fetched, parameter };
-    const show = (maxFrames: number): OpenedVideo & { readonly numTokens: number } => {
+    const show = (maxFrames: number, hasToFit = false): OpenedVideo & { readonly numTokens: number } => {
       const { videos } = processor;
       const framesPerItem = videos?.framesPerItem ?? 1;
       const video = showFrames(facts, framesPerItem, (ofFile) => {
@@ -166,7 +166,11 @@ export class VideoLoader {
       const options =
         videos === undefined
           ? (processor.frameOptions?.(processorOptions) ?? null)
-          : videos.itemOptions(video, processorOptions);
+          : videos.itemOptions(
+              video,
+              processorOptions,
+              hasToFit ? Math.floor((maxTokens * framesPerItem) / video.frameIndices.length) : undefined,
+            );
       const optionsOfLast = (options && videos?.lastItemOptions?.(options)) ?? options;
       const isOfVideo = videos !== undefined;
       const items = itemsOf(video, framesPerItem, { file, isOfVideo, options, optionsOfLast });
@@ -175,11 +179,13 @@ export class VideoLoader {
     };
     const isChosen = references !== null || Object.values(sampling).some((value) => value !== undefined);
     let shown = show(Math.min(limits.maxVideoFrames, maxFrames));
-    if (isChosen) return shown;
+    if (isChosen || shown.numTokens <= maxTokens) return shown;
+    // Smaller frames first, then fewer.
+    shown = show(Math.min(limits.maxVideoFrames, maxFrames), true);
     while (shown.numTokens > maxTokens && shown.items.length > 1) {
       const numFrames = shown.items.reduce((sum, { frameIndices }) => sum + frameIndices.length, 0);
       const numFitting = Math.floor((numFrames * maxTokens) / shown.numTokens);
-      const fewer = show(Math.max(Math.min(numFitting, numFrames - shown.items[0]!.frameIndices.length), 1));
+      const fewer = show(Math.max(Math.min(numFitting, numFrames - shown.items[0]!.frameIndices.length), 1), true);
       invariant(fewer.items.length < shown.items.length, "a model shows no more frames than it may");
       shown = fewer;
     }

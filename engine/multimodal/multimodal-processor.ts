@@ -126,8 +126,10 @@ export interface VideoInputs {
    * Options of the image processor for the items of a video, which are part of their hashes.
    *
    * @param options The checkpoint's for images, with the request's changes.
+   * @param room Tokens of an item for which the prompt has room, for models that can make frames smaller. Left out if
+   * the usual size fits, or if the request chooses the frames.
    */
-  itemOptions(video: ShownVideo, options: ProcessorOptions): ProcessorOptions;
+  itemOptions(video: ShownVideo, options: ProcessorOptions, room?: number): ProcessorOptions;
   /** Of the last item, if it differs from the others, by their options. */
   lastItemOptions?(this: void, options: ProcessorOptions): ProcessorOptions;
   /** The text of a video in a prompt, in place of `placeholder`: one `imagePlaceholder` for each item, in order. */

@@ -70,10 +70,10 @@ export function createVideoInputs(
       if (numFrames !== undefined || framesPerSecond !== undefined) return null;
       return sampleFrames(video, options, maxFrames);
     },
-    itemOptions(video, ofPictures) {
+    itemOptions(video, ofPictures, room) {
       const perItem = positionsPerItem(video, pictures);
       return {
-        ...frameOptions(video, { ...ofPictures, ...ownValues }, options, limits),
+        ...frameOptions(video, { ...ofPictures, ...ownValues }, options, limits, room),
         // Prompts share the keys and values of equal items, so items must have equal positions.
         ...(perItem !== null && { positions_per_item: perItem }),
       };

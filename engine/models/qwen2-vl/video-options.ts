@@ -67,17 +67,22 @@ export interface CappedVideo {
   readonly maxVideoTokens: number | undefined;
 }
 
+/** The least that a frame keeps where the prompt has no room for more, as in Qwen's own code. */
+const LEAST_TOKENS_PER_ITEM = 128;
+
 /**
  * Options of the image processor for the frames of a video: transformers' `smart_resize` for videos. A frame has at most
  * the pixels of a picture, so that the largest picture is the largest item.
  *
  * @param pictures The checkpoint's options for pictures, with the request's changes.
+ * @param room Tokens of an item for which the prompt has room.
  */
 export function frameOptions(
   video: ShownVideo,
   pictures: ProcessorOptions,
   { frames, cap_pixels_per_frame: isCapped, max_video_tokens: maxVideoTokens }: VideoOptions,
   { countsVideo, countsRepetitions = false, capOf }: FrameLimits,
+  room = Number.POSITIVE_INFINITY,
 ): ProcessorOptions {
   const { squareSize, temporal_patch_size: numTimes, minPixels, maxPixels } = frames;
   const shown = Math.max(countsRepetitions ? video.frameIndices.length : numShownFrames(video), numTimes);
@@ -85,16 +90,20 @@ export function frameOptions(
   const ofPictures = parseImageOptions(pictures);
   const capped = { numFrames: shown, squareSize, shortest: minPixels, longest: maxPixels, maxVideoTokens };
   const most = isCapped ? capOf(capped) : maxPixels;
-  const bound = ofPictures.maxPixels * (countsVideo ? Math.min(shown, wholeTimes(shown, numTimes)) : 1);
-  // Near the upper limit, a frame that is scaled up to the lower one could have more squares than any picture.
   const area = squareSize ** 2;
-  const isFar = 2 * (minPixels / counted / area + 1) < ofPictures.maxPixels / area;
+  const mostOfFrame = Math.min(ofPictures.maxPixels, Math.max(room, LEAST_TOKENS_PER_ITEM) * area);
+  const bound = mostOfFrame * (countsVideo ? Math.min(shown, wholeTimes(shown, numTimes)) : 1);
+  // Near the upper limit, a frame that is scaled up to the lower one could have more squares than any picture.
+  const isFar = 2 * (minPixels / counted / area + 1) < mostOfFrame / area;
   const fewest = isFar ? minPixels : Math.min(minPixels, ofPictures.minPixels * counted);
+  const longest = Math.floor(Math.min(most, bound));
+  // Frames that are scaled up have to fit, too.
+  const shortest = Math.ceil(Number.isFinite(room) ? Math.min(fewest, longest / 2) : fewest);
   return {
     ...pictures,
     min_pixels: null,
     max_pixels: null,
-    size: { shortest_edge: Math.ceil(fewest), longest_edge: Math.floor(Math.min(most, bound)) },
+    size: { shortest_edge: shortest, longest_edge: longest },
     ...(countsVideo && { resizes_like: "glm", video_frames: shown }),
   };
 }

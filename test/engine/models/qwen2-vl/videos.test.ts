@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../../engine/contract/errors.ts";
+import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import { largestImageSize, parseImageOptions, squareGrid } from "../../../../engine/models/qwen2-vl/image-options.ts";
 import { promptPositions, type PlacedGrid } from "../../../../engine/models/qwen2-vl/prompt-positions.ts";
 import { createVideoInputs, timeOf } from "../../../../engine/models/qwen2-vl/video-inputs.ts";
@@ -10,6 +11,8 @@ import { qwen2VlVideos } from "../../../../engine/models/qwen2-vl/videos.ts";
 import { qwen3VlVideos } from "../../../../engine/models/qwen3-vl/videos.ts";
 import type { ProcessorOptions, ShownVideo, VideoInputs } from "../../../../engine/multimodal/multimodal-processor.ts";
 import type { ImageSize } from "../../../../engine/multimodal/processing-info.ts";
+import { createHubInputs } from "../../input/golden-inputs.ts";
+import { upTo } from "../../videos/videos.ts";
 
 interface Recorded extends ImageSize {
   readonly numFrames: number;
@@ -139,6 +142,23 @@ describe.for(families)("$name", (family) => {
     expect(larger).toEqual([]);
   });
 
+  test("makes frames smaller where the prompt has less room, but no smaller than 128 tokens", () => {
+    const videos = inputsOf(family, null);
+    const shown = { ...shownOf(recorded[0]!, upTo(32)), width: 1920, height: 1080 };
+    const tokensFor = (room?: number): number => {
+      const ofPictures = { patch_size: family.patch_size, ...anyPicture };
+      const { rows, columns } = squareGrid(shown, parseImageOptions(videos.itemOptions(shown, ofPictures, room)));
+      return rows * columns;
+    };
+    const usual = tokensFor();
+    expect(usual).toBeGreaterThan(1000);
+    expect(tokensFor(usual)).toBe(usual);
+    expect(tokensFor(300)).toBeLessThanOrEqual(300);
+    expect(tokensFor(300)).toBeGreaterThan(250);
+    expect(tokensFor(20)).toBeLessThanOrEqual(128);
+    expect(tokensFor(20)).toBeGreaterThan(100);
+  });
+
   test("rejects a video processor whose patches differ from those of pictures, and unknown options", () => {
     expect(() => inputsOf(family, { patch_size: 7 })).toThrow(
       `The checkpoint's video processor: patch_size is 7; pictures have ${family.patch_size}.`,
@@ -184,6 +204,26 @@ test("qwen3-vl: each item has its seconds before it, rounded as by Python", () =
 test("qwen2-vl: a video is one placeholder of pictures for each item", () => {
   const video = shownOf(recordedOf(families[0])[0]!, [0, 1, 2]);
   expect(inputsOf(families[0], null).textOf(video)).toBe("<|image_pad|><|image_pad|>");
+});
+
+test.for([
+  { maxModelLen: 4096, numItems: 3, tokens: [1700, 2100] },
+  // Each item with a share of three quarters.
+  { maxModelLen: 900, numItems: 3, tokens: [200, 675] },
+  { maxModelLen: 170, numItems: 1, tokens: [40, 127] },
+])("a prompt of $maxModelLen tokens shows $numItems pairs of frames", async ({ maxModelLen, numItems, tokens }) => {
+  const size = { shortest_edge: 3_000_000, longest_edge: 16_777_216 };
+  await using inputs = await createHubInputs("qwen3-vl", { maxModelLen, settings: { mmProcessorOptions: { size } } });
+  const file = new URL("../../../fixtures/hub/videos/moving.mp4", import.meta.url);
+  const reference = `data:video/mp4;base64,${readFileSync(file, "base64")}`;
+  const messages = [{ role: "user", content: [{ type: "video", reference }] }] as const;
+  const prompt = { kind: "chat", messages, addGenerationPrompt: true } as const;
+  const request = { requestId: "request", prompt, samplingParams: createSamplingParams() };
+  const { images } = await inputs.inputProcessor.process(request, new AbortController().signal);
+  const numTokens = images.reduce((sum, { placeholder }) => sum + placeholder.length, 0);
+  expect(images).toHaveLength(numItems);
+  expect(numTokens).toBeGreaterThanOrEqual(tokens[0]!);
+  expect(numTokens).toBeLessThanOrEqual(tokens[1]!);
 });
 
 test("items of a video without text between them are one block in time, and text follows its largest position", () => {
