@@ -149,6 +149,10 @@ export function createVideoDecoder(options: VideoDecoderLimits = {}): VideoDecod
     try {
       await process.work(task.work, task.bytes, taker);
       return taker.result();
+    } catch (error) {
+      // A broken video may have left the process short of memory, or worse: the next one gets a new process.
+      if (error instanceof EngineError && error.code === "invalid_video") process.end();
+      throw error;
     } finally {
       clearTimeout(timer);
       task.process = null;

@@ -57,6 +57,17 @@ test("a process that is killed while it decodes loses its video only", async () 
   expect(decoderProcessIds()).not.toContain(id);
 });
 
+test("a broken video is the last one of its process", async () => {
+  const decoder = createDecoder({ numProcesses: 1 });
+  await decoder.readFacts({ bytes: long }, never);
+  const [id] = decoderProcessIds();
+  await expect(decoder.readFacts({ bytes: long.subarray(0, 1000) }, never)).rejects.toMatchObject({
+    code: "invalid_video",
+  });
+  await expectToServe(decoder);
+  expect(decoderProcessIds()).not.toContain(id);
+});
+
 test("a process that is killed before it reads a video loses none", async () => {
   const decoder = createDecoder({ numProcesses: 1 });
   await decoder.readFacts({ bytes: long }, never);

@@ -123,7 +123,7 @@ test("bytes that are changed at random never end the service", async () => {
         expect(await codeOf(decodeAll(decoder, bytes))).toMatch(/^(?:decoded|invalid_video|video_too_large)$/);
       },
     ),
-    { numRuns: 80 },
+    { numRuns: 40 },
   );
   await expectToServe(decoder);
 });

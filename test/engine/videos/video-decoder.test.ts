@@ -135,18 +135,12 @@ test("rejects waiting, running and later videos once it is closed", async () => 
   await closing.close();
 });
 
-test("decodes in as little memory as a small container has for it, and refuses a video that needs more", async () => {
-  const bytes = readVideo("h264-b-frames.mp4");
+test("decodes in as little memory as a small container has for it", async () => {
   const small = createVideoDecoder({ maxProcessBytes: 128 * 2 ** 20 });
   try {
-    expect(await decodeAll(small, bytes)).toHaveLength(recordedVideos["h264-b-frames.mp4"]!.hashes.length);
+    const frames = await decodeAll(small, readVideo("h264-b-frames.mp4"));
+    expect(frames).toHaveLength(recordedVideos["h264-b-frames.mp4"]!.hashes.length);
   } finally {
     await small.close();
-  }
-  const tiny = createVideoDecoder({ maxProcessBytes: 2 ** 16 });
-  try {
-    await expect(tiny.readFacts({ bytes }, never)).rejects.toMatchObject({ code: "invalid_video" });
-  } finally {
-    await tiny.close();
   }
 });
