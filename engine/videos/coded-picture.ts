@@ -9,10 +9,12 @@ export interface CodedPicture {
   readonly isLeading: boolean;
   /** Of a key picture: whether all pictures are leading that follow it and are shown before it. */
   readonly opensGroup: boolean;
+  /** False if no other picture refers to this one, so that decoding may leave it out. */
+  readonly isReferred: boolean;
 }
 
 /** A picture that does not depend on its neighbours in any of the ways above. */
-const plain = { isShown: true, isLeading: false, opensGroup: false };
+const plain = { isShown: true, isLeading: false, opensGroup: false, isReferred: true };
 
 /** Reads packets of one stream in decoding order. `isKey` is the container's word for it. */
 export type PictureReader = (bytes: Uint8Array, isKey: boolean) => CodedPicture;
@@ -56,16 +58,18 @@ function readVp9(bytes: Uint8Array, isKey: boolean): CodedPicture {
 
 /** Decoding starts at pictures of type IDR only. Others may need several pictures until all of the frame is renewed. */
 function readH264(bytes: Uint8Array, isKey: boolean, lengthBytes: number): CodedPicture {
-  const isInstantRefresh = isKey && nalHeaders(bytes, lengthBytes).some((header) => (header & 0x1f) === 5);
-  return { ...plain, isStart: isInstantRefresh, opensGroup: isKey && !isInstantRefresh };
+  const slice = findNalHeader(bytes, lengthBytes, (header) => (header & 0x1f) >= 1 && (header & 0x1f) <= 5);
+  const isInstantRefresh = isKey && slice !== undefined && (slice & 0x1f) === 5;
+  // All slices of a picture have the same two bits above the type, 0 for a picture without references.
+  const isReferred = slice === undefined || (slice & 0x60) !== 0;
+  return { ...plain, isStart: isInstantRefresh, opensGroup: isKey && !isInstantRefresh, isReferred };
 }
 
 /** Types of slices: 8 and 9 are skipped leading pictures, 16 to 21 start a sequence that they may lead. */
 function readHevc(bytes: Uint8Array, lengthBytes: number): CodedPicture {
-  const type = nalHeaders(bytes, lengthBytes)
-    .map((header) => (header >> 1) & 0x3f)
-    .find((type) => type < 32);
-  if (type === undefined) return { ...plain, isStart: false };
+  const slice = findNalHeader(bytes, lengthBytes, (header) => ((header >> 1) & 0x3f) < 32);
+  if (slice === undefined) return { ...plain, isStart: false };
+  const type = (slice >> 1) & 0x3f;
   return { ...plain, isStart: type >= 16 && type <= 21, isLeading: type === 8 || type === 9 };
 }
 
@@ -84,28 +88,34 @@ function nalLengthBytes(extradata: Uint8Array | null, offset: number): number {
   return extradata?.[0] === 1 ? ((extradata[offset] ?? 3) & 3) + 1 : 0;
 }
 
-/** First bytes of the units of a packet, up to its first slice. */
-function nalHeaders(bytes: Uint8Array, lengthBytes: number): number[] {
-  const headers: number[] = [];
+/** The first byte of the first unit in a packet that is wanted. */
+function findNalHeader(
+  bytes: Uint8Array,
+  lengthBytes: number,
+  isWanted: (header: number) => boolean,
+): number | undefined {
   let position = 0;
-  while (headers.length < MAX_NAL_UNITS) {
+  for (let unit = 0; unit < MAX_NAL_UNITS; unit++) {
+    let next: number;
     if (lengthBytes === 0) {
-      const start = findStartCode(bytes, position);
-      if (start === -1) break;
-      headers.push(bytes[start]!);
-      position = start;
+      position = findStartCode(bytes, position);
+      if (position === -1) return undefined;
+      next = position;
     } else {
-      if (position + lengthBytes >= bytes.byteLength) break;
       let length = 0;
-      for (let index = 0; index < lengthBytes; index++) length = length * 256 + bytes[position + index]!;
-      headers.push(bytes[position + lengthBytes]!);
-      position += lengthBytes + length;
+      for (let index = 0; index < lengthBytes; index++) length = length * 256 + (bytes[position + index] ?? 0);
+      position += lengthBytes;
+      if (position >= bytes.byteLength) return undefined;
+      next = position + length;
     }
+    const header = bytes[position]!;
+    if (isWanted(header)) return header;
+    position = next;
   }
-  return headers;
+  return undefined;
 }
 
-/** Parameter sets, messages and slices of a picture: more than encoders write. */
+/** Parameter sets and messages before the slices of a picture: more than encoders write. */
 const MAX_NAL_UNITS = 64;
 
 /** Position after the next 00 00 01; -1 if there is none, or nothing follows it. */

@@ -48,6 +48,12 @@ export function decodeFrames(
     receive();
     context.flushBuffers();
   };
+  const wanted = indices !== undefined && table.isTimed ? new Set(indices) : null;
+  /** Of frames that are not wanted, those are decoded that others may refer to. */
+  const canSkip = (position: number): boolean => {
+    const index = table.indices[position] ?? -1;
+    return wanted !== null && index >= 0 && !wanted.has(index) && table.referred[position] === false;
+  };
   try {
     const spans = indices === undefined ? [{ start: 0, end: Infinity }] : spansOf(table, indices);
     let span = spans.shift();
@@ -58,7 +64,7 @@ export function decodeFrames(
         if (span === undefined) break;
       }
       // An empty packet would mean the end of the video.
-      if (position >= span.start && packet.size > 0) {
+      if (position >= span.start && packet.size > 0 && !canSkip(position)) {
         // The decoder hands this on to the frame, which then names its packet, whatever times the file has.
         packet.pts = BigInt(position);
         // A packet that is broken costs its own frames only.

@@ -18,6 +18,8 @@ export interface FrameTable {
    * before it.
    */
   readonly isTimed: boolean;
+  /** By position: whether another frame may need the packet. */
+  readonly referred: readonly boolean[];
   /** Position of the packet at which decoding has to start for the frame of an index. */
   startOf(index: number): number;
 }
@@ -30,6 +32,7 @@ interface Packets {
   readonly presentation: number[];
   readonly decoding: number[];
   readonly shown: boolean[];
+  readonly referred: boolean[];
   /** Positions at which decoding can start, ascending. */
   readonly starts: number[];
   /** The first key picture: decoders skip what comes before it, and what is shown before it if it opens its group. */
@@ -65,6 +68,7 @@ export function readFrameTable(video: OpenVideo, packet: NativePacket, maxNumFra
     times,
     durationSeconds,
     isTimed,
+    referred: packets.referred,
     startOf(index) {
       if (!isTimed) return 0;
       const { starts, presentation } = packets;
@@ -77,7 +81,15 @@ export function readFrameTable(video: OpenVideo, packet: NativePacket, maxNumFra
 
 function readPackets(video: OpenVideo, packet: NativePacket, maxNumFrames: number): Packets {
   const read = pictureReaderOf(video.decoder, video.stream.codecpar.extradata);
-  const packets: Packets = { presentation: [], decoding: [], shown: [], starts: [], firstKey: null, lastDuration: 0 };
+  const packets: Packets = {
+    presentation: [],
+    decoding: [],
+    shown: [],
+    referred: [],
+    starts: [],
+    firstKey: null,
+    lastDuration: 0,
+  };
   let latest = Number.NEGATIVE_INFINITY;
   while (video.readPacket(packet)) {
     const position = packets.shown.length;
@@ -86,12 +98,13 @@ function readPackets(video: OpenVideo, packet: NativePacket, maxNumFrames: numbe
       throw new EngineError("video_too_large", `The video has more than ${maxNumFrames} frames.`);
     }
     const isKey = (packet.flags & PACKET_KEY) !== 0;
-    const { isShown, isStart, isLeading, opensGroup } = read(packet.data ?? new Uint8Array(), isKey);
+    const { isShown, isStart, isLeading, opensGroup, isReferred } = read(packet.data ?? new Uint8Array(), isKey);
     const presentation = toTicks(packet.pts);
     if (isStart) packets.starts.push(position);
     if (isStart || isKey) packets.firstKey ??= { position, opensGroup };
     packets.presentation.push(presentation);
     packets.decoding.push(toTicks(packet.dts));
+    packets.referred.push(isReferred);
     packets.shown.push(
       isShown &&
         packet.size > 0 &&
