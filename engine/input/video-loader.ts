@@ -126,10 +126,13 @@ export class VideoLoader {
     const opened = await allOrNone(
       distinct,
       async (part, either) => {
-        const parameter = `prompt.videos[${parts.indexOf(part)}]`;
+        const index = parts.indexOf(part);
+        const parameter = `prompt.videos[${index}]`;
         try {
           const fetching = { request, held, signal: either };
-          return [part, await this.#open(part, { parameter, ...share }, fetching)] as const;
+          const opened = await this.#open(part, { parameter, ...share }, fetching);
+          const number = this.#options.processor.videos?.numberText?.(index) ?? "";
+          return [part, { ...opened, text: opened.text && number + opened.text }] as const;
         } catch (error) {
           throw error instanceof EngineError && error.parameter === null ? aboutParameter(error, parameter) : error;
         }

@@ -132,6 +132,8 @@ export interface VideoInputs {
   itemOptions(video: ShownVideo, options: ProcessorOptions, room?: number): ProcessorOptions;
   /** Of the last item, if it differs from the others, by their options. */
   lastItemOptions?(this: void, options: ProcessorOptions): ProcessorOptions;
+  /** Text before that of video `index` of a prompt (from 0), for models that number their videos. Default: none. */
+  numberText?(this: void, index: number): string;
   /** The text of a video in a prompt, in place of `placeholder`: one `imagePlaceholder` for each item, in order. */
   textOf(video: ShownVideo): string;
 }

@@ -3,17 +3,29 @@ import type { ConfiguredModel, ModelDefinition } from "../model-definition.ts";
 import { buildQwen35Decoder } from "../qwen3-5/decoder-graph.ts";
 import { decoderDimensions } from "../qwen3-5/definition.ts";
 import { miniCpmOcr, miniCpmV46, miniCpmV47, parseMiniCpmVConfig, type MiniCpmVKind } from "./config.ts";
-import { miniCpmV47Inputs, miniCpmVInputs } from "./processor.ts";
+import { miniCpmV46Inputs, miniCpmV47Inputs, miniCpmVInputs } from "./processor.ts";
 import { miniCpmVVisionEncoder } from "./vision-encoder.ts";
 
-export const miniCpmV46Definition = createDefinition("MiniCPMV4_6ForConditionalGeneration", miniCpmV46);
-export const miniCpmV47Definition = createDefinition("MiniCPMV4_7ForConditionalGeneration", miniCpmV47);
-export const miniCpmOcrDefinition = createDefinition("MiniCPMOcrForConditionalGeneration", miniCpmOcr);
+export const miniCpmV46Definition = createDefinition(
+  "MiniCPMV4_6ForConditionalGeneration",
+  miniCpmV46,
+  miniCpmV46Inputs,
+);
+export const miniCpmV47Definition = createDefinition(
+  "MiniCPMV4_7ForConditionalGeneration",
+  miniCpmV47,
+  miniCpmV47Inputs,
+);
+export const miniCpmOcrDefinition = createDefinition("MiniCPMOcrForConditionalGeneration", miniCpmOcr, miniCpmVInputs);
 
-function createDefinition(architecture: string, kind: MiniCpmVKind): ModelDefinition {
+function createDefinition(
+  architecture: string,
+  kind: MiniCpmVKind,
+  images: ModelDefinition["images"],
+): ModelDefinition {
   return {
     architecture,
-    images: kind.hasCanvas ? miniCpmV47Inputs : miniCpmVInputs,
+    images,
     configure(json): ConfiguredModel {
       const config = parseMiniCpmVConfig(json, kind);
       const { text } = config;

@@ -15,6 +15,7 @@ import { canvasPositions, type CanvasPicture } from "./canvas-positions.ts";
 import { parseMiniCpmVImageOptions, type SliceOptions } from "./image-options.ts";
 import type { PatchGrid } from "./patches.ts";
 import { largestImageSize, largestWholeSize, numCropEmbeddings, sliceLayout, type SliceLayout } from "./slices.ts";
+import { createMiniCpmVVideos, videoToken } from "./videos.ts";
 
 const markers = {
   number: ["<image_id>", "</image_id>"],
@@ -22,7 +23,7 @@ const markers = {
   slice: ["<slice>", "</slice>"],
 } as const;
 
-/** Equals Hugging Face's MiniCPMV4_6Processor for images; videos are not supported. */
+/** Equals Hugging Face's MiniCPMV4_6Processor for images, whose numbers are those of the other models too. */
 export const miniCpmVInputs: MultiModalInputs<ProcessorContext> = {
   pixelProgram: moduleUrl("./pixel-program", import.meta.url),
   createProcessingInfo({ preprocessorConfig }) {
@@ -38,6 +39,7 @@ export const miniCpmVInputs: MultiModalInputs<ProcessorContext> = {
   },
   createProcessor(_, { imageToken, imageTokenId, preprocessorConfig, pixels, tokenId }) {
     for (const marker of Object.values(markers).flat()) requiredToken(tokenId, marker);
+    const videoTokenId = tokenId(videoToken);
     return {
       imagePlaceholder: imageToken,
       imagePlaceholderTokenIds: [imageTokenId],
@@ -61,10 +63,15 @@ export const miniCpmVInputs: MultiModalInputs<ProcessorContext> = {
           {
             mode: "replacement",
             target: [imageTokenId],
-            content: (itemIndex) => ({
-              full: spell(items[itemIndex]!, options, imageToken),
-              isEmbed: selectTokenIds(imageTokenId),
-            }),
+            content(itemIndex) {
+              const item = items[itemIndex]!;
+              const isOfVideo = item.kind === "image" && item.isOfVideo === true && videoTokenId !== null;
+              const token = isOfVideo ? videoToken : imageToken;
+              return {
+                full: spell(item, options, token),
+                isEmbed: selectTokenIds(isOfVideo ? videoTokenId : imageTokenId),
+              };
+            },
           },
         ];
       },
@@ -76,6 +83,15 @@ export const miniCpmVInputs: MultiModalInputs<ProcessorContext> = {
       },
     };
   },
+};
+
+/** Equals Hugging Face's MiniCPMV4_6Processor. */
+export const miniCpmV46Inputs: MultiModalInputs<ProcessorContext> = {
+  ...miniCpmVInputs,
+  createProcessor: (info, context) => ({
+    ...miniCpmVInputs.createProcessor(info, context),
+    videos: createMiniCpmVVideos(context),
+  }),
 };
 
 /** Like `miniCpmVInputs`, with the positions of MiniCPM-V 4.7. */

@@ -11,7 +11,7 @@ const checkpoints = [
   // 5 x 3 squares of at most 16.
   ["lfm2-vl", 15],
   // 3 x 2 squares, which have about as many pixels as 2 x 2.
-  ["minicpm-v-4.6", 6],
+  ["minicpm-v-4.7", 6],
 ] as const;
 
 test.for(checkpoints)("%s shows a frame of a video in one tile", async ([name, numEmbeddings]) => {
