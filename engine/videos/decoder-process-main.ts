@@ -66,19 +66,21 @@ function readWork(): { readonly work: VideoWork; readonly bytes: Uint8Array } | 
   return bytes && { work, bytes };
 }
 
-function tryLoadLibrary(): NativeLibrary | Error {
+/** Null if it does not load. */
+function tryLoadLibrary(): NativeLibrary | null {
   try {
     return loadNativeLibrary();
-  } catch (error) {
-    return error as Error;
+  } catch {
+    return null;
   }
 }
 
-function unsupported({ message }: Error): VideoReply {
+/** Without the reason, which names folders of this machine. */
+function unsupported(): VideoReply {
   return {
     kind: "refused",
     code: "invalid_argument",
-    message: `Videos are not supported by this installation: FFmpeg does not load on this system (${message}).`,
+    message: "Videos are not supported by this installation: FFmpeg does not load. On Linux, it needs glibc 2.28.",
   };
 }
 
@@ -91,7 +93,7 @@ async function serve(maxMemoryBytes: number): Promise<void> {
   for (let next = readWork(); next !== null; next = readWork()) {
     try {
       send({ kind: "started" });
-      if (library instanceof Error) send(unsupported(library));
+      if (library === null) send(unsupported());
       else workOnVideo(library, next.bytes, next.work, send);
     } catch (error) {
       send(refusalOf(error));
