@@ -38,7 +38,11 @@ export function createMiniCpmVVideos({
       }
       return [...new Set(framesBySecond(file, max_num_frames ?? MOST_FRAMES))];
     }),
-    itemOptions: (_, options) => videoItemOptions(options, { images, videos }),
+    itemOptions(_, options, room) {
+      const item = videoItemOptions(options, { images, videos });
+      // A frame with slices has up to ten times the tokens of one without.
+      return room === undefined ? item : { ...item, slice_mode: false };
+    },
     ...((use_image_id ?? true) && { numberText: (index) => `<image_id>${index}</image_id>` }),
     textOf: ({ frameIndices: { length } }) => imageToken.repeat(length),
   };

@@ -7,6 +7,7 @@ import { createGemma4Videos } from "../../../engine/models/gemma4/videos.ts";
 import { glmVideosOf } from "../../../engine/models/glm4v/videos.ts";
 import { createSmolVlmVideos } from "../../../engine/models/idefics3/videos.ts";
 import { createInternVideos } from "../../../engine/models/internvl/videos.ts";
+import { createMiniCpmVVideos } from "../../../engine/models/minicpm-v/videos.ts";
 import type { VideoContext } from "../../../engine/models/model-definition.ts";
 import {
   parseImageOptions,
@@ -38,6 +39,7 @@ const families = {
   gemma4: () => createGemma4Videos(contextOf({}, { num_frames: 32 })),
   internvl: () => createInternVideos(contextOf({}, { num_frames: 8, initial_shift: true })),
   internvlByRate: () => createInternVideos(contextOf({}, { fps: 2 })),
+  minicpm: () => createMiniCpmVVideos(contextOf({}, null)),
   smolvlm: () => createSmolVlmVideos(contextOf({ video_sampling: { max_frames: 64, fps: 1 } }, null)),
 } satisfies Record<string, (videos: ProcessorOptions) => VideoInputs>;
 type Name = keyof typeof families;
@@ -141,6 +143,13 @@ test("frames of tiled models are one tile, whatever a request asks for pictures"
   expect(intern.itemOptions(shown, { crop_to_patches: true })).toEqual({ crop_to_patches: false });
   const smol = createSmolVlmVideos(contextOf({ do_image_splitting: false }, null));
   expect(smol.itemOptions(shown, { do_image_splitting: true })).toEqual({ do_image_splitting: false });
+});
+
+test("frames of MiniCPM-V lose their slices where a prompt has no room for them", () => {
+  const shown = shownOf({ numFrames: 9, framesPerSecond: 1, frameIndices: [], numShown: 0 }, [0], 1);
+  const minicpm = createMiniCpmVVideos(contextOf({ max_slice_nums: 9 }, null));
+  expect(minicpm.itemOptions(shown, { max_slice_nums: 4 })).toEqual({ max_slice_nums: 4 });
+  expect(minicpm.itemOptions(shown, { max_slice_nums: 4 }, 100)).toEqual({ max_slice_nums: 4, slice_mode: false });
 });
 
 test("times and numbers are spelled as by transformers", () => {
