@@ -19,9 +19,11 @@ import type {
   ProcessorOptions,
 } from "../multimodal/multimodal-processor.ts";
 import { processImages } from "../multimodal/process-items.ts";
+import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { createVideoDecoder } from "../videos/video-decoder.ts";
 import { createPromptText } from "./create-prompt-text.ts";
+import { imageBudgets } from "./image-budgets.ts";
 import type { ImageInputs } from "./image-inputs.ts";
 import { ItemLoader } from "./item-loader.ts";
 import type { ItemCaches } from "./item-loader.ts";
@@ -116,6 +118,7 @@ export function createImageInputs(
     sources: imageSources,
     limits: videoLimits,
     fetchTimeoutMs: videoLimits.fetchTimeoutMs,
+    maxDecodedBytes: imageBudgets(machineMemoryBytes()).maxDecodedBytes,
   });
   const loader = new ItemLoader({
     processor,

@@ -61,6 +61,8 @@ export interface VideoLoaderOptions {
   readonly sources: readonly ImageSource[];
   readonly limits: VideoLimits;
   readonly fetchTimeoutMs: number;
+  /** See `ImageBudgets`. */
+  readonly maxDecodedBytes: number;
 }
 
 interface VideoRequest extends Pick<PromptRequest, "tenant" | "priority" | "videoSampling" | "onStage"> {
@@ -265,7 +267,7 @@ export class VideoLoader {
     decoding: FrameDecoding,
     signal: AbortSignal,
   ): AsyncGenerator<{ readonly parts: readonly FramesPart[]; readonly images: readonly EncodedImage[] }> {
-    const groups = groupsOf(parts);
+    const groups = groupsOf(parts, this.#options.maxDecodedBytes);
     const sizes = groups.map((group) => group.reduce((sum, part) => sum + headerOf(part).numBytes, 0));
     decoding.onBytes(Math.max(...sizes));
     for (const group of groups) yield { parts: group, images: await this.#decodeGroup(group, decoding, signal) };
@@ -302,16 +304,14 @@ export class VideoLoader {
   }
 }
 
-/** Decoded bytes of frames that are in memory at once for a request, unless a single item has more. */
-const MAX_GROUP_BYTES = 64 * 1024 ** 2;
-
-function groupsOf(parts: readonly FramesPart[]): FramesPart[][] {
+/** @param maxBytes Of the decoded frames of a group, unless a single item has more. */
+function groupsOf(parts: readonly FramesPart[], maxBytes: number): FramesPart[][] {
   const groups: FramesPart[][] = [];
   let numBytes = 0;
   for (const part of parts) {
     const group = groups.at(-1);
     const added = headerOf(part).numBytes;
-    if (group !== undefined && group[0]?.file === part.file && numBytes + added <= MAX_GROUP_BYTES) {
+    if (group !== undefined && group[0]?.file === part.file && numBytes + added <= maxBytes) {
       group.push(part);
       numBytes += added;
     } else {
