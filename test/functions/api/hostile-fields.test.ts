@@ -81,6 +81,7 @@ const freeTexts = new Set([
   "messages[].content[].video_url",
   "messages[].content[].video_url.url",
   "messages[].content[].video",
+  "messages[].content[].video[]",
   "messages[].reasoning_content",
   "messages[].reasoning",
   "messages[].content[].image_embeds.image_embeds",

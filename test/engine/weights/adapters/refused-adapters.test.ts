@@ -39,7 +39,8 @@ async function refusal(
   await writeCheckpoint(model, {}, base);
   const adapter = await writeAdapter(join(folder.path, "adapter"), tensors, config);
   const options = { cacheFolder: folder.path };
-  return withAdapter(await openCheckpoint(model, options), adapter, options).then(
+  // Awaited here, before the folder is removed.
+  return await withAdapter(await openCheckpoint(model, options), adapter, options).then(
     () => Promise.reject(new Error("the adapter was taken")),
     (error) => error,
   );
