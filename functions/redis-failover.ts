@@ -12,7 +12,7 @@ export function isOfReplica({ message }: Error): boolean {
 const MIN_AGE_MS = 15_000;
 
 /**
- * For `reconnectOnError` of one connection: whether to open it anew. Between two times, `minAgeMs` pass.
+ * For `reconnectOnError` of one connection: whether to close it and connect again. Between two times, `minAgeMs` pass.
  *
  * @param onLeave Called before that.
  */
