@@ -13,7 +13,7 @@ import { ReplyReader, type ReplyTaker } from "./reply-reader.ts";
 /** The process ended, or was ended because it broke the rules of the exchange. */
 export class DecoderProcessEnded extends Error {
   override readonly name = "DecoderProcessEnded";
-  /** Whether the process had read the video. If not, the video is not the reason. */
+  /** Whether the process had read the video. If not, the video is not the reason; otherwise it may be. */
   readonly hadStarted: boolean;
 
   constructor(hadStarted: boolean, reason: string) {

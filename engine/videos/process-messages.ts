@@ -23,7 +23,7 @@ export interface VideoWork {
 const count = z.int().nonnegative();
 const size = { width: z.int().positive(), height: z.int().positive() };
 const videoReply = z.discriminatedUnion("kind", [
-  /** The process has read the work: from now on, its end is the video's fault. */
+  /** The process has read the work: from now on, its end may be the video's fault. */
   z.object({ kind: z.literal("started") }),
   /** Followed by the frame times, 8 bytes each, little-endian. */
   z.object({

@@ -25,6 +25,11 @@ export class ProcessPool {
       process.setReferenced(true);
       return process;
     }
+    return this.start();
+  }
+
+  /** A new process. */
+  start(): DecoderProcess {
     const process = startDecoderProcess(this.#maxMemoryBytes);
     this.#alive.add(process);
     void process.ended.then(() => this.#alive.delete(process));

@@ -7,7 +7,6 @@ import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { numUsableCpus } from "../runtime/usable-cores.ts";
 import { DecoderProcessEnded, type DecoderProcess } from "./decoder-process.ts";
 import { requireNativeLibrary } from "./native-library.ts";
-import { couldNotBeDecoded } from "./open-video.ts";
 import type { VideoWork, VideoWorkLimits } from "./process-messages.ts";
 import { ProcessPool } from "./process-pool.ts";
 import { collectFacts, collectFrames, type ResultTaker } from "./result-takers.ts";
@@ -43,7 +42,8 @@ export interface VideoDecoderLimits {
 
 /**
  * Every method throws EngineError `invalid_video`, `video_too_large`, `queue_full`, `aborted`, `closed`, or
- * `invalid_argument` if FFmpeg is not installed. A video that crashes, stalls or fills the process loses only itself.
+ * `invalid_argument` if FFmpeg is not installed. A video whose process ends is tried once more in a new one, so that a
+ * video that crashes or fills processes, or stalls one, loses only itself.
  */
 export interface VideoDecoder {
   /** Demuxes only: no frame is decoded. */
@@ -125,22 +125,31 @@ export function createVideoDecoder(options: VideoDecoderLimits = {}): VideoDecod
 
   const runTask = async (task: Task): Promise<void> => {
     try {
-      const result = await workOn(task).catch((error: unknown) => {
-        // An idle process may have ended just before the video reached it.
-        const isInnocent = error instanceof DecoderProcessEnded && !error.hadStarted && !task.isAbandoned;
-        if (isInnocent) return workOn(task);
-        throw error;
-      });
-      task.outcome.resolve(result);
+      task.outcome.resolve(await workUntilDone(task));
     } catch (error) {
       task.outcome.reject(error instanceof DecoderProcessEnded ? endedError(error) : error);
     }
   };
 
+  /**
+   * Tries again in a new process where one ended: once if it had read the video, which may be innocent, and once if it
+   * had not, because an idle process may end just before a video reaches it. Throws like `workOn`.
+   */
+  const workUntilDone = async (task: Task): Promise<unknown> => {
+    const ends = new Set<boolean>();
+    for (;;) {
+      try {
+        return await workOn(task, ends.size === 0 ? processes.take() : processes.start());
+      } catch (error) {
+        if (!(error instanceof DecoderProcessEnded) || task.isAbandoned || ends.has(error.hadStarted)) throw error;
+        ends.add(error.hadStarted);
+      }
+    }
+  };
+
   /** Throws DecoderProcessEnded, or the EngineError with which the process refused the video. */
-  const workOn = async (task: Task): Promise<unknown> => {
+  const workOn = async (task: Task, process: DecoderProcess): Promise<unknown> => {
     const taker = task.createTaker();
-    const process = processes.take();
     task.process = process;
     const timer = setTimeout(() => {
       task.outcome.reject(tooSlow(videoDecodeTimeoutMs));
@@ -216,7 +225,11 @@ function abandon(task: Task): void {
 
 function endedError(cause: DecoderProcessEnded): EngineError {
   return cause.hadStarted
-    ? couldNotBeDecoded(cause)
+    ? new EngineError(
+        "invalid_video",
+        "The process that decodes videos ended twice while it worked on this one. The video is broken, or needs more memory than there is for it.",
+        { cause },
+      )
     : new EngineError("internal", "The process that decodes videos does not start.", { cause });
 }
 

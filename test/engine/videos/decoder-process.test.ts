@@ -1,6 +1,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
+import { setImmediate } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { afterEach, expect, test } from "vitest";
 
@@ -47,14 +48,71 @@ async function startDecoding(signal = never): Promise<{
   return { decoder, outcome, id: id! };
 }
 
-test("a process that is killed while it decodes loses its video only", async () => {
+/** Waits for a process of this test other than those of `ids`, and until it is in the middle of its work. */
+async function nextProcess(...ids: readonly number[]): Promise<number> {
+  for (;;) {
+    const id = decoderProcessIds().find((found) => !ids.includes(found));
+    if (id !== undefined) {
+      waitUntilWritten(id, SOME_BYTES);
+      return id;
+    }
+    await setImmediate();
+  }
+}
+
+test("a video whose process is killed while it decodes is decoded by the next one", async () => {
   const { decoder, outcome, id } = await startDecoding();
   const waiting = decoder.readFacts({ bytes: long }, never);
   process.kill(id, "SIGKILL");
-  expect(await outcome).toMatchObject({ code: "invalid_video", message: "The video could not be decoded." });
+  expect(await outcome).toHaveLength(500);
   expect((await waiting).frameTimes).toHaveLength(500);
   await expectToServe(decoder);
   expect(decoderProcessIds()).not.toContain(id);
+});
+
+test("a video whose processes are killed twice is rejected, and those that wait are not", async () => {
+  const { decoder, outcome, id } = await startDecoding();
+  const waiting = decoder.readFacts({ bytes: long }, never);
+  process.kill(id, "SIGKILL");
+  process.kill(await nextProcess(id), "SIGKILL");
+  expect(await outcome).toMatchObject({
+    code: "invalid_video",
+    message:
+      "The process that decodes videos ended twice while it worked on this one. The video is broken, or needs more memory than there is for it.",
+    cause: { message: "The process that decodes videos ended: SIGKILL." },
+  });
+  expect((await waiting).frameTimes).toHaveLength(500);
+  await expectToServe(decoder);
+});
+
+test("requests that wait for a process that is killed are all decoded by the next ones", async () => {
+  const { decoder, outcome, id } = await startDecoding();
+  const others = upTo(2).map(() => decoder.decodeFrames({ bytes: long }, everyFrame, never));
+  process.kill(id, "SIGKILL");
+  expect(await outcome).toHaveLength(500);
+  const killed = decoderProcessIds();
+  expect(killed).toHaveLength(1);
+  process.kill(killed[0]!, "SIGKILL");
+  for (const frames of await Promise.all(others)) expect(frames).toHaveLength(500);
+});
+
+test("videos in two processes that are killed together are both decoded", async () => {
+  const decoder = createDecoder({ numProcesses: 2 });
+  const outcomes = upTo(2).map(() => decoder.decodeFrames({ bytes: long }, everyFrame, never));
+  const ids = decoderProcessIds();
+  expect(ids).toHaveLength(2);
+  for (const id of ids) waitUntilWritten(id, SOME_BYTES);
+  for (const id of ids) process.kill(id, "SIGKILL");
+  for (const frames of await Promise.all(outcomes)) expect(frames).toHaveLength(500);
+});
+
+test("idle processes that are killed together lose no video", async () => {
+  const decoder = createDecoder({ numProcesses: 2 });
+  await Promise.all(upTo(2).map(() => decoder.readFacts({ bytes: long }, never)));
+  const ids = decoderProcessIds();
+  expect(ids).toHaveLength(2);
+  for (const id of ids) process.kill(id, "SIGKILL");
+  expect((await decoder.readFacts({ bytes: long }, never)).frameTimes).toHaveLength(500);
 });
 
 test("a broken video is the last one of its process", async () => {
