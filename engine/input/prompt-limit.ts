@@ -6,6 +6,7 @@ import { noMarkers } from "../multimodal/multimodal-processor.ts";
 import type { ImageMarkers, MultiModalProcessor } from "../multimodal/multimodal-processor.ts";
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
 import { SequenceSearch } from "../multimodal/sequence-search.ts";
+import type { Tokenizer } from "../text/tokenizer.ts";
 import { fewestTokensOf } from "./item-parts.ts";
 import type { ItemPart } from "./item-parts.ts";
 import { truncatedRange, withMarkers } from "./truncate-prompt.ts";
@@ -26,9 +27,9 @@ export interface PromptLimit {
  * @throws EngineError `invalid_argument` for a number of tokens that the model's length excludes.
  */
 export function promptLimitOf(
-  { truncatePromptTokens: numTokens, truncationSide: side = "left", samplingParams }: PromptRequest,
-  maxModelLen: number,
-): Pick<PromptLimit, "maxTokens" | "side"> | null {
+  { prompt, truncatePromptTokens: numTokens, truncationSide: side = "left", samplingParams }: PromptRequest,
+  { tokenizer, maxModelLen }: { readonly tokenizer: Tokenizer; readonly maxModelLen: number },
+): PromptLimit | null {
   if (numTokens === undefined) return null;
   if (!Number.isInteger(numTokens) || numTokens < -1 || numTokens === 0) {
     throw refusal("truncatePromptTokens", `must be -1 or at least 1, got ${numTokens}`);
@@ -45,7 +46,13 @@ export function promptLimitOf(
     );
   }
   const room = maxModelLen - numOutputTokens;
-  return { maxTokens: numTokens === -1 ? room : Math.min(numTokens, room), side };
+  const hasPrefix = (prompt.kind === "text" || prompt.kind === "parts") && prompt.addSpecialTokens;
+  return {
+    maxTokens: numTokens === -1 ? room : Math.min(numTokens, room),
+    side,
+    prefixTokenIds: hasPrefix ? tokenizer.prefixIds : [],
+    decode: (tokenIds) => tokenizer.decode(tokenIds),
+  };
 }
 
 export interface ShortenedPrompt {

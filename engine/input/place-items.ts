@@ -1,0 +1,110 @@
+/** Replaces the placeholders of a prompt by the tokens of its images and of its videos' items. */
+import { EngineError, invariant } from "../contract/errors.ts";
+import type { ImageFeature } from "../core/engine-request.ts";
+import { expandPrompt } from "../multimodal/apply-prompt-updates.ts";
+import type { UpdatedPrompt } from "../multimodal/apply-prompt-updates.ts";
+import type { PlacedImage, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import { numberedUpdates } from "../multimodal/numbered-updates.ts";
+import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
+import type { PromptText } from "../multimodal/prompt-text.ts";
+import { countOccurrences } from "../multimodal/sequence-search.ts";
+import type { ImageInputs } from "./image-inputs.ts";
+import type { LoadedItem } from "./item-loader.ts";
+import type { ItemPart } from "./item-parts.ts";
+import { countOutside, mayHoldFeatures, unplacedImages, wrongPlaceholders } from "./placeholder-checks.ts";
+import { tooManyEmbeddings } from "./request-options.ts";
+import type { TokenizedPrompt } from "./tokenize-prompt.ts";
+
+/** An image, or an item of a video, at its place in the prompt. */
+export type PlacedFeature = ImageFeature & Pick<PlacedImage, "videoItem">;
+
+/** The parts of a prompt and, at the same indices, what was loaded for them. */
+export interface LoadedParts {
+  readonly parts: readonly ItemPart[];
+  readonly items: readonly LoadedItem[];
+}
+
+/**
+ * Returns the tokens of the whole prompt, and its items in the order of their positions.
+ *
+ * @param options Of the image processor.
+ * @throws EngineError `invalid_argument` for a prompt without a place for each item, and for an item with more
+ *   embeddings than the engine has room for; errors of the tokenizer.
+ */
+export async function placeItems(
+  prompt: Pick<TokenizedPrompt, "tokenIds" | "isExact">,
+  loaded: LoadedParts,
+  options: ProcessorOptions,
+  imageInputs: ImageInputs,
+  promptText: PromptText,
+): Promise<{ readonly tokenIds: readonly number[]; readonly images: readonly PlacedFeature[] }> {
+  const expanded = await expand(prompt, loaded, options, imageInputs, promptText);
+  const images = toFeatures(loaded, expanded);
+  checkEmbeddings(images, imageInputs.info.maxTokensPerItem);
+  return { tokenIds: expanded.tokenIds, images };
+}
+
+async function expand(
+  { tokenIds, isExact }: Pick<TokenizedPrompt, "tokenIds" | "isExact">,
+  { parts, items }: LoadedParts,
+  options: ProcessorOptions,
+  imageInputs: ImageInputs,
+  promptText: PromptText,
+): Promise<UpdatedPrompt> {
+  const { processor } = imageInputs;
+  let numImages = 0;
+  const updates = items.map(({ item }, index) => {
+    const isNumbered = parts[index]?.type !== "frames";
+    const numberTokens = isNumbered ? processor.numberTokens?.(numImages++, options) : undefined;
+    return numberedUpdates(item.promptUpdates, numberTokens ?? []);
+  });
+  const expanded = await expandPrompt(tokenIds, updates, {
+    promptText,
+    mayBeExpanded: !isExact && mayHoldFeatures(tokenIds, imageInputs, items.length, items.length),
+    mayMatchText: !isExact,
+    joinTokens: processor.joinTokens,
+  });
+  checkPlaces(tokenIds, expanded, items.length, imageInputs);
+  return expanded;
+}
+
+/** @param tokenIds Before they were expanded. */
+function checkPlaces(
+  tokenIds: readonly number[],
+  expanded: UpdatedPrompt,
+  numItems: number,
+  { processor: { imagePlaceholder, imagePlaceholderTokenIds } }: ImageInputs,
+): void {
+  const numPlaced = expanded.placeholders.filter((placeholder) => placeholder !== null).length;
+  // A remaining placeholder would be treated as a feature without an image.
+  const numLeft = imagePlaceholder === null ? 0 : countOutside(expanded, imagePlaceholderTokenIds);
+  if (numPlaced === numItems && numLeft === 0) return;
+  if (imagePlaceholder === null) {
+    throw new EngineError("invalid_argument", `The prompt has places for ${numPlaced} of its ${numItems} images.`, {
+      parameter: "prompt",
+    });
+  }
+  const numPlaceholders = countOccurrences(tokenIds, imagePlaceholderTokenIds);
+  if (numPlaceholders === numItems) throw unplacedImages(numLeft, imagePlaceholder);
+  throw wrongPlaceholders(numPlaceholders, imagePlaceholder, numItems);
+}
+
+/** In the order of their positions. */
+function toFeatures({ parts, items }: LoadedParts, { placeholders }: UpdatedPrompt): PlacedFeature[] {
+  const features = items.map(({ mmHash, item: { tensors } }, index) => {
+    const placeholder = placeholders[index];
+    invariant(placeholder, "images without a place are rejected");
+    const part = parts[index];
+    const isOfVideo = part?.type === "frames" && part.isOfVideo;
+    return { tensors, mmHash, placeholder, ...(isOfVideo && { videoItem: part.item }) };
+  });
+  return features.sort((left, right) => left.placeholder.offset - right.placeholder.offset);
+}
+
+/** Checks all images; new ones were counted before they were processed. */
+function checkEmbeddings(images: readonly ImageFeature[], maxTokensPerItem: number): void {
+  for (const { placeholder } of images) {
+    const numEmbeddings = numEmbeddingsIn(placeholder);
+    if (numEmbeddings > maxTokensPerItem) throw tooManyEmbeddings(numEmbeddings, maxTokensPerItem);
+  }
+}

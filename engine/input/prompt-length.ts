@@ -1,0 +1,41 @@
+/** Rejects prompts that are longer than the model's context. */
+import { EngineError } from "../contract/errors.ts";
+import type { PromptPositions } from "../multimodal/prompt-positions.ts";
+import type { ItemPart } from "./item-parts.ts";
+
+/** LiteLLM and other clients recognise the error by OpenAI's words "this model's maximum context length is". */
+export function promptTooLong(numTokens: string, maxModelLen: number, numFrames = 0): EngineError {
+  const advice = numFrames === 0 ? "" : ` It shows ${numFrames} frames of videos; ask for fewer.`;
+  return new EngineError(
+    "prompt_too_long",
+    `The prompt has ${numTokens} tokens; this model's maximum context length is ${maxModelLen} tokens, of which the output needs one.${advice}`,
+    { parameter: "prompt" },
+  );
+}
+
+/**
+ * @param parts Whose frames are counted in the error.
+ * @throws EngineError `prompt_too_long`.
+ */
+export function checkLength(numTokens: number, maxModelLen: number, parts: readonly ItemPart[] = []): void {
+  // One position is for the output.
+  if (numTokens >= maxModelLen) throw promptTooLong(String(numTokens), maxModelLen, countFrames(parts));
+}
+
+/**
+ * Seconds of a video may be more positions than it has tokens.
+ *
+ * @throws EngineError `prompt_too_long`.
+ */
+export function checkPositions({ next }: PromptPositions, maxModelLen: number): void {
+  if (next < maxModelLen) return;
+  throw new EngineError(
+    "prompt_too_long",
+    `The prompt takes ${next} positions, because each second of its videos takes some; this model's maximum context length is ${maxModelLen} positions, of which the output needs one. Send shorter videos.`,
+    { parameter: "prompt" },
+  );
+}
+
+function countFrames(parts: readonly ItemPart[]): number {
+  return parts.reduce((sum, part) => sum + (part.type === "frames" ? part.frameIndices.length : 0), 0);
+}
