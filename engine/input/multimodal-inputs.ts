@@ -10,7 +10,7 @@ import { parsePreprocessorConfig, plannedSize } from "../images/preprocessor-con
 import type { PreprocessorPlan } from "../images/preprocessor-config.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ModelDefinition, ProcessorContext } from "../models/model-definition.ts";
-import { dummyPicture } from "../multimodal/dummy-inputs.ts";
+import { createDummyInputsBuilder, dummyPicture } from "../multimodal/dummy-inputs.ts";
 import type { DummyInputsBuilder } from "../multimodal/dummy-inputs.ts";
 import type {
   EncodedImage,
@@ -182,7 +182,10 @@ function connect(registered: MultiModalInputs<ProcessorContext>, context: Proces
   const info = registered.createProcessingInfo(context);
   const processor = registered.createProcessor(info, context);
   processor.checkOptions(context.preprocessorConfig);
-  return { registered, context, info, processor, dummyInputs: registered.createDummyInputs(info, context) };
+  const dummyInputs =
+    registered.createDummyInputs?.(info, context) ??
+    createDummyInputsBuilder(processor.imagePlaceholder ?? "", info.imageSizeWithMostFeatures);
+  return { registered, context, info, processor, dummyInputs };
 }
 
 /** Newer checkpoints have processor_config.json, with the options below `image_processor`. */

@@ -63,7 +63,7 @@ async function loadDefinition(
   if (typeof configure !== "function") throw refusal(name, "has no function configure.");
   if (images === null) return value as ModelDefinition;
   const parts = (images ?? {}) as Readonly<Record<string, unknown>>;
-  for (const part of ["createProcessingInfo", "createDummyInputs", "createProcessor"]) {
+  for (const part of ["createProcessingInfo", "createProcessor"]) {
     if (typeof parts[part] !== "function")
       throw refusal(name, `has images without a function ${part}; null is a text model.`);
   }

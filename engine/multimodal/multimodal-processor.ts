@@ -233,8 +233,9 @@ export interface PlacedImage {
 /** Registered by an architecture to accept images. */
 export interface MultiModalInputs<Context> {
   createProcessingInfo(context: Context): ProcessingInfo;
-  createDummyInputs(info: ProcessingInfo, context: Context): DummyInputsBuilder;
   createProcessor(info: ProcessingInfo, context: Context): MultiModalProcessor;
+  /** Default: pictures of `info.imageSizeWithMostFeatures`, each with the processor's `imagePlaceholder` in the text. */
+  createDummyInputs?(info: ProcessingInfo, context: Context): DummyInputsBuilder;
   /**
    * Module of a `PixelProgram`, for checkpoints with an unusual image processor or none, run by
    * `PixelProcessor.process`. If left out, preprocessor_config.json determines `pixel_values`.

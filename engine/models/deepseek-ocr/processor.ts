@@ -1,6 +1,5 @@
 /** Pictures in prompts of DeepSeek-OCR: one image token per embedding, as many as the picture's tiles need. */
 import { moduleUrl } from "../../module-url.ts";
-import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
 import { pictureInfo, type ImageSize } from "../../multimodal/processing-info.ts";
@@ -23,9 +22,6 @@ export const ocrInputs: MultiModalInputs<ProcessorContext> = {
       minTokensPerItem: numOcrEmbeddings(null, options),
       numImageTokens: (size) => numEmbeddings(size, options),
     });
-  },
-  createDummyInputs(info, { imageToken }) {
-    return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
   },
   createProcessor(_, { imageToken, imageTokenId, pixels, preprocessorConfig }) {
     return {

@@ -2,7 +2,6 @@
 import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
-import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import { embeddingsGrid } from "../../multimodal/embeddings-grid.ts";
 import { fieldConfig } from "../../multimodal/field-config.ts";
 import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
@@ -32,7 +31,6 @@ export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
       numImageTokens,
     };
   },
-  createDummyInputs: (info) => createDummyInputsBuilder("", info.imageSizeWithMostFeatures),
   createProcessor(_, { imageTokenId, preprocessorConfig, pixels, tokenId }) {
     const newlineId = requiredToken(tokenId, "|NEWLINE|");
     const beginningOfText = requiredToken(tokenId, "<s>");

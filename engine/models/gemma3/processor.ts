@@ -1,6 +1,5 @@
 /** Gemma 3's pictures in prompts: each has the same number of tokens, between two markers and blank lines. */
 import { EngineError } from "../../contract/errors.ts";
-import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import type { MultiModalInputs, ProcessorOptions } from "../../multimodal/multimodal-processor.ts";
 import { invalidOption } from "../../multimodal/processor-options.ts";
 import { selectTokenIds } from "../../multimodal/prompt-update.ts";
@@ -16,7 +15,6 @@ const MAX_JOINED_LINE_BREAKS = 31;
 /** Equals Hugging Face's Gemma3Processor without pan and scan. */
 export const gemma3Inputs: MultiModalInputs<ProcessorContext> = {
   createProcessingInfo: (context) => llavaInputs.createProcessingInfo(context),
-  createDummyInputs: (info) => createDummyInputsBuilder(startOfImage, info.imageSizeWithMostFeatures),
   createProcessor(info, context) {
     const { imageToken, imageTokenId, preprocessorConfig, visionEncoder } = context;
     const startTokenId = requireToken(context, startOfImage);

@@ -1,6 +1,5 @@
 /** Gemma 4's pictures in prompts: as many tokens as a picture of this shape has squares, between two markers. */
 import { moduleUrl } from "../../module-url.ts";
-import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
 import { pictureInfo, type ImageSize } from "../../multimodal/processing-info.ts";
@@ -24,9 +23,6 @@ export const gemma4Inputs: MultiModalInputs<ProcessorContext> = {
       minTokensPerItem: 3,
       numImageTokens: (size) => numSquares(size, options),
     });
-  },
-  createDummyInputs(info, { imageToken }) {
-    return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
   },
   createProcessor(_, context) {
     const { imageToken, imageTokenId, pixels, preprocessorConfig, tokenId } = context;

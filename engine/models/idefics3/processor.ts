@@ -4,7 +4,6 @@
  */
 import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
-import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
 import { pictureInfo } from "../../multimodal/processing-info.ts";
@@ -31,9 +30,6 @@ export const idefics3Inputs: MultiModalInputs<ProcessorContext> = {
         numImageTokens: (size) => numTiles(tileGrid(size, options)) * numImageTokens,
       },
     );
-  },
-  createDummyInputs(info, { imageToken }) {
-    return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
   },
   createProcessor(info, context) {
     const { imageToken, imageTokenId, preprocessorConfig, pixels, visionEncoder } = context;

@@ -1,7 +1,6 @@
 /** Pictures in prompts of InternVL: the embeddings of all tiles between two tokens. */
 import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
-import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
 import { pictureInfo } from "../../multimodal/processing-info.ts";
@@ -29,9 +28,6 @@ export const qianfanInputs: MultiModalInputs<ProcessorContext> = {
       minTokensPerItem: numImageTokens + 2,
       numImageTokens: (size) => numInternTiles(internGrid(size, options)) * numImageTokens,
     });
-  },
-  createDummyInputs(info, { imageToken }) {
-    return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
   },
   createProcessor(_, context) {
     const { imageToken, imageTokenId, placeholderTokenId, preprocessorConfig, pixels, tokenId, visionEncoder } =

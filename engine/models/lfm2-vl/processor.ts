@@ -1,7 +1,6 @@
 /** Pictures in prompts of LFM2-VL: tiles after tokens of their places, and then the whole picture, between two markers. */
 import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
-import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
 import { pictureInfo } from "../../multimodal/processing-info.ts";
@@ -32,9 +31,6 @@ export const lfm2VlInputs: MultiModalInputs<ProcessorContext> = {
       minTokensPerItem: 3,
       numImageTokens: (size) => numEmbeddings(size, options),
     });
-  },
-  createDummyInputs(info, { imageToken }) {
-    return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
   },
   createProcessor(_, { imageToken, imageTokenId, pixels, preprocessorConfig, tokenId }) {
     const start = requiredToken(tokenId, startOfImage);

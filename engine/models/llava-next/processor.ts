@@ -1,7 +1,6 @@
 /** Pictures in prompts of LLaVA-NeXT and LLaVA-OneVision: one image token per embedding, as many as its shape needs. */
 import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
-import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import type { MultiModalInputs, MultiModalProcessor, VideoInputs } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
 import { pictureInfo, type ImageSize } from "../../multimodal/processing-info.ts";
@@ -35,9 +34,6 @@ function createInputs({ tensors, createVideos, ...hooks }: Family): MultiModalIn
         minTokensPerItem: options.featuresPerSide ** 2,
         numImageTokens: (size) => numEmbeddings(size, options),
       });
-    },
-    createDummyInputs(info, { imageToken }) {
-      return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
     },
     createProcessor(_, context) {
       const { imageToken, imageTokenId, pixels, preprocessorConfig, tokenId } = context;

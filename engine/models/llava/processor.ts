@@ -1,10 +1,10 @@
 /** LLaVA 1.5's images in prompts: every image takes the same number of image tokens, whatever its size. */
 import { EngineError } from "../../contract/errors.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
-import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import { fieldConfig } from "../../multimodal/field-config.ts";
 import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
 import type { ItemTensor } from "../../multimodal/processed-item.ts";
+import { pictureInfo } from "../../multimodal/processing-info.ts";
 import { invalidOption } from "../../multimodal/processor-options.ts";
 import { clipRequestOptions } from "../clip/request-options.ts";
 import type { ProcessorContext } from "../model-definition.ts";
@@ -12,16 +12,8 @@ import type { ProcessorContext } from "../model-definition.ts";
 /** Replaces `<image>` by one `<image>` per embedding, like Hugging Face's LlavaProcessor. */
 export const llavaInputs: MultiModalInputs<ProcessorContext> = {
   createProcessingInfo({ visionEncoder: { imageSize, numImageTokens } }) {
-    return {
-      supportedLimits: { image: null },
-      minTokensPerItem: numImageTokens,
-      maxTokensPerItem: numImageTokens,
-      imageSizeWithMostFeatures: { width: imageSize, height: imageSize },
-      numImageTokens: () => numImageTokens,
-    };
-  },
-  createDummyInputs(info, { imageToken }) {
-    return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
+    const largest = { width: imageSize, height: imageSize };
+    return pictureInfo(largest, { minTokensPerItem: numImageTokens, numImageTokens: () => numImageTokens });
   },
   createProcessor(info, context) {
     const { imageToken, imageTokenId, placeholderTokenId, preprocessorConfig, pixels } = context;

@@ -1,7 +1,6 @@
 /** Pictures in prompts of MiniCPM-V: its number, the whole picture, and its slices row by row, each between markers. */
 import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
-import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import { embeddingsGrid, gridField } from "../../multimodal/embeddings-grid.ts";
 import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
@@ -33,9 +32,6 @@ export const miniCpmVInputs: MultiModalInputs<ProcessorContext> = {
       minTokensPerItem: 3,
       numImageTokens: (size) => numEmbeddings(size, options),
     });
-  },
-  createDummyInputs(info, { imageToken }) {
-    return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
   },
   createProcessor(_, { imageToken, imageTokenId, preprocessorConfig, pixels, tokenId }) {
     for (const marker of Object.values(markers).flat()) requiredToken(tokenId, marker);

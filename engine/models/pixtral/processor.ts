@@ -1,10 +1,9 @@
 /** Pictures in prompts of models with Pixtral's tower: row by row of squares. */
 import { moduleUrl } from "../../module-url.ts";
-import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import { embeddingsGrid } from "../../multimodal/embeddings-grid.ts";
 import type { MultiModalInputs, ProcessorOptions, UpdateItem } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
-import type { ImageSize } from "../../multimodal/processing-info.ts";
+import { pictureInfo, type ImageSize } from "../../multimodal/processing-info.ts";
 import { scalingOptions, unsupportedOption } from "../../multimodal/processor-options.ts";
 import { selectTokenIds } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
@@ -58,17 +57,10 @@ function createInputs({ roundsTo, minTokens, createSpeller }: PictureSpelling): 
     pixelProgram: moduleUrl("./pixel-program", import.meta.url),
     createProcessingInfo(context) {
       const options = parsePixtralImageOptions(encoderOptions(context, roundsTo));
-      const numImageTokens = (size: ImageSize): number => numSquares(size, options);
-      return {
-        supportedLimits: { image: null },
+      return pictureInfo(options.size, {
         minTokensPerItem: minTokens,
-        maxTokensPerItem: numImageTokens(options.size),
-        imageSizeWithMostFeatures: options.size,
-        numImageTokens,
-      };
-    },
-    createDummyInputs(info, { imageToken }) {
-      return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
+        numImageTokens: (size) => numSquares(size, options),
+      });
     },
     createProcessor(_, context) {
       const { imageToken, imageTokenId, pixels } = context;

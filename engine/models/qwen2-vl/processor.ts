@@ -1,7 +1,6 @@
 /** Pictures and videos in Qwen2-VL's prompts: one token per square of patches. */
 import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
-import { createDummyInputsBuilder } from "../../multimodal/dummy-inputs.ts";
 import { embeddingsGrid } from "../../multimodal/embeddings-grid.ts";
 import type { ImageMarkers, MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
 import { pictureFields } from "../../multimodal/picture-fields.ts";
@@ -60,9 +59,6 @@ export function createPatchInputs(
         minTokensPerItem: count({ rows: 1, columns: 1 }),
         numImageTokens: (size) => countOf(size, options),
       });
-    },
-    createDummyInputs(info, { imageToken }) {
-      return createDummyInputsBuilder(imageToken, info.imageSizeWithMostFeatures);
     },
     createProcessor(_, context) {
       const { imageToken, imageTokenId, preprocessorConfig, pixels, tokenId } = context;

@@ -7,6 +7,7 @@ import { createImageInputs, loadImageInputs } from "../../../engine/input/multim
 import type { MultiModalParts } from "../../../engine/input/multimodal-inputs.ts";
 import { fuyuInputs } from "../../../engine/models/fuyu/processor.ts";
 import { llavaInputs } from "../../../engine/models/llava/processor.ts";
+import { createDummyInputsBuilder } from "../../../engine/multimodal/dummy-inputs.ts";
 import { selectTokenIds } from "../../../engine/multimodal/prompt-update.ts";
 import { loadTokenizer } from "../../../engine/text/tokenizer.ts";
 import { goldensFolder, pictureReference } from "../../support/checkpoints/goldens.ts";
@@ -135,6 +136,22 @@ test("options of the deployment change the predicted input sizes", async () => {
   expect(smaller.imageInputs?.info.maxTokensPerItem).toBe(Math.sqrt(200 * 8));
   const { imageSizes } = smaller.imageInputs!.dummyInputs.build(1);
   expect(imageSizes.map((size) => smaller.imageInputs!.info.numImageTokens(size))).toEqual([40]);
+});
+
+test("a model's own dummy inputs take the place of those of its largest picture", async () => {
+  const size = { width: 64, height: 32 };
+  const images: MultiModalParts["definition"]["images"] = {
+    ...llavaInputs,
+    createDummyInputs: (info, { imageToken }) =>
+      createDummyInputsBuilder(`${imageToken}${info.minTokensPerItem}`, size),
+  };
+  await using usual = createImageInputs({ imageLimits }, parts(llavaInputs));
+  await using own = createImageInputs({ imageLimits }, parts(images));
+  expect(usual!.dummyInputs.build(2)).toEqual({
+    text: "<image><image>",
+    imageSizes: [usual!.info.imageSizeWithMostFeatures, usual!.info.imageSizeWithMostFeatures],
+  });
+  expect(own!.dummyInputs.build(1)).toEqual({ text: "<image>16", imageSizes: [size] });
 });
 
 test("a placeholder may be a different token than its embeddings', which a token prompt may already contain", async () => {

@@ -152,7 +152,7 @@ test.for<[string, string, RegExp]>([
   [
     "with half of its images",
     "own:half",
-    /own:half has images without a function createDummyInputs; null is a text model\./,
+    /own:half has images without a function createProcessor; null is a text model\./,
   ],
 ])("a definition %s is rejected by name", async ([, name, message]) => {
   await using folder = await createTemporaryFolder();
