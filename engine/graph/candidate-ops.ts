@@ -1,6 +1,7 @@
 /** Operators that find the most likely tokens of a row. */
 import { standardDomain, type GraphBuilder } from "./graph-builder.ts";
 import { checkElementType, checkRank } from "./node-checks.ts";
+import { int64Vector } from "./shape-ops.ts";
 import { addStandardNode } from "./standard-ops.ts";
 import type { Value } from "./value.ts";
 
@@ -18,7 +19,7 @@ export function topK(
   const [values, columns] = graph.addNode({
     ...node,
     domain: standardDomain,
-    inputs: [input, graph.constant(`int64.${count}`, "int64", [1], [count])],
+    inputs: [input, int64Vector(graph, count)],
     attributes: {
       axis: { kind: "int", value: -1 },
       largest: { kind: "int", value: 1 },

@@ -2,6 +2,7 @@
 import type { GraphBuilder } from "./graph-builder.ts";
 import { checkElementType, checkRank, checkShape } from "./node-checks.ts";
 import { onnxDataTypes } from "./onnx-schema.ts";
+import { int64Vector } from "./shape-ops.ts";
 import { addStandardNode, divide } from "./standard-ops.ts";
 import type { Dimension, Value } from "./value.ts";
 
@@ -48,7 +49,7 @@ export function sliceBefore(
   const node = { name, operator: "Slice" };
   checkElementType(node, end, "int64");
   checkRank(node, end, 1);
-  const [start, axes] = [0, axis].map((value) => graph.constant(`int64.${value}`, "int64", [1], [value]));
+  const [start, axes] = [0, axis].map((value) => int64Vector(graph, value));
   const shape = input.shape.with(axis, size);
   return addStandardNode(graph, node, [input, start!, end, axes!], { elementType: input.elementType, shape });
 }

@@ -3,10 +3,11 @@ import { topK } from "../../graph/candidate-ops.ts";
 import { choose } from "../../graph/control-flow-ops.ts";
 import { ascendingOrder, occurrences, softmax, weightedSums } from "../../graph/grouping-ops.ts";
 import { less, sliceRows, sumLast } from "../../graph/selection-ops.ts";
-import { cast, concat, divide, gatherRows, multiply, reshape, shapeOf } from "../../graph/standard-ops.ts";
+import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
+import { cast, concat, divide, gatherRows, multiply, shapeOf } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation, type ActivationName } from "../activation.ts";
-import type { GraphContext } from "../graph-context.ts";
+import { branchContext, type GraphContext } from "../graph-context.ts";
 import { gatherInputs, groupedChain, inputsOfChains, type ProductInputs } from "../grouped-linear.ts";
 import { linear, separate, type LinearChain } from "../linear.ts";
 
@@ -70,9 +71,8 @@ export function route(
   const { values, experts } = largestShares(context, name, shares, numActive);
   let weights = values;
   if (normalises) {
-    const columnShape = graph.constant("column_shape", "int64", [2], [-1, 1]);
     const sums = sumLast(graph, `${name}.sum`, values);
-    const column = reshape(graph, `${name}.sum.column`, sums, columnShape, [values.shape[0]!, 1]);
+    const column = reshapeTo(graph, `${name}.sum.column`, sums, [values.shape[0]!, 1]);
     weights = divide(graph, `${name}.normalised`, values, column);
   }
   if (factor !== 1) {
@@ -128,7 +128,7 @@ export function routedExperts(
   routed: RoutedInput,
 ): Value {
   const { graph } = context;
-  const zero = graph.constant("int64.scalar.0", "int64", [], [0]);
+  const zero = int64Scalar(graph, 0);
   const numTokens = gatherRows(graph, `${name}.num_tokens`, shapeOf(graph, `${name}.tokens`, input, 1), zero);
   const chains = chainsOf(shape, name, Number(input.shape[1]));
   const inputs = inputsOfChains(context, `${name}.experts`, input, chains, context.precision.linear);
@@ -137,10 +137,7 @@ export function routedExperts(
   const [mixed] = choose(graph, `${name}.choice`, {
     names: [`${name}.mixed`],
     condition: less(graph, `${name}.has_tokens`, zero, numTokens),
-    chosen: () => {
-      const branch = { ...context, zeroPointsByTokens: new Map(), orderedInputs: new Map() };
-      return [chosenExperts(branch, shape, name, { input, inputs, chains }, routed)];
-    },
+    chosen: () => [chosenExperts(branchContext(context), shape, name, { input, inputs, chains }, routed)],
     other: () => [multiply(graph, `${name}.no_tokens`, input, input)],
   });
   return mixed;
@@ -183,11 +180,9 @@ function chosenExperts(
   const { graph } = context;
   const [numTokens, hiddenSize] = input.shape as readonly [string, number];
   const numRows = `${numTokens} * ${numActive}`;
-  const flatShape = graph.constant("int64.-1", "int64", [1], [-1]);
-  const expertOfRow = reshape(graph, `${name}.expert_of_row`, experts, flatShape, [numRows]);
+  const expertOfRow = reshapeTo(graph, `${name}.expert_of_row`, experts, [numRows]);
   const order = ascendingOrder(graph, `${name}.order`, expertOfRow);
-  const perToken = graph.constant(`int64.scalar.${numActive}`, "int64", [], [numActive]);
-  const tokenOfRow = divide(graph, `${name}.token_of_row`, order, perToken);
+  const tokenOfRow = divide(graph, `${name}.token_of_row`, order, int64Scalar(graph, numActive));
   const sorted = gatherInputs(graph, `${name}.sorted`, inputs, tokenOfRow);
   const rows = { inputs: sorted, counts: occurrences(graph, `${name}.rows_of_expert`, expertOfRow, numExperts) };
   const part = `${name}.experts`;
@@ -200,7 +195,6 @@ function chosenExperts(
   // Places of the rows among the sorted ones.
   const places = ascendingOrder(graph, `${name}.places`, order);
   const returned = gatherRows(graph, `${name}.returned`, outputs, places);
-  const tokenShape = graph.constant(`experts.${numActive}x${hiddenSize}`, "int64", [3], [-1, numActive, hiddenSize]);
-  const byToken = reshape(graph, `${name}.by_token`, returned, tokenShape, [numTokens, numActive, hiddenSize]);
+  const byToken = reshapeTo(graph, `${name}.by_token`, returned, [numTokens, numActive, hiddenSize]);
   return weightedSums(graph, `${name}.sums`, weights, byToken);
 }

@@ -9,7 +9,7 @@ import { invariant } from "../../contract/errors.ts";
 import { groupQueryAttention } from "../../graph/contrib-ops.ts";
 import { choose } from "../../graph/control-flow-ops.ts";
 import { quantizeLinearPerChannel, sliceBefore, tensorScatter } from "../../graph/kv-cache-ops.ts";
-import { int64Scalar } from "../../graph/shape-ops.ts";
+import { int64Scalar, int64Vector } from "../../graph/shape-ops.ts";
 import { cast, gatherRows, multiply, reshape, subtract, transpose, add } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -35,7 +35,7 @@ export function runShape(context: GraphContext, { inputShape, seqlensK, prefix }
   const numTokens = gatherRows(graph, `${prefix}run.length`, inputShape, one);
   const last = cast(graph, `${prefix}run.last`, seqlensK, "int64");
   const numPast = subtract(graph, `${prefix}run.num_past`, add(graph, `${prefix}run.total`, last, one), numTokens);
-  const first = graph.constant("int64.0", "int64", [1], [0]);
+  const first = int64Vector(graph, 0);
   return {
     isChunk: context.runKind === "any" ? isChunk(context, prefix) : null,
     numPastTokens: numPast,

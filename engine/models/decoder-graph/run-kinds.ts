@@ -33,7 +33,7 @@ export function isWide({ graph }: Pick<GraphContext, "graph">, minSequences: num
   const one = int64Scalar(graph, 1);
   const shape = shapeOf(graph, "wide_run.shape", inputIds);
   const numSequences = gatherRows(graph, "wide_run.batch", shape, int64Scalar(graph, 0));
-  const atMost = graph.constant("wide_run.most_narrow", "int64", [], [minSequences - 1]);
+  const atMost = int64Scalar(graph, minSequences - 1);
   const more = {
     tokens: subtract(graph, "wide_run.more_tokens", gatherRows(graph, "wide_run.length", shape, one), one),
     sequences: subtract(graph, "wide_run.more_sequences", numSequences, atMost),

@@ -3,6 +3,7 @@
  * behind those with keys and values then compute a token of a prompt instead of all.
  */
 import { less, sliceFrom } from "../../graph/selection-ops.ts";
+import { int64Vector } from "../../graph/shape-ops.ts";
 import { cast, concat, gatherRows, multiply, reduceMin, reshape, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -16,7 +17,7 @@ export function createSlotTail(
   values: SlotValues,
   logitRows: Value,
 ): { readonly values: SlotValues; readonly logitRows: Value; readonly keep: DecoderTail["keep"] } {
-  const [zero, one, two] = [0, 1, 2].map((value) => graph.constant(`int64.${value}`, "int64", [1], [value]));
+  const [zero, one, two] = [0, 1, 2].map((value) => int64Vector(graph, value));
   const length = gatherRows(graph, "tail.run_length", values.inputShape, one!);
   const numSequences = gatherRows(graph, "tail.batch", values.inputShape, zero!);
   const isAlone = cast(graph, "tail.is_alone", less(graph, "tail.is_alone.bool", numSequences, two!), "int64");

@@ -7,7 +7,7 @@ import { invariant } from "../../contract/errors.ts";
 import { rotaryEmbedding } from "../../graph/contrib-ops.ts";
 import { maskedAttention } from "../../graph/paged-attention-ops.ts";
 import { and, less, lessOrEqual, maximum, sliceBetween, sliceRows } from "../../graph/selection-ops.ts";
-import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
+import { int64Scalar, int64Vector, reshapeTo } from "../../graph/shape-ops.ts";
 import {
   add,
   cast,
@@ -70,8 +70,8 @@ export function createImageRows(
     scalar(1),
   );
   const key = range(graph, "image_rows.key", numKeys, imageKeys);
-  const one = graph.constant("int64.1", "int64", [1], [1]);
-  const beyond = graph.constant(`int64.${BEYOND_ANY}`, "int64", [1], [BEYOND_ANY]);
+  const one = int64Vector(graph, 1);
+  const beyond = int64Vector(graph, BEYOND_ANY);
   const keyEnd = reshape(graph, "image_rows.num_keys.vector", numKeys, one, [1]);
   const column = (name: string, values: Value): Value =>
     reshapeTo(graph, `${name}.column`, values, [oneMoreImageToken, 1]);

@@ -1,6 +1,6 @@
 /** Where the image of a token ends, for decoders in which the tokens of an image see each other. */
 import { and, equal, less, sumLast } from "../../graph/selection-ops.ts";
-import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
+import { int64Scalar, int64Vector, reshapeTo } from "../../graph/shape-ops.ts";
 import { cast, concat, gatherRows, range, shapeOf, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
@@ -14,7 +14,7 @@ const LONE_ROW = 2 ** 40;
  * run without images has no image token.
  */
 export function withOneMore({ graph }: GraphContext, name: string, values: Value, value: number): Value {
-  const one = graph.constant(`int64.${value}`, "int64", [1], [value]);
+  const one = int64Vector(graph, value);
   return concat(graph, name, [values, one], 0, oneMoreImageToken);
 }
 
