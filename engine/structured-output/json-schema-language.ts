@@ -1,4 +1,5 @@
 /** Turns JSON Schemas into languages: the texts of the values that they describe. */
+import { EngineError } from "../contract/errors.ts";
 import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
 import type { Expression, Language } from "./expression.ts";
 import { readGrammar } from "./grammar-reader.ts";
@@ -54,7 +55,23 @@ const MAX_MULTIPLES_SIZE = 30_000;
  * amount of white space wherever JSON allows it. Throws EngineError `invalid_argument`.
  */
 export function readJsonSchema(text: string, isCompact = false): Language {
-  return new SchemaReader(JSON.parse(text), isCompact).read();
+  const schema: unknown = JSON.parse(text);
+  return (
+    (text.includes('"oneOf"') ? tryReadExclusively(schema, isCompact) : null) ??
+    new SchemaReader(schema, isCompact, createSchemaCheck(schema)).read()
+  );
+}
+
+/** With a value in only one alternative of each `oneOf`. Null if that cannot be enforced. */
+function tryReadExclusively(schema: unknown, isCompact: boolean): Language | null {
+  const check = createSchemaCheck(schema, true);
+  try {
+    checkSchema(schema, "json", check);
+    return new SchemaReader(schema, isCompact, check).read();
+  } catch (error) {
+    if (error instanceof EngineError) return null;
+    throw error;
+  }
 }
 
 /** Any object. */
@@ -80,9 +97,9 @@ class SchemaReader {
   /** Why a part of the schema allows no value; null if all do. */
   #impossibility: string | null = null;
 
-  constructor(schema: unknown, isCompact: boolean) {
+  constructor(schema: unknown, isCompact: boolean, check: SchemaCheck) {
     this.#schema = schema;
-    this.#check = createSchemaCheck(schema);
+    this.#check = check;
     this.#rules = new Map(jsonRulesFor(isCompact));
     this.#strings = new JsonStringWriter(this.#rules);
     this.#objects = new JsonObjectWriter({

@@ -84,9 +84,12 @@ export interface SchemaCheck {
   readonly merger: SchemaMerger;
 }
 
-/** @param root The schema that references point into. */
-export function createSchemaCheck(root: unknown): SchemaCheck {
-  return { checked: new WeakSet(), merger: new SchemaMerger(root, (keyword) => restricting.has(keyword)) };
+/**
+ * @param root The schema that references point into.
+ * @param isExclusive Whether a value may match only one schema of `oneOf`.
+ */
+export function createSchemaCheck(root: unknown, isExclusive = false): SchemaCheck {
+  return { checked: new WeakSet(), merger: new SchemaMerger(root, (keyword) => restricting.has(keyword), isExclusive) };
 }
 
 /** Throws like `checkJsonSchema`. Skips schemas that were checked before. */

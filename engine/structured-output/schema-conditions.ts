@@ -64,6 +64,11 @@ function without(name: string): JsonObject {
   return { properties: { [name]: false } };
 }
 
+/** The values that a schema does not allow. Throws EngineError `invalid_argument` for keywords that cannot be negated. */
+export function negationOf(schema: unknown, path: string, context: ConditionContext): Choice {
+  return new Negation(context).of(schema, path, MAX_NEGATED_LEVELS);
+}
+
 /** The values that a schema does not allow, as a choice. */
 class Negation {
   readonly #context: ConditionContext;

@@ -1,11 +1,12 @@
 /** Merges the schemas of `allOf`, conditions, and keywords beside `$ref`, `anyOf` and `oneOf`, into one schema. */
 import { isDeepStrictEqual } from "node:util";
 
+import { exclusiveOptions } from "./exclusive-options.ts";
 import { leastCommonMultiple } from "./multiples.ts";
 import { isEmptyRange } from "./number-range.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 import { divideConditions, hasConditions } from "./schema-conditions.ts";
-import type { Choice } from "./schema-conditions.ts";
+import type { Choice, ConditionContext } from "./schema-conditions.ts";
 import { allowedBy, decidableKeywords, includedIn } from "./schema-constants.ts";
 import { modernSchema } from "./schema-drafts.ts";
 import { schemaAt } from "./schema-references.ts";
@@ -17,6 +18,9 @@ type JsonObject = Readonly<Record<string, unknown>>;
  * without end. This many take a tenth of a second, most of it in slices.
  */
 const MAX_MERGED = 4000;
+
+/** Maximum number of pairs of schemas that are compared. This many take some tens of milliseconds. */
+const MAX_COMPARED = 100_000;
 
 const lowerBounds = new Set(["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"]);
 const upperBounds = new Set(["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"]);
@@ -45,12 +49,20 @@ export class NoValue extends Error {}
 export class SchemaMerger {
   readonly #root: unknown;
   readonly #isRestricting: (keyword: string) => boolean;
+  readonly #isExclusive: boolean;
+  /** By schema: see `#modern`. */
+  readonly #modernSchemas = new WeakMap<JsonObject, JsonObject>();
   #numMerged = 0;
+  #numCompared = 0;
 
-  /** @param isRestricting Whether a keyword restricts values. */
-  constructor(root: unknown, isRestricting: (keyword: string) => boolean) {
+  /**
+   * @param isRestricting Whether a keyword restricts values.
+   * @param isExclusive Whether a value may match only one schema of `oneOf`. Otherwise, `oneOf` is `anyOf`.
+   */
+  constructor(root: unknown, isRestricting: (keyword: string) => boolean, isExclusive: boolean) {
     this.#root = root;
     this.#isRestricting = isRestricting;
+    this.#isExclusive = isExclusive;
   }
 
   /**
@@ -59,7 +71,7 @@ export class SchemaMerger {
    * cannot be merged.
    */
   merge(given: JsonObject, path: string): JsonObject {
-    const schema = modernSchema(given);
+    const schema = this.#modern(given, path);
     const { allOf } = schema;
     const hasParts = Array.isArray(allOf) && allOf.length > 1;
     const isCombined = hasParts || this.#isBesideOthers(schema, "allOf") || this.#isBesideOthers(schema, "$ref");
@@ -85,11 +97,7 @@ export class SchemaMerger {
 
   #mergeParts(schema: JsonObject, path: string): Merged {
     const choices: Choice[] = [];
-    const context = {
-      schemaAt: (reference: string, at: string) => schemaAt(this.#root, reference, at),
-      isRestricting: this.#isRestricting,
-      count: (at: string) => this.#count(1, at),
-    };
+    const context = this.#conditionContext();
     const parts = this.#partsOf(schema, path).map((part) => {
       if (!hasConditions(part)) return part;
       const divided = divideConditions(part, path, context);
@@ -100,6 +108,35 @@ export class SchemaMerger {
     const merged = withPossibleTypes(mergeAll(parts, choices, path), path);
     this.#checkConstants(merged, path);
     return { merged, choices };
+  }
+
+  #conditionContext(): ConditionContext {
+    return {
+      schemaAt: (reference, at) => schemaAt(this.#root, reference, at),
+      isRestricting: this.#isRestricting,
+      count: (at) => this.#count(1, at),
+    };
+  }
+
+  /** Without keywords of older drafts, and with alternatives of `oneOf` that exclude each other. */
+  #modern(given: JsonObject, path: string): JsonObject {
+    const schema = modernSchema(given);
+    if (!this.#isExclusive || !Array.isArray(schema.oneOf)) return schema;
+    let modern = this.#modernSchemas.get(given);
+    if (modern === undefined) this.#modernSchemas.set(given, (modern = this.#withExclusiveOptions(schema, path)));
+    return modern;
+  }
+
+  #withExclusiveOptions(schema: JsonObject, path: string): JsonObject {
+    const options = exclusiveOptions(schema, `${path}.oneOf`, {
+      ...this.#conditionContext(),
+      canCompare: () => ++this.#numCompared <= MAX_COMPARED,
+    });
+    if (options === null) return schema;
+    const { oneOf: _, ...others } = schema;
+    if (schema.anyOf === undefined) return { ...others, anyOf: options };
+    const { allOf } = schema;
+    return { ...others, allOf: [...(Array.isArray(allOf) ? (allOf as unknown[]) : []), { anyOf: options }] };
   }
 
   /** Finds impossible combinations of conditions early: there may be exponentially many. */
@@ -150,7 +187,7 @@ export class SchemaMerger {
       if (next.schema === false) throw new NoValue(`${path} allows no value`);
       seen.add(next.schema);
       if (!isObject(next.schema)) return refuseStructuredOutput(`${path}.allOf has an entry that is not a JSON Schema`);
-      const { allOf, $ref, ...part } = modernSchema(next.schema);
+      const { allOf, $ref, ...part } = this.#modern(next.schema, path);
       this.#count(1 + Object.keys(part.properties ?? {}).length, path);
       pending.push({ schema: part, isPart: true });
       if (Array.isArray(allOf)) for (const entry of allOf.toReversed()) pending.push({ schema: entry, isPart: false });
