@@ -144,7 +144,12 @@ export class ThreadedEngine implements Engine {
       const { promptTokenIds, images } = await inputProcessor.process(request, running.ended, tensors);
       return {
         tokenIds: promptTokenIds,
-        images: images.map(({ mmHash, placeholder: { offset, length } }) => ({ mmHash, offset, length })),
+        images: images.map(({ modality, mmHash, placeholder: { offset, length } }) => ({
+          modality,
+          mmHash,
+          offset,
+          length,
+        })),
       };
     } catch (error) {
       if (running.ended.aborted) throw running.ended.reason;

@@ -21,6 +21,7 @@ interface SequenceFigures {
   readonly index: number;
   readonly numPromptTokens: number;
   readonly numImageTokens: number;
+  readonly numVideoTokens?: number;
   readonly numOutputTokens: number;
   readonly finishReason: FinishReason;
 }
@@ -126,7 +127,12 @@ export function createMetrics(
   const videos = new Counter({ name: "fovea_videos_total", help: "Videos in admitted requests.", registers });
   const imageTokens = new Counter({
     name: "fovea_image_tokens_total",
-    help: "Prompt tokens that are image embeddings.",
+    help: "Prompt tokens that are embeddings of images.",
+    registers,
+  });
+  const videoTokens = new Counter({
+    name: "fovea_video_tokens_total",
+    help: "Prompt tokens that are embeddings of frames of videos.",
     registers,
   });
   const batches = new Counter({
@@ -195,6 +201,7 @@ export function createMetrics(
       if (figures.index > 0) return;
       promptTokens.observe(figures.numPromptTokens);
       imageTokens.inc(figures.numImageTokens);
+      videoTokens.inc(figures.numVideoTokens ?? 0);
     },
     addMedia(paths) {
       images.inc(paths.images.length);

@@ -10,7 +10,7 @@ import type { ProcessorRefusal } from "../sampling/custom/processor-loading.ts";
 import type { EngineCoreStats } from "../thread/messages.ts";
 import type { EngineError } from "./errors.ts";
 import type { GenerationRequest, PromptRequest } from "./generation-request.ts";
-import type { RequestOutput } from "./request-output.ts";
+import type { Modality, RequestOutput } from "./request-output.ts";
 import type { SamplingParams } from "./sampling-params.ts";
 import type { OnStartPhase } from "./start-phase.ts";
 
@@ -82,7 +82,10 @@ export interface RenderedPrompt {
   readonly images: readonly RenderedImage[];
 }
 
+/** An image, or an item of a video: a frame, or as many as the model encodes together. */
 export interface RenderedImage {
+  /** What the request sent, also for a model that sees the frames of videos as images. */
+  readonly modality: Modality;
   /** Hash of the image, the model, the processor options and the salt: the key of the caches. */
   readonly mmHash: string;
   /** Index of its first token in the prompt. */

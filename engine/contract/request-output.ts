@@ -52,6 +52,9 @@ export interface DecodedPrompt {
  */
 export type ReasoningStart = "inside" | "continued" | "after" | "before";
 
+/** vLLM's names for the inputs beside the text. */
+export type Modality = "image" | "video";
+
 export interface RequestOutput {
   readonly requestId: string;
   /** Index of the choice that this delta belongs to. */
@@ -72,8 +75,10 @@ export interface RequestOutput {
   readonly stopReason: string | number | null;
   /** Tokens of the prompt, with image placeholders expanded. */
   readonly numPromptTokens: number;
-  /** Prompt tokens that are image embeddings. */
+  /** Prompt tokens that are embeddings of images. */
   readonly numImageTokens: number;
+  /** Prompt tokens that are embeddings of frames of videos. Left out for none. */
+  readonly numVideoTokens?: number;
   /** Images of the request that the model does not see: truncated, or older than the only one. Left out for none. */
   readonly numOmittedImages?: number;
   /** Prompt tokens whose KV was reused. */

@@ -15,7 +15,7 @@ import type { ItemRequest, LoadedItem } from "./item-loader.ts";
 import { imagesOfPrompt, itemsOfPrompt, videosBehindImages, videosOfPrompt } from "./item-parts.ts";
 import type { ItemPart } from "./item-parts.ts";
 import { placeItems } from "./place-items.ts";
-import type { PlacedFeature } from "./place-items.ts";
+import type { PlacedFeature, PromptItem } from "./place-items.ts";
 import { checkLength, checkPositions } from "./prompt-length.ts";
 import { countingFrom, promptLimitOf, shortenExpanded, shortenUnloaded } from "./prompt-limit.ts";
 import type { PromptLimit } from "./prompt-limit.ts";
@@ -35,7 +35,9 @@ export interface InputProcessorOptions extends PromptTokenizing {
 }
 
 /** The engine thread's input besides the caller's id, sampling parameters and seed. */
-export interface ProcessedPrompt extends Pick<EngineRequest, "promptTokenIds" | "images" | "positions"> {
+export interface ProcessedPrompt extends Pick<EngineRequest, "promptTokenIds" | "positions"> {
+  /** In the order of their placeholders. */
+  readonly images: readonly PromptItem[];
   /** Images of the request that the model does not see. */
   readonly numOmittedImages: number;
 }
@@ -202,7 +204,7 @@ export class InputProcessor {
     const shown = addAllImages ? prompt.images : prompt.images.slice(-1);
     return {
       promptTokenIds: prompt.tokenIds,
-      images: shown.map(({ tensors, mmHash, placeholder }) => ({ tensors, mmHash, placeholder })),
+      images: shown.map(({ tensors, mmHash, placeholder, modality }) => ({ tensors, mmHash, placeholder, modality })),
       ...(positions && { positions }),
       numOmittedImages: numOmitted + images.length - shown.length,
     };

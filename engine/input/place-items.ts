@@ -1,5 +1,6 @@
 /** Replaces the placeholders of a prompt by the tokens of its images and of its videos' items. */
 import { EngineError, invariant } from "../contract/errors.ts";
+import type { Modality } from "../contract/request-output.ts";
 import type { ImageFeature } from "../core/engine-request.ts";
 import { expandPrompt } from "../multimodal/apply-prompt-updates.ts";
 import type { UpdatedPrompt } from "../multimodal/apply-prompt-updates.ts";
@@ -16,7 +17,13 @@ import { tooManyEmbeddings } from "./request-options.ts";
 import type { TokenizedPrompt } from "./tokenize-prompt.ts";
 
 /** An image, or an item of a video, at its place in the prompt. */
-export type PlacedFeature = ImageFeature & Pick<PlacedImage, "videoItem">;
+export interface PromptItem extends ImageFeature {
+  /** What the request sent, also for a model that sees the frames of videos as images. */
+  readonly modality: Modality;
+}
+
+/** With what the model's positions depend on. */
+export type PlacedFeature = PromptItem & Pick<PlacedImage, "videoItem">;
 
 /** The parts of a prompt and, at the same indices, what was loaded for them. */
 export interface LoadedParts {
@@ -91,12 +98,13 @@ function checkPlaces(
 
 /** In the order of their positions. */
 function toFeatures({ parts, items }: LoadedParts, { placeholders }: UpdatedPrompt): PlacedFeature[] {
-  const features = items.map(({ mmHash, item: { tensors } }, index) => {
+  const features = items.map(({ mmHash, item: { tensors } }, index): PlacedFeature => {
     const placeholder = placeholders[index];
     invariant(placeholder, "images without a place are rejected");
     const part = parts[index];
     const isOfVideo = part?.type === "frames" && part.isOfVideo;
-    return { tensors, mmHash, placeholder, ...(isOfVideo && { videoItem: part.item }) };
+    const modality = part?.type === "frames" ? "video" : "image";
+    return { tensors, mmHash, placeholder, modality, ...(isOfVideo && { videoItem: part.item }) };
   });
   return features.sort((left, right) => left.placeholder.offset - right.placeholder.offset);
 }

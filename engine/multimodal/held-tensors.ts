@@ -67,7 +67,7 @@ export class HeldTensors {
       const [largest] = paying
         .toReversed()
         .sort((left, right) => shareOf(right) - shareOf(left) || right.paidBytes - left.paidBytes);
-      const message = `The processed pictures of requests that wait have ${numBytes} bytes together; the limit is ${this.#maxBytes}.`;
+      const message = `The processed pictures and frames of videos of requests that wait have ${numBytes} bytes together; the limit is ${this.#maxBytes}.`;
       largest?.refuse(new EngineError("queue_full", `${message} Send the request again later.`));
     }
   }

@@ -25,6 +25,8 @@ export interface SequenceOutputsOptions {
   readonly numPromptTokens: number;
   readonly numImageTokens: number;
   /** Default 0. */
+  readonly numVideoTokens?: number;
+  /** Default 0. */
   readonly numOmittedImages?: number;
 }
 
@@ -97,8 +99,8 @@ export class SequenceOutputs {
   take(prompt: DecodedPrompt | null): RequestOutput | null {
     if (this.#pending === null) return null;
     const { text, tokenIds, logprobs } = this.#pending;
-    const { requestId, index, samplingParams, numPromptTokens, numImageTokens, numOmittedImages = 0 } = this.#options;
-    const { reasoningStart } = this.#options;
+    const { requestId, index, samplingParams, reasoningStart, numPromptTokens, numImageTokens } = this.#options;
+    const { numVideoTokens = 0, numOmittedImages = 0 } = this.#options;
     const isFirst = !this.#hasBegun;
     this.#pending = null;
     this.#hasBegun = true;
@@ -114,6 +116,7 @@ export class SequenceOutputs {
       stopReason: this.#stopReason,
       numPromptTokens,
       numImageTokens,
+      ...(numVideoTokens > 0 && { numVideoTokens }),
       ...(numOmittedImages > 0 && { numOmittedImages }),
       numCachedTokens: this.#numCachedTokens,
       numOutputTokens: this.#numOutputTokens,

@@ -1,6 +1,7 @@
 /** Turns a request into the sequences that the engine thread computes. */
 import { EngineError } from "../contract/errors.ts";
 import type { GenerationRequest } from "../contract/generation-request.ts";
+import type { Modality } from "../contract/request-output.ts";
 import { isGreedy } from "../contract/sampling-params.ts";
 import type { ProcessedPrompt } from "../input/input-processor.ts";
 import { reasoningStartOf } from "../input/reasoning.ts";
@@ -61,7 +62,8 @@ export async function prepareSequences(
     vocabulary: withTextTokens(tokenizer, textTokenIds),
     reasoningStart,
     numPromptTokens: prompt.promptTokenIds.length,
-    numImageTokens: prompt.images.reduce((sum, image) => sum + numEmbeddingsOf(image), 0),
+    numImageTokens: numTokensOf(prompt, "image"),
+    numVideoTokens: numTokensOf(prompt, "video"),
     numOmittedImages,
     prompt: describePrompt(request, prompt, tokenizer),
   };
@@ -78,6 +80,10 @@ export async function prepareSequences(
     outputs: new RequestOutputs(options, sequenceIds.length),
     message: { kind: "add", request: { ...prompt, ...constraints, ...first!, cacheSalt, priority }, siblings },
   };
+}
+
+function numTokensOf({ images }: Pick<ProcessedPrompt, "images">, modality: Modality): number {
+  return images.reduce((sum, item) => (item.modality === modality ? sum + numEmbeddingsOf(item) : sum), 0);
 }
 
 /** Null if the request does not ask for the prompt. */

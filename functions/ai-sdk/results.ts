@@ -47,7 +47,11 @@ export function usageOf(last: RequestOutput | null, numReasoningTokens: number):
   };
 }
 
-/** `stopReason`: the stop string or stop token id that ended the text; `numImageTokens`: image embeddings in the prompt. */
+/**
+ * `stopReason`: the stop string or stop token id that ended the text; `numImageTokens` and `numVideoTokens`: embeddings
+ * of images and of frames of videos in the prompt.
+ */
 export function providerMetadataOf(last: RequestOutput | null): SharedV4ProviderMetadata {
-  return { fovea: { stopReason: last?.stopReason ?? null, numImageTokens: last?.numImageTokens ?? 0 } };
+  const { stopReason = null, numImageTokens = 0, numVideoTokens = 0 } = last ?? {};
+  return { fovea: { stopReason, numImageTokens, numVideoTokens } };
 }

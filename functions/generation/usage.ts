@@ -8,7 +8,7 @@ export interface Usage {
   readonly total_tokens: number;
   readonly prompt_tokens_details: {
     readonly cached_tokens: number;
-    readonly multimodal_tokens: { readonly image: number };
+    readonly multimodal_tokens: { readonly image: number; readonly video?: number };
     /** Images that the model did not see, because the prompt was truncated or only the last image is shown. */
     readonly omitted_images?: number;
   };
@@ -36,6 +36,7 @@ function countTokens(
   numReasoningTokens: number,
 ): Usage {
   const promptTokens = sum(prompts, (output) => output.numPromptTokens);
+  const videoTokens = sum(prompts, (output) => output.numVideoTokens ?? 0);
   const omittedImages = sum(prompts, (output) => output.numOmittedImages ?? 0);
   const completionTokens = sum(choices, (output) => output.numOutputTokens);
   return {
@@ -44,7 +45,10 @@ function countTokens(
     total_tokens: promptTokens + completionTokens,
     prompt_tokens_details: {
       cached_tokens: sum(prompts, (output) => output.numCachedTokens),
-      multimodal_tokens: { image: sum(prompts, (output) => output.numImageTokens) },
+      multimodal_tokens: {
+        image: sum(prompts, (output) => output.numImageTokens),
+        ...(videoTokens > 0 && { video: videoTokens }),
+      },
       ...(omittedImages > 0 && { omitted_images: omittedImages }),
     },
     ...(numReasoningTokens > 0 && { completion_tokens_details: { reasoning_tokens: numReasoningTokens } }),

@@ -7,7 +7,7 @@ import { cutIntoSpans } from "./token-spans.js";
  * @typedef {object} Usage
  * @property {number} prompt_tokens
  * @property {number} completion_tokens
- * @property {{ cached_tokens: number, multimodal_tokens: { image: number } }} [prompt_tokens_details]
+ * @property {{ cached_tokens: number, multimodal_tokens: { image: number, video?: number } }} [prompt_tokens_details]
  */
 
 /**
@@ -25,6 +25,7 @@ import { cutIntoSpans } from "./token-spans.js";
  * @property {number} outputTokens
  * @property {number} promptTokens
  * @property {number} imageTokens  In the prompt.
+ * @property {number} videoTokens  In the prompt.
  * @property {number} cachedTokens  In the prompt.
  * @property {number | null} timeToFirstTokenMs
  * @property {number | null} timeToLastTokenMs
@@ -93,6 +94,7 @@ export class Answer {
       outputTokens: usage.completion_tokens,
       promptTokens: usage.prompt_tokens,
       imageTokens: usage.prompt_tokens_details?.multimodal_tokens.image ?? 0,
+      videoTokens: usage.prompt_tokens_details?.multimodal_tokens.video ?? 0,
       cachedTokens: usage.prompt_tokens_details?.cached_tokens ?? 0,
       timeToFirstTokenMs: first && first.at - this.#askedAt,
       timeToLastTokenMs: last && last.at - this.#askedAt,

@@ -169,11 +169,12 @@ export function createTurnView(turn, on) {
  * @returns {string[]}
  */
 function describeFigures(figures) {
-  const { outputTokens, promptTokens, imageTokens, cachedTokens } = figures;
+  const { outputTokens, promptTokens, imageTokens, videoTokens, cachedTokens } = figures;
   const { timeToFirstTokenMs, timeToLastTokenMs, tokensPerSecond } = figures;
   const tokens = outputTokens === 1 ? "1 token" : `${outputTokens} tokens`;
   const parts = [
     imageTokens > 0 ? `${imageTokens} from pictures` : "",
+    videoTokens > 0 ? `${videoTokens} from videos` : "",
     cachedTokens > 0 ? `${cachedTokens} reused` : "",
   ].filter((part) => part !== "");
   return [

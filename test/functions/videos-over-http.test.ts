@@ -12,12 +12,21 @@ import { startS3Server } from "../support/servers/s3-server.ts";
 import { startService } from "../support/service/running-service.ts";
 import type { RunningService } from "../support/service/running-service.ts";
 
+interface ByModality<Value> {
+  readonly image: readonly Value[];
+  readonly video: readonly Value[];
+}
+
 interface Answer {
+  readonly features?: {
+    readonly mm_hashes: ByModality<string>;
+    readonly mm_placeholders: ByModality<{ readonly offset: number }>;
+  };
   readonly error?: { readonly code: string; readonly message: string; readonly param: string | null };
   readonly choices?: readonly { readonly message: { readonly content: string } }[];
   readonly usage?: {
     readonly prompt_tokens: number;
-    readonly prompt_tokens_details: { readonly multimodal_tokens: { readonly image: number } };
+    readonly prompt_tokens_details: { readonly multimodal_tokens: { readonly image: number; readonly video?: number } };
   };
 }
 
@@ -223,7 +232,38 @@ describe("a file", () => {
     [{ mm_processor_kwargs: { videos_kwargs: { fps: 1000 } } }, 6],
   ])("of two seconds with %j shows %i frames", async ([fields, numFrames]) => {
     const { body } = await ask(await inline("h264-b-frames.mp4"), { ...fields, max_tokens: 1 });
-    expect(body.usage?.prompt_tokens_details.multimodal_tokens.image).toBe(numFrames * TOKENS_PER_FRAME);
+    expect(body.usage?.prompt_tokens_details.multimodal_tokens).toEqual({
+      image: 0,
+      video: numFrames * TOKENS_PER_FRAME,
+    });
+  });
+
+  test("and a picture are counted and rendered by their modality", async () => {
+    const metricOf = async (name: string): Promise<number> => {
+      const text = await (await fetch(`${service.baseUrl}/metrics`)).text();
+      return Number(new RegExp(`^${name}\\S* (\\d+)$`, "m").exec(text)?.[1]);
+    };
+    const names = ["fovea_image_tokens_total", "fovea_video_tokens_total"];
+    const before = await Promise.all(names.map(metricOf));
+    const messages = about(pictures[0]!, await inline("h264-b-frames.mp4"), pictures[1]!);
+    const send = async (path: string): Promise<Answer> => {
+      const body = JSON.stringify({ messages, max_tokens: 1 });
+      const headers = { "content-type": "application/json" };
+      return (await fetch(`${service.baseUrl}${path}`, { method: "POST", headers, body })).json() as Promise<Answer>;
+    };
+    const { usage } = await send("/v1/chat/completions");
+    const counts = { image: 2 * TOKENS_PER_FRAME, video: 3 * TOKENS_PER_FRAME };
+    expect(usage?.prompt_tokens_details.multimodal_tokens).toEqual(counts);
+    const after = await Promise.all(names.map(metricOf));
+    expect(after.map((value, index) => value - before[index]!)).toEqual([counts.image, counts.video]);
+
+    const { features } = await send("/v1/chat/completions/render");
+    const { image, video } = features!.mm_placeholders;
+    expect([image, video].map((ranges) => ranges.length)).toEqual([2, 3]);
+    const order = [image[0]!, ...video, image[1]!].map(({ offset }) => offset);
+    expect(order).toEqual(order.toSorted((first, second) => first - second));
+    expect(features!.mm_hashes.image).toHaveLength(2);
+    expect(new Set(features!.mm_hashes.video).size).toBe(3);
   });
 
   test.for<[string, () => Promise<object>, number, string, RegExp]>([

@@ -1,6 +1,6 @@
 /**
  * POST /v1/chat/completions/render and /v1/completions/render: the prompts of a body as tokens, with the hashes and
- * positions of their images, for routers that choose a replica by its caches. vLLM's `GenerateRequest`.
+ * positions of their images and videos, for routers that choose a replica by its caches. vLLM's `GenerateRequest`.
  */
 import type { Handler } from "hono";
 
@@ -58,13 +58,17 @@ async function renderOne(
   };
 }
 
-/** Null for a prompt without images. */
+/** By modality. Null for a prompt without images and videos. */
 function toFeatures({ images }: RenderedPrompt): object | null {
   if (images.length === 0) return null;
+  const byModality = (valueOf: (item: RenderedImage) => unknown): object =>
+    Object.fromEntries(
+      [...Map.groupBy(images, ({ modality }) => modality)].map(([modality, items]) => [modality, items.map(valueOf)]),
+    );
   return {
-    mm_hashes: { image: images.map(({ mmHash }: RenderedImage) => mmHash) },
-    mm_placeholders: { image: images.map(({ offset, length }: RenderedImage) => ({ offset, length })) },
-    // The images' tensors are not sent.
+    mm_hashes: byModality(({ mmHash }) => mmHash),
+    mm_placeholders: byModality(({ offset, length }) => ({ offset, length })),
+    // Tensors are not sent.
     kwargs_data: null,
   };
 }

@@ -60,7 +60,7 @@ describe("generateText", () => {
     expect(result.finishReason).toBe("stop");
     expect(result.warnings).toEqual([]);
     expect(result.usage).toMatchObject({ inputTokens: 71, outputTokens: 36, totalTokens: 107 });
-    expect(result.providerMetadata).toEqual({ fovea: { stopReason: null, numImageTokens: 64 } });
+    expect(result.providerMetadata).toEqual({ fovea: { stopReason: null, numImageTokens: 64, numVideoTokens: 0 } });
     expect(result.response).toMatchObject({ id: expect.any(String), modelId: "fovea" });
   });
 
@@ -82,7 +82,7 @@ describe("generateText", () => {
       providerOptions: { fovea: { videoSampling: { numFrames: 5 } } },
       maxOutputTokens: 1,
     });
-    expect(providerMetadata).toMatchObject({ fovea: { numImageTokens: 5 * 64 } });
+    expect(providerMetadata).toMatchObject({ fovea: { numImageTokens: 0, numVideoTokens: 5 * 64 } });
   });
 
   test("continues a conversation with a system message and earlier answers", async () => {

@@ -133,7 +133,7 @@ test("figures come from the clock and the server's counts", () => {
   const usage = (completion_tokens: number) => ({
     prompt_tokens: 70,
     completion_tokens,
-    prompt_tokens_details: { cached_tokens: 5, multimodal_tokens: { image: 64 } },
+    prompt_tokens_details: { cached_tokens: 5, multimodal_tokens: { image: 48, video: 16 } },
   });
   const chunk = (content: string, numTokens: number) => ({
     choices: [{ delta: { content }, logprobs: null, finish_reason: null }],
@@ -151,7 +151,8 @@ test("figures come from the clock and the server's counts", () => {
   expect(answer.figures).toEqual({
     outputTokens: 5,
     promptTokens: 70,
-    imageTokens: 64,
+    imageTokens: 48,
+    videoTokens: 16,
     cachedTokens: 5,
     timeToFirstTokenMs: 40,
     timeToLastTokenMs: 60,

@@ -27,7 +27,11 @@ const additions: Readonly<Record<string, Properties>> = {
   "ChatCompletionStreamResponseDelta.properties": thinking,
   "CreateCompletionResponse.properties.choices.items.properties": { ...choice, ...answer, ...finishReason },
   "CompletionUsage.properties.prompt_tokens_details.properties": {
-    multimodal_tokens: { type: "object", properties: { image: { type: "integer" } }, required: ["image"] },
+    multimodal_tokens: {
+      type: "object",
+      properties: { image: { type: "integer" }, video: { type: "integer" } },
+      required: ["image"],
+    },
     omitted_images: { type: "integer" },
   },
   "Model.properties": {
