@@ -105,6 +105,7 @@ export type PromptRequest = Pick<
   | "truncationSide"
   | "mmProcessorOptions"
   | "videoSampling"
+  | "defaultVideoSampling"
   | "tenant"
   | "cacheSalt"
   | "priority"
@@ -136,8 +137,10 @@ export interface GenerationRequest {
    * top level or below `images_kwargs`. Unknown options are rejected.
    */
   readonly mmProcessorOptions?: Readonly<Record<string, unknown>>;
-  /** For all videos of the prompt. */
+  /** For all videos of the prompt. If their frames do not fit into it, the request is rejected. */
   readonly videoSampling?: VideoSampling;
+  /** In place of an empty `videoSampling`. If the frames do not fit, they are made smaller, or fewer are shown. */
+  readonly defaultVideoSampling?: VideoSampling;
   /** Owner of the request's image uuids: an equal uuid of another tenant is another image. Default "". */
   readonly tenant?: string;
   /**

@@ -1,7 +1,7 @@
 /** Reads the videos of a request, chooses the frames that its prompt shows, and decodes those that no cache has. */
 import type { VideoLimits } from "../contract/config.ts";
 import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
-import type { PromptRequest, VideoPart } from "../contract/generation-request.ts";
+import type { PromptRequest, VideoPart, VideoSampling } from "../contract/generation-request.ts";
 import { epochMs } from "../contract/request-stage.ts";
 import { framesHeader } from "../images/decoded-frames.ts";
 import { fetchImage } from "../images/fetch-image.ts";
@@ -65,9 +65,18 @@ export interface VideoLoaderOptions {
   readonly maxDecodedBytes: number;
 }
 
-interface VideoRequest extends Pick<PromptRequest, "tenant" | "priority" | "videoSampling" | "onStage"> {
+interface VideoRequest extends Pick<
+  PromptRequest,
+  "tenant" | "priority" | "videoSampling" | "defaultVideoSampling" | "onStage"
+> {
   /** The checkpoint's options with the request's changes. */
   readonly processorOptions: ProcessorOptions;
+}
+
+/** The sampling of a request, and whether it is the request's own. */
+interface ChosenSampling {
+  readonly sampling: VideoSampling;
+  readonly isChosen: boolean;
 }
 
 interface FrameDecoding extends Required<Pick<EncodedImage, "owner" | "onProcessed">> {
@@ -82,7 +91,7 @@ export interface VideoShare {
   readonly maxTokens: number;
 }
 
-interface Fetching {
+interface Fetching extends ChosenSampling {
   readonly request: VideoRequest;
   readonly held: HeldBytes;
   readonly signal: AbortSignal;
@@ -118,8 +127,8 @@ export class VideoLoader {
     held: HeldBytes,
     signal: AbortSignal,
   ): Promise<OpenedVideos> {
-    const { videoSampling = {} } = request;
-    checkSampling(videoSampling);
+    const chosen = samplingOf(request);
+    checkSampling(chosen.sampling);
     const distinct = [...new Set(parts)];
     const share = {
       maxFrames: Math.max(Math.floor(maxFrames / parts.length), 1),
@@ -131,7 +140,7 @@ export class VideoLoader {
         const index = parts.indexOf(part);
         const parameter = `prompt.videos[${index}]`;
         try {
-          const fetching = { request, held, signal: either };
+          const fetching = { request, ...chosen, held, signal: either };
           const opened = await this.#open(part, { parameter, ...share }, fetching);
           const number = this.#options.processor.videos?.numberText?.(index) ?? "";
           return [part, { ...opened, text: opened.text && number + opened.text }] as const;
@@ -150,7 +159,8 @@ export class VideoLoader {
     fetching: Fetching,
   ): Promise<OpenedVideo> {
     const { processor, limits } = this.#options;
-    const { processorOptions, videoSampling: sampling = {} } = fetching.request;
+    const { sampling, request } = fetching;
+    const { processorOptions } = request;
     const references = frameReferences(reference, limits.maxVideoFrames);
     const { facts, ...fetched } =
       typeof reference !== "string" || references !== null
@@ -182,7 +192,7 @@ export class VideoLoader {
       const numTokens = items.length * processor.numImageTokens(video, options ?? processorOptions);
       return { items, text: videos?.textOf(video) ?? null, numTokens };
     };
-    const isChosen = references !== null || Object.values(sampling).some((value) => value !== undefined);
+    const isChosen = references !== null || fetching.isChosen;
     let shown = show(Math.min(limits.maxVideoFrames, maxFrames));
     if (isChosen || shown.numTokens <= maxTokens) return shown;
     // Smaller frames first, then fewer.
@@ -213,7 +223,7 @@ export class VideoLoader {
 
   async #openFrames(references: readonly string[], fetching: Fetching): Promise<OpenedFile> {
     const { images } = this.#options;
-    const { request, signal } = fetching;
+    const { request, sampling, signal } = fetching;
     const frames = await allOrNone(
       references,
       (frame, either) => this.#fetch(frame, { ...fetching, signal: either }),
@@ -221,12 +231,7 @@ export class VideoLoader {
     );
     const hashes = await Promise.all(frames.map(contentHashOf));
     const opening = { owner: ownerOf(request), signal };
-    const { facts, decodeFrames } = await openFrameSequence(
-      frames,
-      request.videoSampling?.framesPerSecond ?? 1,
-      images,
-      opening,
-    );
+    const { facts, decodeFrames } = await openFrameSequence(frames, sampling.framesPerSecond ?? 1, images, opening);
     return { facts, decodeFrames, contentHash: hashes.join(" ") };
   }
 
@@ -362,6 +367,11 @@ function itemsOf(
     item: { video, index },
     frameIndices: video.frameIndices.slice(index * framesPerItem, (index + 1) * framesPerItem),
   }));
+}
+
+function samplingOf({ videoSampling = {}, defaultVideoSampling = {} }: VideoRequest): ChosenSampling {
+  const isChosen = Object.values(videoSampling).some((value) => value !== undefined);
+  return { sampling: isChosen ? videoSampling : defaultVideoSampling, isChosen };
 }
 
 function ownerOf(request: VideoRequest): PictureOwner {

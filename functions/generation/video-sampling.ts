@@ -1,5 +1,5 @@
 /** Which frames of its videos a request asks for, from the fields of vLLM, of transformers and of Alibaba. */
-import type { VideoSampling } from "../../engine/index.ts";
+import type { GenerationRequest, VideoSampling } from "../../engine/index.ts";
 import { HttpError } from "../http/errors.ts";
 import { formatPath } from "../http/wire-parameter.ts";
 import type { ChatCompletionRequest } from "./schemas/chat-completion-request.ts";
@@ -28,22 +28,23 @@ export interface SamplingDefaults {
 type SampledFields = Pick<ChatCompletionRequest, "messages" | "media_io_kwargs" | "mm_processor_kwargs">;
 
 /**
- * The sampling of all videos of a request; empty if nothing says. As in vLLM, a field of the request replaces the whole
- * default.
+ * The sampling of all videos of a request, or else the deployment's; empty if nothing says. As in vLLM, a field of the
+ * request replaces the whole default.
  *
  * @throws HttpError 400 for an unknown option, for a value out of range, and for values that contradict each other.
  */
 export function videoSamplingOf(
   fields: SampledFields,
   { videoSampling: defaultSampling, maxVideoFrames }: SamplingDefaults,
-): { readonly videoSampling?: VideoSampling } {
+): Pick<GenerationRequest, "videoSampling" | "defaultVideoSampling"> {
   const options = [
     ...optionsBelow(fields.media_io_kwargs?.video, "media_io_kwargs.video"),
     ...optionsOfProcessor(fields.mm_processor_kwargs),
     ...optionsOfParts(fields.messages),
   ];
-  const sampling = toSampling(options, maxVideoFrames) ?? defaultSampling;
-  return Object.keys(sampling).length === 0 ? {} : { videoSampling: sampling };
+  const sampling = toSampling(options, maxVideoFrames);
+  if (sampling !== null) return { videoSampling: sampling };
+  return Object.keys(defaultSampling).length === 0 ? {} : { defaultVideoSampling: defaultSampling };
 }
 
 /** The options of the image processor: those without the options of videos. */

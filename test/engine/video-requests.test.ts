@@ -8,6 +8,7 @@ import { createSamplingParams } from "../../engine/contract/sampling-params.ts";
 import type { ProcessedPrompt } from "../../engine/input/input-processor.ts";
 import { createGoldenInputs, imageLimits } from "./input/golden-inputs.ts";
 import type { GoldenInputs } from "./input/golden-inputs.ts";
+import { readVideo } from "./videos/videos.ts";
 
 const never = new AbortController().signal;
 
@@ -120,4 +121,22 @@ test("a video whose frames do not fit into the prompt is rejected before they ar
     code: "prompt_too_long",
     message: expect.stringMatching(/ It shows 3 frames of videos; ask for fewer\.$/),
   });
+});
+
+test("frames that do not fit are fewer by default, and rejected if the request chose them", async () => {
+  await using inputs = await createGoldenInputs("llava-default", { maxModelLen: 40 });
+  const reference = `data:video/mp4;base64,${readVideo("h264-b-frames.mp4").toString("base64")}`;
+  const prompt = userSays({ type: "video", reference }, question);
+  const sampling = { numFrames: 12 };
+  const shown = await process(inputs, prompt, { videoSampling: {}, defaultVideoSampling: sampling });
+  expect(shown.images.length).toBeGreaterThan(0);
+  expect(shown.images.length).toBeLessThan(12);
+  await expect(process(inputs, prompt, { videoSampling: sampling })).rejects.toMatchObject({
+    code: "prompt_too_long",
+    message: expect.stringMatching(/ It shows 12 frames of videos; ask for fewer\.$/),
+  });
+  await using longer = await createGoldenInputs("llava-default", { maxModelLen: 400 });
+  expect((await process(longer, prompt, { defaultVideoSampling: sampling })).images).toHaveLength(12);
+  const ofRequest = { videoSampling: { numFrames: 3 }, defaultVideoSampling: sampling };
+  expect((await process(longer, prompt, ofRequest)).images).toHaveLength(3);
 });

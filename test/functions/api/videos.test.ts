@@ -146,9 +146,12 @@ describe("the sampling", () => {
   test("of the deployment is replaced as a whole by the request's", async () => {
     const config = { videoSampling: { numFrames: 4 } };
     const path = "/v1/chat/completions";
-    expect((await requestOf(asked(part), path, config))?.videoSampling).toEqual({ numFrames: 4 });
-    const body = { ...asked(part), ...media({ fps: 2 }) };
-    expect((await requestOf(body, path, config))?.videoSampling).toEqual({ framesPerSecond: 2 });
+    const byDefault = await requestOf(asked(part), path, config);
+    expect(byDefault).toMatchObject({ defaultVideoSampling: { numFrames: 4 } });
+    expect(byDefault).not.toHaveProperty("videoSampling");
+    const chosen = await requestOf({ ...asked(part), ...media({ fps: 2 }) }, path, config);
+    expect(chosen).toMatchObject({ videoSampling: { framesPerSecond: 2 } });
+    expect(chosen).not.toHaveProperty("defaultVideoSampling");
   });
 
   test.for<[object, string, RegExp]>([
