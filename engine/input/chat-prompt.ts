@@ -32,6 +32,8 @@ export interface ChatVideos {
   readonly placeholder: string | null;
   /** For a template that knows nothing of videos: the placeholder is a text in the place of each. Default false. */
   readonly placesVideosInText?: boolean | undefined;
+  /** Before the text of the video of this index. Default: nothing. */
+  readonly numberText?: ((this: void, index: number) => string) | undefined;
   readonly opened: OpenedVideos;
 }
 
@@ -89,7 +91,7 @@ export function renderChat(conversation: Omit<ChatPromptInput, "kind">, options:
   const rendered =
     videos === undefined || videoPlaceholder === null
       ? withPlaceholders
-      : replaceVideos(withPlaceholders, videoPlaceholder, videoTexts(messages, videos.opened));
+      : replaceVideos(withPlaceholders, videoPlaceholder, videoTexts(messages, videos));
   return mark?.remove(rendered) ?? { text: rendered, literal: [] };
 }
 
@@ -134,11 +136,10 @@ function withItems(opened: OpenedVideos): (message: ChatMessage) => ChatMessage 
   };
 }
 
-/** In the order of the messages. */
-function videoTexts(messages: readonly ChatMessage[], opened: OpenedVideos): string[] {
-  return messages.flatMap(({ content }) =>
-    typeof content === "string" ? [] : videosOf(content).map((part) => opened.get(part)?.text ?? ""),
-  );
+/** In the order of the messages. A part may be there twice. */
+function videoTexts(messages: readonly ChatMessage[], { opened, numberText }: ChatVideos): string[] {
+  const parts = messages.flatMap(({ content }) => (typeof content === "string" ? [] : videosOf(content)));
+  return parts.map((part, index) => (numberText?.(index) ?? "") + (opened.get(part)?.text ?? ""));
 }
 
 function replaceVideos(rendered: string, placeholder: string, texts: readonly string[]): string {

@@ -47,7 +47,7 @@ export interface FramesPart {
 
 export interface OpenedVideo {
   readonly items: readonly FramesPart[];
-  /** In place of the placeholder of the video; null for a model that knows only images. */
+  /** In place of the placeholder of the video, without its number; null for a model that knows only images. */
   readonly text: string | null;
 }
 
@@ -137,13 +137,10 @@ export class VideoLoader {
     const opened = await allOrNone(
       distinct,
       async (part, either) => {
-        const index = parts.indexOf(part);
-        const parameter = `prompt.videos[${index}]`;
+        const parameter = `prompt.videos[${parts.indexOf(part)}]`;
         try {
           const fetching = { request, ...chosen, held, signal: either };
-          const opened = await this.#open(part, { parameter, ...share }, fetching);
-          const number = this.#options.processor.videos?.numberText?.(index) ?? "";
-          return [part, { ...opened, text: opened.text && number + opened.text }] as const;
+          return [part, await this.#open(part, { parameter, ...share }, fetching)] as const;
         } catch (error) {
           throw error instanceof EngineError && error.parameter === null ? aboutParameter(error, parameter) : error;
         }

@@ -52,6 +52,7 @@ const opened: OpenedVideos = new Map([
 interface Places {
   readonly placeholder: string | null;
   readonly placesVideosInText?: boolean;
+  readonly numberText?: (index: number) => string;
 }
 
 function render(template: ChatTemplate, content: readonly ContentPart[], places: Places) {
@@ -67,6 +68,13 @@ test("the text of a video takes the place that the template writes for it", () =
   const { text: rendered, literal } = render(walking, [text("a"), long, image, short, text("b")], ofVideos);
   expect(rendered).toBe("[a|(<1 s><image><2 s><image><3 s><image>)|<image>|(<image>)|b|]");
   expect(literal).toEqual([]);
+});
+
+test("each video has a number of its own, also one that is shown twice", () => {
+  const numbered = { ...ofVideos, numberText: (index: number) => `#${index} ` };
+  expect(render(walking, [short, text("a"), short, long], numbered).text).toBe(
+    "[(#0 <image>)|a|(#1 <image>)|(#2 <1 s><image><2 s><image><3 s><image>)|]",
+  );
 });
 
 test("a placeholder that a message spells is ordinary text, before a video and after it", () => {
