@@ -27,9 +27,12 @@ export interface VideoPart {
   readonly type: "video";
   /**
    * `data:`, `https://` or `s3://` reference to a file, or references to its frames, which are images of one size in
-   * order. `data:video/jpeg;base64,` has JPEG files, separated by commas.
+   * order. `data:video/jpeg;base64,` has JPEG files, separated by commas. Null if the video is expected to be cached
+   * under its `uuid`.
    */
-  readonly reference: string | readonly string[];
+  readonly reference: string | readonly string[] | null;
+  /** The caller's own name for the file. One that is known is not fetched again. Not used for frames. */
+  readonly uuid?: string;
 }
 
 /**

@@ -33,6 +33,7 @@ import { checkEmbeddings, checkWork } from "./item-checks.ts";
 import type { NewItem } from "./item-checks.ts";
 import { hasContent, isImagePart, optionsOfPart, parameterOf, parametersOf } from "./item-parts.ts";
 import type { ItemPart } from "./item-parts.ts";
+import type { KnownVideoCache } from "./video-files.ts";
 import { headerOf } from "./video-loader.ts";
 import type { FramesPart, VideoLoader } from "./video-loader.ts";
 
@@ -56,6 +57,7 @@ export interface SourceCache {
 export interface ItemCaches {
   readonly processor: ItemCache;
   readonly source: SourceCache;
+  readonly video: KnownVideoCache;
 }
 
 export interface ItemLoaderOptions {
@@ -65,7 +67,7 @@ export interface ItemLoaderOptions {
   /** Left out where prompts have no videos. */
   readonly videos?: Pick<VideoLoader, "decode">;
   readonly sources: readonly ImageSource[];
-  readonly caches: ItemCaches;
+  readonly caches: Pick<ItemCaches, "processor" | "source">;
   readonly limits: ImageLimits;
   readonly promptText: PromptText;
   /** Content hash of the built model; part of every item's hash. */

@@ -28,6 +28,7 @@ import type { ImageInputs } from "./image-inputs.ts";
 import { ItemLoader } from "./item-loader.ts";
 import type { ItemCaches } from "./item-loader.ts";
 import { deploymentOptions, isAboutOptions, noImageProcessor, optionsError } from "./request-options.ts";
+import { VideoFiles } from "./video-files.ts";
 import { VideoLoader } from "./video-loader.ts";
 
 export interface MultiModalParts {
@@ -111,13 +112,17 @@ export function createImageInputs(
   const { info, processor: ofModel, dummyInputs } = changedBySettings(ofCheckpoint, mmProcessorOptions);
   const processor = imageSpelling ? { ...ofModel, markers: imageSpelling, placesImagesInText: true } : ofModel;
   const decoder = createVideoDecoder(videoLimits);
-  const videos = new VideoLoader({
+  const videoFiles = new VideoFiles({
     decoder,
     images: imageProcessor,
-    processor,
     sources: imageSources,
+    knownVideos: caches.video,
     limits: videoLimits,
-    fetchTimeoutMs: videoLimits.fetchTimeoutMs,
+  });
+  const videos = new VideoLoader({
+    files: videoFiles,
+    processor,
+    limits: videoLimits,
     maxDecodedBytes: imageBudgets(machineMemoryBytes()).maxDecodedBytes,
   });
   const loader = new ItemLoader({
@@ -225,6 +230,7 @@ const noCaches: ItemCaches = {
     getOrProcess: (mmHashes, processMissing) => processMissing(mmHashes),
   },
   source: { getMany: async (keys) => keys.map(() => null), setMany: () => {} },
+  video: { getMany: async (keys) => keys.map(() => null), setMany: () => {} },
 };
 
 function createPixelProcessor(imageProcessor: ImageProcessor, program: URL | undefined): PixelProcessor {

@@ -2,15 +2,10 @@
 import type { VideoLimits } from "../contract/config.ts";
 import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
 import type { PromptRequest, VideoPart, VideoSampling } from "../contract/generation-request.ts";
-import { epochMs } from "../contract/request-stage.ts";
 import { framesHeader } from "../images/decoded-frames.ts";
-import { fetchImage } from "../images/fetch-image.ts";
 import type { HeldBytes } from "../images/fetched-bytes.ts";
-import type { ImageProcessor, PictureOwner } from "../images/image-processor.ts";
-import type { ImageSource } from "../images/image-source.ts";
 import type { PictureHeader } from "../images/picture-header.ts";
 import { allOrNone } from "../multimodal/all-or-none.ts";
-import { contentHashOf } from "../multimodal/hasher.ts";
 import type {
   EncodedImage,
   MultiModalProcessor,
@@ -18,18 +13,15 @@ import type {
   ShownVideo,
   VideoItem,
 } from "../multimodal/multimodal-processor.ts";
-import { frameReferences, openFrameSequence } from "../videos/frame-sequence.ts";
-import type { FrameSequence } from "../videos/frame-sequence.ts";
+import { frameReferences } from "../videos/frame-sequence.ts";
 import { checkSampling, equallySpacedFrames, sampleFrames } from "../videos/sample-frames.ts";
-import type { VideoDecoder, VideoFacts } from "../videos/video-decoder.ts";
+import type { VideoFacts } from "../videos/video-decoder.ts";
+import type { OpenedFile, VideoFetching, VideoFiles } from "./video-files.ts";
 
-/** A video that was fetched. */
-interface FetchedVideo {
-  readonly contentHash: string;
+/** A video that was opened. */
+interface FetchedVideo extends Pick<OpenedFile, "contentHash" | "decodeFrames"> {
   /** Names the video in errors: `prompt.videos[0]`. */
   readonly parameter: string;
-  /** Frames by ascending index. */
-  readonly decodeFrames: FrameSequence["decodeFrames"];
 }
 
 /** Frames of a video that are processed and encoded like one image of the prompt. */
@@ -54,20 +46,16 @@ export interface OpenedVideo {
 export type OpenedVideos = ReadonlyMap<VideoPart, OpenedVideo>;
 
 export interface VideoLoaderOptions {
-  readonly decoder: VideoDecoder;
-  /** For videos that are sent as their frames. */
-  readonly images: Pick<ImageProcessor, "readHeader" | "decode">;
+  readonly files: Pick<VideoFiles, "open" | "openFrames">;
   readonly processor: MultiModalProcessor;
-  readonly sources: readonly ImageSource[];
   readonly limits: VideoLimits;
-  readonly fetchTimeoutMs: number;
   /** See `ImageBudgets`. */
   readonly maxDecodedBytes: number;
 }
 
 interface VideoRequest extends Pick<
   PromptRequest,
-  "tenant" | "priority" | "videoSampling" | "defaultVideoSampling" | "onStage"
+  "tenant" | "cacheSalt" | "priority" | "videoSampling" | "defaultVideoSampling" | "onStage"
 > {
   /** The checkpoint's options with the request's changes. */
   readonly processorOptions: ProcessorOptions;
@@ -91,14 +79,8 @@ export interface VideoShare {
   readonly maxTokens: number;
 }
 
-interface Fetching extends ChosenSampling {
+interface VideoOpening extends ChosenSampling, VideoFetching {
   readonly request: VideoRequest;
-  readonly held: HeldBytes;
-  readonly signal: AbortSignal;
-}
-
-interface OpenedFile extends Omit<FetchedVideo, "parameter"> {
-  readonly facts: VideoFacts;
 }
 
 export class VideoLoader {
@@ -139,8 +121,8 @@ export class VideoLoader {
       async (part, either) => {
         const parameter = `prompt.videos[${parts.indexOf(part)}]`;
         try {
-          const fetching = { request, ...chosen, held, signal: either };
-          return [part, await this.#open(part, { parameter, ...share }, fetching)] as const;
+          const opening = { request, ...chosen, held, signal: either };
+          return [part, await this.#open(broughtBy(parts, part), { parameter, ...share }, opening)] as const;
         } catch (error) {
           throw error instanceof EngineError && error.parameter === null ? aboutParameter(error, parameter) : error;
         }
@@ -151,18 +133,18 @@ export class VideoLoader {
   }
 
   async #open(
-    { reference }: VideoPart,
+    { reference, uuid }: VideoPart,
     { parameter, maxFrames, maxTokens }: VideoShare & { readonly parameter: string },
-    fetching: Fetching,
+    opening: VideoOpening,
   ): Promise<OpenedVideo> {
-    const { processor, limits } = this.#options;
-    const { sampling, request } = fetching;
+    const { files, processor, limits } = this.#options;
+    const { sampling, request } = opening;
     const { processorOptions } = request;
-    const references = frameReferences(reference, limits.maxVideoFrames);
+    const references = reference === null ? null : frameReferences(reference, limits.maxVideoFrames);
     const { facts, ...fetched } =
-      typeof reference !== "string" || references !== null
-        ? await this.#openFrames(references ?? [], fetching)
-        : await this.#openFile(reference, fetching);
+      references === null && (reference === null || typeof reference === "string")
+        ? await files.open({ reference, ...(uuid !== undefined && { uuid }) }, opening)
+        : await files.openFrames(references ?? [], sampling.framesPerSecond ?? 1, opening);
     const file = { ...fetched, parameter };
     const show = (maxFrames: number, hasToFit = false): OpenedVideo & { readonly numTokens: number } => {
       const { videos } = processor;
@@ -189,7 +171,7 @@ export class VideoLoader {
       const numTokens = items.length * processor.numImageTokens(video, options ?? processorOptions);
       return { items, text: videos?.textOf(video) ?? null, numTokens };
     };
-    const isChosen = references !== null || fetching.isChosen;
+    const isChosen = references !== null || opening.isChosen;
     let shown = show(Math.min(limits.maxVideoFrames, maxFrames));
     if (isChosen || shown.numTokens <= maxTokens) return shown;
     // Smaller frames first, then fewer.
@@ -202,62 +184,6 @@ export class VideoLoader {
       shown = fewer;
     }
     return shown;
-  }
-
-  async #openFile(reference: string, fetching: Fetching): Promise<OpenedFile> {
-    const { decoder } = this.#options;
-    const bytes = await this.#fetch(reference, fetching);
-    const [contentHash, facts] = await Promise.all([
-      contentHashOf(bytes),
-      decoder.readFacts({ bytes, owner: ownerOf(fetching.request) }, fetching.signal),
-    ]);
-    return {
-      facts,
-      contentHash,
-      decodeFrames: (indices, owner, signal) => decoder.decodeFrames({ bytes, owner }, indices, signal),
-    };
-  }
-
-  async #openFrames(references: readonly string[], fetching: Fetching): Promise<OpenedFile> {
-    const { images } = this.#options;
-    const { request, sampling, signal } = fetching;
-    const frames = await allOrNone(
-      references,
-      (frame, either) => this.#fetch(frame, { ...fetching, signal: either }),
-      signal,
-    );
-    const hashes = await Promise.all(frames.map(contentHashOf));
-    const opening = { owner: ownerOf(request), signal };
-    const { facts, decodeFrames } = await openFrameSequence(frames, sampling.framesPerSecond ?? 1, images, opening);
-    return { facts, decodeFrames, contentHash: hashes.join(" ") };
-  }
-
-  async #fetch(reference: string, { request, held, signal }: Fetching): Promise<Uint8Array> {
-    const { sources, limits, fetchTimeoutMs } = this.#options;
-    const startMs = epochMs();
-    const report = (hasFailed: boolean, numBytes: number): void =>
-      request.onStage?.({
-        name: "fetch",
-        startMs,
-        endMs: epochMs(),
-        attributes: {
-          "url.scheme": reference.slice(0, Math.max(reference.indexOf(":"), 0)),
-          "fovea.video.bytes": numBytes,
-        },
-        ...(hasFailed && { hasFailed }),
-      });
-    try {
-      const bytes = await fetchImage(sources, reference, {
-        signal,
-        limits: { maxImageBytes: limits.maxVideoBytes, fetchTimeoutMs },
-        onBytes: (numBytes) => held.add(numBytes),
-      });
-      report(false, bytes.byteLength);
-      return bytes;
-    } catch (error) {
-      report(true, 0);
-      throw error instanceof EngineError ? aboutVideo(error) : error;
-    }
   }
 
   /**
@@ -366,22 +292,13 @@ function itemsOf(
   }));
 }
 
+/** Of several videos with one uuid, any may bring the video. */
+function broughtBy(parts: readonly VideoPart[], part: VideoPart): VideoPart {
+  if (part.reference !== null) return part;
+  return parts.find(({ uuid, reference }) => uuid === part.uuid && reference !== null) ?? part;
+}
+
 function samplingOf({ videoSampling = {}, defaultVideoSampling = {} }: VideoRequest): ChosenSampling {
   const isChosen = Object.values(videoSampling).some((value) => value !== undefined);
   return { sampling: isChosen ? videoSampling : defaultVideoSampling, isChosen };
-}
-
-function ownerOf(request: VideoRequest): PictureOwner {
-  const { tenant = "", priority = 0 } = request;
-  return { tenant, request, priority };
-}
-
-/** Sources fetch images, and say so. */
-function aboutVideo({ code, message, cause, parameter, setting }: EngineError): EngineError {
-  const isTooLarge = code === "image_too_large";
-  return new EngineError(isTooLarge ? "video_too_large" : code, message.replace(/\bimage\b/g, "video"), {
-    cause,
-    ...(parameter !== null && { parameter }),
-    ...(setting !== null && { setting: setting === "maxImageBytes" ? "maxVideoBytes" : setting }),
-  });
 }

@@ -19,6 +19,8 @@ export interface EncodedVideo {
   readonly bytes: Uint8Array;
   /** If left out, the video counts as a separate request. */
   readonly owner?: PictureOwner;
+  /** Whether the facts of the video were read for this request, so that its frames are not rejected. Default true. */
+  readonly isAdmitted?: boolean;
 }
 
 export interface VideoDecoderLimits {
@@ -170,7 +172,7 @@ export function createVideoDecoder(options: VideoDecoderLimits = {}): VideoDecod
   };
 
   const finish = async <Result>(
-    { bytes, owner = { tenant: "", request: {} } }: EncodedVideo,
+    { bytes, owner = { tenant: "", request: {} }, isAdmitted = true }: EncodedVideo,
     signal: AbortSignal,
     { indices, createTaker }: Pick<VideoWork, "indices"> & { readonly createTaker: () => ResultTaker<Result> },
   ): Promise<Result> => {
@@ -190,7 +192,7 @@ export function createVideoDecoder(options: VideoDecoderLimits = {}): VideoDecod
     closing.signal.addEventListener("abort", onClose, { once: true });
     try {
       // A video whose facts were read has already been admitted.
-      if (indices !== null) queue.addAdmitted(task);
+      if (indices !== null && isAdmitted) queue.addAdmitted(task);
       else for (const removed of queue.add(task)) removed.outcome.reject(queueFull(queue, queueLimits));
       startNext();
       return (await outcome.promise) as Result;

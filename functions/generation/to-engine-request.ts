@@ -6,6 +6,7 @@ import type {
   ContentPart,
   GenerationRequest,
   ImagePart,
+  VideoPart,
   ReasoningParams,
   RepetitionDetection,
   SamplingParams,
@@ -368,9 +369,9 @@ export function toContentPart(part: PartFields): ContentPart {
       return toEmbeddingsPart(part.image_embeds);
     case "video_url":
     case "input_video":
-      return { type: "video", reference: part.video_url.url };
+      return toVideoPart(part.video_url?.url, part.uuid);
     case "video":
-      return { type: "video", reference: part.video };
+      return toVideoPart(part.video, part.uuid);
   }
 }
 
@@ -385,6 +386,13 @@ function toEmbeddingsPart(given: Extract<PartFields, { type: "image_embeds" }>["
 
 function toImagePart(reference: string | null | undefined, uuid: string | null | undefined): ImagePart {
   return { type: "image", reference: reference ?? null, ...(typeof uuid === "string" && { uuid }) };
+}
+
+function toVideoPart(
+  reference: string | readonly string[] | null | undefined,
+  uuid: string | null | undefined,
+): VideoPart {
+  return { type: "video", reference: reference ?? null, ...(typeof uuid === "string" && { uuid }) };
 }
 
 /** Base64 has no colon. */

@@ -2,6 +2,8 @@
 import type { CacheConfig } from "../../contract/config.ts";
 import { SOURCE_CACHE_VERSION, knownImageCodec } from "../../images/source-cache.ts";
 import type { KnownImage } from "../../images/source-cache.ts";
+import { KNOWN_VIDEO_VERSION, knownVideoCodec } from "../../videos/known-video.ts";
+import type { KnownVideo } from "../../videos/known-video.ts";
 import type { ProcessedItem } from "../processed-item.ts";
 import type { ByteStore } from "./byte-store.ts";
 import type { CacheTier, CacheTierName, CacheTierStats } from "./cache-tier.ts";
@@ -25,7 +27,7 @@ import { TieredCache } from "./tiered-cache.ts";
 import type { ValueCodec } from "./value-codec.ts";
 
 /** `pixels` are the processor's output for images without known embeddings. */
-export type CacheName = "processor" | "pixels" | "encoder" | "source";
+export type CacheName = "processor" | "pixels" | "encoder" | "source" | "video";
 
 export interface CacheTierReport {
   readonly cache: CacheName;
@@ -48,6 +50,8 @@ export class MultiModalCaches {
   readonly encoder: TieredCache<Embeddings>;
   /** By `sourceCacheKey`. */
   readonly source: TieredCache<KnownImage>;
+  /** By `knownVideoKey`. */
+  readonly video: TieredCache<KnownVideo>;
   readonly #store: GuardedStore | null;
   readonly #tiers: readonly CacheTierReport[];
 
@@ -70,6 +74,7 @@ export class MultiModalCaches {
     const pixels = createCache("pixels", PROCESSED_ITEM_VERSION, itemTensorsCodec);
     this.encoder = createCache("encoder", EMBEDDINGS_VERSION, embeddingsCodec);
     this.source = createCache("source", SOURCE_CACHE_VERSION, knownImageCodec);
+    this.video = createCache("video", KNOWN_VIDEO_VERSION, knownVideoCodec);
     this.processor = new ProcessorCache(
       new DividedItemCache({ placements, pixels, embeddings: this.encoder }),
       toSharedItem,
@@ -81,6 +86,7 @@ export class MultiModalCaches {
       ...report("pixels", pixels),
       ...report("encoder", this.encoder),
       ...report("source", this.source),
+      ...report("video", this.video),
     ];
   }
 
@@ -90,7 +96,7 @@ export class MultiModalCaches {
 
   /** Resolves when everything set so far has been written or has failed. */
   async settled(): Promise<void> {
-    await Promise.all([this.processor.cache, this.encoder, this.source].map((cache) => cache.settled()));
+    await Promise.all([this.processor.cache, this.encoder, this.source, this.video].map((cache) => cache.settled()));
   }
 
   /** Waits for pending writes, then closes the connection to the shared store until `connect`. */

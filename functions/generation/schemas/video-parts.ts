@@ -3,7 +3,7 @@ import { z } from "zod";
 
 import { boundedList, finite, name } from "./wire-types.ts";
 
-const urlRule = 'must be an object: {"url": …}; a uuid alone is not enough for a video';
+const urlRule = 'must be an object: {"url": …}';
 const videoRule = "must be a string: a reference to the video's file; or a list of references to its frames";
 /** More than any context has room for. */
 const MAX_FRAMES = 65_536;
@@ -15,31 +15,50 @@ const videoUrl = z.union(
 const videoOptions = {
   /** Alibaba's, as in `media_io_kwargs`. */
   fps: finite.nullish(),
-  /** vLLM's name for a cached video. Here a video is known by its bytes, so that it cannot replace them. */
+  /** The client's own name for a video, which later requests can send instead of the video. */
   uuid: name.nullish(),
 };
 
+const videoUrlFields = { video_url: videoUrl.nullish(), ...videoOptions };
+
+/** Null is allowed only with a uuid. */
+function hasVideo(part: { readonly uuid?: unknown }, video: unknown): boolean {
+  return (video ?? part.uuid ?? null) !== null;
+}
+
+function missing(key: string, rule: string): { path: string[]; message: string; abort: true } {
+  return { path: [key], message: `${rule}; null is allowed only with a uuid`, abort: true };
+}
+
 /** Of OpenRouter, in responses with a string, in chat completions with an object. */
-export const inputVideo = z.object({ type: z.literal("input_video"), video_url: videoUrl, ...videoOptions });
+export const inputVideo = z
+  .object({ type: z.literal("input_video"), ...videoUrlFields })
+  .refine((part) => hasVideo(part, part.video_url), missing("video_url", urlRule));
 
 export const videoParts = [
-  z.object({ type: z.literal("video_url"), video_url: videoUrl, ...videoOptions }),
+  z
+    .object({ type: z.literal("video_url"), ...videoUrlFields })
+    .refine((part) => hasVideo(part, part.video_url), missing("video_url", urlRule)),
   inputVideo,
   // Of Qwen's own tools and of Alibaba's service.
-  z.object({
-    type: z.literal("video"),
-    video: z.union(
-      [
-        z.string(videoRule),
-        boundedList(z.string("must be a string: a reference to a frame"), MAX_FRAMES, videoRule).min(
-          1,
-          "must contain at least one frame",
-        ),
-      ],
-      videoRule,
-    ),
-    ...videoOptions,
-  }),
+  z
+    .object({
+      type: z.literal("video"),
+      video: z
+        .union(
+          [
+            z.string(videoRule),
+            boundedList(z.string("must be a string: a reference to a frame"), MAX_FRAMES, videoRule).min(
+              1,
+              "must contain at least one frame",
+            ),
+          ],
+          videoRule,
+        )
+        .nullish(),
+      ...videoOptions,
+    })
+    .refine((part) => hasVideo(part, part.video), missing("video", videoRule)),
 ] as const;
 
 /** A part without a type is recognised by its key. */

@@ -3,7 +3,6 @@
  * Redis.
  */
 import { CreateBucketCommand, PutObjectCommand } from "@aws-sdk/client-s3";
-import type { S3Client } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { defaultCacheConfig } from "../../../engine/contract/default-limits.ts";
@@ -19,6 +18,7 @@ import { startS3Server } from "../../support/servers/s3-server.ts";
 import type { S3Server } from "../../support/servers/s3-server.ts";
 import { connected } from "../multimodal/caches/redis-caches.ts";
 import { createGoldenInputs } from "./golden-inputs.ts";
+import { recordStatuses } from "./s3-statuses.ts";
 
 let redis: RedisServer;
 let s3: S3Server;
@@ -34,20 +34,6 @@ afterAll(async () => {
 async function put(picture: string): Promise<void> {
   const body = Buffer.from((await pictureReference(picture)).split(",")[1]!, "base64");
   await s3.client.send(new PutObjectCommand({ Bucket: "pictures", Key: "a.png", Body: body }));
-}
-
-/** Records the statuses of the store's answers in order. */
-function recordStatuses(client: S3Client): number[] {
-  const statuses: number[] = [];
-  client.middlewareStack.add(
-    (next) => async (input) => {
-      const result = await next(input);
-      statuses.push((result.response as { statusCode: number }).statusCode);
-      return result;
-    },
-    { step: "deserialize", priority: "low" },
-  );
-  return statuses;
 }
 
 interface Replica extends AsyncDisposable {

@@ -1,5 +1,6 @@
 import { afterAll, describe, expect, test } from "vitest";
 
+import { EngineError } from "../../../engine/contract/errors.ts";
 import { createVideoDecoder } from "../../../engine/videos/video-decoder.ts";
 import { decodeAll, hashOf, never, readVideo, recordedVideos, upTo } from "./videos.ts";
 
@@ -142,5 +143,20 @@ test("decodes in as little memory as a small container has for it", async () => 
     expect(frames).toHaveLength(recordedVideos["h264-b-frames.mp4"]!.hashes.length);
   } finally {
     await small.close();
+  }
+});
+
+test("frames of videos whose facts were not read wait like new videos, up to the limit", async () => {
+  const busy = createVideoDecoder({ numProcesses: 1, maxNumWaiting: 2 });
+  try {
+    const bytes = readVideo("h264-b-frames.mp4");
+    const outcomes = upTo(6).map((index) =>
+      busy.decodeFrames({ bytes, isAdmitted: index < 3 }, [3], never).catch((error: unknown) => error),
+    );
+    const rejected = (await Promise.all(outcomes)).filter((outcome) => outcome instanceof EngineError);
+    expect(rejected.length).toBeGreaterThan(0);
+    for (const error of rejected) expect(error).toMatchObject({ code: "queue_full" });
+  } finally {
+    await busy.close();
   }
 });

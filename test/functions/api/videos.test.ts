@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
-import type { VideoSampling } from "../../../engine/index.ts";
+import type { ChatPromptInput, VideoSampling } from "../../../engine/index.ts";
 import { prepareLine } from "../../../functions/batch/answer-line.ts";
 import { parseBatchLine } from "../../../functions/batch/batch-line.ts";
 import { createLogger } from "../../../functions/logger.ts";
@@ -63,6 +63,33 @@ describe("a part", () => {
     });
   });
 
+  test.for<[object, object]>([
+    [
+      { ...part, uuid: "a" },
+      { type: "video", reference: file, uuid: "a" },
+    ],
+    [
+      { ...part, uuid: null },
+      { type: "video", reference: file },
+    ],
+    [
+      { type: "video_url", uuid: "a" },
+      { type: "video", reference: null, uuid: "a" },
+    ],
+    [
+      { type: "input_video", video_url: null, uuid: "a" },
+      { type: "video", reference: null, uuid: "a" },
+    ],
+    [
+      { type: "video", video: null, uuid: "a" },
+      { type: "video", reference: null, uuid: "a" },
+    ],
+  ])("%j may have a name", async ([given, expected]) => {
+    const request = await requestOf(asked(given));
+    const prompt = request?.prompt as ChatPromptInput | undefined;
+    expect(prompt?.messages[0]?.content).toEqual([expected]);
+  });
+
   test("may be a list of frames", async () => {
     const request = await requestOf(asked({ type: "video", video: [file, file] }));
     expect(request?.prompt).toMatchObject({ messages: [{ content: [{ type: "video", reference: [file, file] }] }] });
@@ -75,8 +102,9 @@ describe("a part", () => {
   });
 
   test.for<[object, string, RegExp]>([
-    [{ type: "video_url" }, "video_url", /must be an object/],
-    [{ type: "video_url", video_url: null, uuid: "a" }, "video_url", /a uuid alone is not enough for a video/],
+    [{ type: "video_url" }, "video_url", /must be an object: .*; null is allowed only with a uuid/],
+    [{ type: "input_video", video_url: null, uuid: null }, "video_url", /null is allowed only with a uuid/],
+    [{ type: "video", video: null }, "video", /must be a string: .*; null is allowed only with a uuid/],
     [{ type: "video_url", video_url: {} }, "video_url.url", /must be a string/],
     [{ ...part, uuid: 5 }, "uuid", /must be a string/],
     [{ ...part, fps: "2" }, "fps", /must be a number/],
