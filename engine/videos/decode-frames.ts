@@ -57,14 +57,16 @@ export function decodeFrames(
   try {
     const spans = indices === undefined ? [{ start: 0, end: Infinity }] : spansOf(table, indices);
     let span = spans.shift();
+    let isSkipped = false;
     for (let position = 0; span !== undefined && video.readPacket(packet); position++) {
       if (position > span.end) {
         drain();
         span = spans.shift();
         if (span === undefined) break;
       }
+      if (table.secondFields[position] !== true) isSkipped = canSkip(position);
       // An empty packet would mean the end of the video.
-      if (position >= span.start && packet.size > 0 && !canSkip(position)) {
+      if (position >= span.start && packet.size > 0 && !isSkipped) {
         // The decoder hands this on to the frame, which then names its packet, whatever times the file has.
         packet.pts = BigInt(position);
         // A packet that is broken costs its own frames only.

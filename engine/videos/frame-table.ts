@@ -20,6 +20,8 @@ export interface FrameTable {
   readonly isTimed: boolean;
   /** By position: whether another frame may need the packet. */
   readonly referred: readonly boolean[];
+  /** By position: whether the packet is the second field of the frame of the packet before. */
+  readonly secondFields: readonly boolean[];
   /** Position of the packet at which decoding has to start for the frame of an index. */
   startOf(index: number): number;
 }
@@ -33,11 +35,12 @@ interface Packets {
   readonly decoding: number[];
   readonly shown: boolean[];
   readonly referred: boolean[];
+  readonly secondFields: boolean[];
   /** Positions at which decoding can start, ascending. */
   readonly starts: number[];
   /** The first key picture: decoders skip what comes before it, and what is shown before it if it opens its group. */
   firstKey: { readonly position: number; readonly opensGroup: boolean } | null;
-  /** Ticks of the packet shown last, 0 if unknown. */
+  /** Ticks of the frame shown last, 0 if unknown. */
   lastDuration: number;
 }
 
@@ -69,6 +72,7 @@ export function readFrameTable(video: OpenVideo, packet: NativePacket, maxNumFra
     durationSeconds,
     isTimed,
     referred: packets.referred,
+    secondFields: packets.secondFields,
     startOf(index) {
       if (!isTimed) return 0;
       const { starts, presentation } = packets;
@@ -86,6 +90,7 @@ function readPackets(video: OpenVideo, packet: NativePacket, maxNumFrames: numbe
     decoding: [],
     shown: [],
     referred: [],
+    secondFields: [],
     starts: [],
     firstKey: null,
     lastDuration: 0,
@@ -98,13 +103,17 @@ function readPackets(video: OpenVideo, packet: NativePacket, maxNumFrames: numbe
       throw new EngineError("video_too_large", `The video has more than ${maxNumFrames} frames.`);
     }
     const isKey = (packet.flags & PACKET_KEY) !== 0;
-    const { isShown, isStart, isLeading, opensGroup, isReferred } = read(packet.data ?? new Uint8Array(), isKey);
+    const picture = read(packet.data ?? new Uint8Array(), isKey);
+    const { isShown, isStart, isLeading, opensGroup, isReferred, isSecondField } = picture;
     const presentation = toTicks(packet.pts);
     if (isStart) packets.starts.push(position);
     if (isStart || isKey) packets.firstKey ??= { position, opensGroup };
     packets.presentation.push(presentation);
     packets.decoding.push(toTicks(packet.dts));
     packets.referred.push(isReferred);
+    packets.secondFields.push(isSecondField);
+    // Neither field is decoded without the other.
+    if (isSecondField) packets.referred[position - 1] ||= isReferred;
     packets.shown.push(
       isShown &&
         packet.size > 0 &&
@@ -112,7 +121,9 @@ function readPackets(video: OpenVideo, packet: NativePacket, maxNumFrames: numbe
         // The decoder skips pictures that refer to others before the beginning of the file.
         !(isLeading && packets.starts.length === 1),
     );
-    if (!(presentation < latest)) {
+    if (isSecondField) {
+      if (packets.presentation[position - 1] === latest) packets.lastDuration += toTicks(packet.duration);
+    } else if (!(presentation < latest)) {
       latest = presentation;
       packets.lastDuration = toTicks(packet.duration);
     }

@@ -3,7 +3,14 @@ import { expect, test } from "vitest";
 import { pictureReaderOf } from "../../../engine/videos/coded-picture.ts";
 import type { CodedPicture } from "../../../engine/videos/coded-picture.ts";
 
-const plain = { isShown: true, isStart: false, isLeading: false, opensGroup: false, isReferred: true };
+const plain = {
+  isShown: true,
+  isStart: false,
+  isLeading: false,
+  opensGroup: false,
+  isReferred: true,
+  isSecondField: false,
+};
 /** Units of H.264 and HEVC with start codes, and with lengths of four bytes as the headers of MP4 announce them. */
 const startCodes = (...units: number[][]): number[] => units.flatMap((unit) => [[0, 0, 1], unit].flat());
 const lengths = (...units: number[][]): number[] => units.flatMap((unit) => [[0, 0, 0, unit.length], unit].flat());
