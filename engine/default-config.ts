@@ -38,6 +38,7 @@ const count = (min: number): z.ZodType => z.int().min(min);
 const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
   model: text.min(1),
   loraAdapter: text.min(1).nullable(),
+  loraModules: z.array(z.looseObject({ name: text.min(1), path: text.min(1) })),
   dtype: z.enum(dtypeNames),
   device: z.enum(deviceNames),
   deviceId: count(0),

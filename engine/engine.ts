@@ -47,6 +47,7 @@ const noStats: EngineCoreStats = {
   numPreemptions: 0,
   numSteps: 0,
   drafts: { numDrafts: 0, numDraftTokens: 0, numAcceptedTokens: 0, numAcceptedPerPosition: [] },
+  adapters: { running: [], waiting: [] },
 };
 
 /** The sequences of an admitted request, and where they run. */

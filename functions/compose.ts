@@ -179,8 +179,14 @@ function logStall(stall: EngineStall | null, logger: Logger): void {
   logger.error(message, { ...stall });
 }
 
-export function loadsFromS3({ model, loraAdapter }: Pick<Config["engine"], "model" | "loraAdapter">): boolean {
-  return [model, loraAdapter ?? ""].some((reference) => /^s3:/i.test(reference));
+export function loadsFromS3({
+  model,
+  loraAdapter,
+  loraModules,
+}: Pick<Config["engine"], "model" | "loraAdapter" | "loraModules">): boolean {
+  return [model, loraAdapter ?? "", ...loraModules.map(({ path }) => path)].some((reference) =>
+    /^s3:/i.test(reference),
+  );
 }
 
 /** The client is imported while the model loads, not before the port is open. */

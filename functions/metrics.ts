@@ -5,6 +5,7 @@
 import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom-client";
 
 import type { FinishReason } from "../engine/index.ts";
+import { addAdapterMetric } from "./adapter-metrics.ts";
 import type { FinalStatus } from "./batch/batch-record.ts";
 import { addCacheMetrics } from "./cache-metrics.ts";
 import { addDraftMetrics } from "./draft-metrics.ts";
@@ -86,6 +87,7 @@ export function createMetrics(
 
   addCurrentFigures(registry, service, bodies);
   addStartTimes(registry, startTimes);
+  addAdapterMetric(registry, service);
   addCacheMetrics(registry, () => service.engine?.caches ?? null);
   const timeToFirstToken = new Histogram({
     name: "vllm:time_to_first_token_seconds",

@@ -130,6 +130,13 @@ export interface AzureIdentityConfig {
   readonly metadataUrl: string;
 }
 
+export interface LoraModule {
+  /** Requests choose it by this name. */
+  readonly name: string;
+  /** A reference like `EngineConfig.model`. */
+  readonly path: string;
+}
+
 export interface EngineConfig {
   /**
    * Folder of a Hugging Face checkpoint, `org/name` or `hf://org/name@revision` of the hub, or a prefix in an object
@@ -138,6 +145,8 @@ export interface EngineConfig {
   readonly model: string;
   /** A LoRA adapter of the model, as a reference like `model`; its updates become part of the weights. Default: none. */
   readonly loraAdapter?: string | null;
+  /** LoRA adapters beside the weights, of which each request may choose one. Default: none. */
+  readonly loraModules?: readonly LoraModule[];
   readonly dtype: DtypeName;
   readonly device: DeviceName;
   readonly deviceId: number;

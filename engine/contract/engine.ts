@@ -59,6 +59,8 @@ export interface ModelInfo {
   readonly logitsProcessors: readonly string[];
   /** Name of the pipeline that gives a text model its vision part; left out if there is none. */
   readonly pipeline?: string;
+  /** Names of the LoRA adapters that requests may choose; left out if there are none. */
+  readonly adapters?: readonly string[];
 }
 
 export interface GenerateOptions {

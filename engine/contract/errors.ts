@@ -61,6 +61,7 @@ export type ServingSetting =
 export type LoadingSetting =
   | "model"
   | "loraAdapter"
+  | "loraModules"
   | "dtype"
   | "device"
   | "deviceId"

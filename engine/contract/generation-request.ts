@@ -151,6 +151,8 @@ export interface GenerationRequest {
    * for how long a request can be overtaken.
    */
   readonly priority?: number;
+  /** Name of the LoRA adapter that computes the request: one of `EngineConfig.loraModules`. Default: none. */
+  readonly adapter?: string;
   /** Requests with different salts do not share cached prompts and images. */
   readonly cacheSalt?: string;
   /** Receives the times of the request's stages. Measured only if it is given. */

@@ -48,6 +48,8 @@ export interface EngineRequest {
   readonly seed: number;
   /** Lower values are scheduled first. Default 0. */
   readonly priority?: number;
+  /** Index of the adapter among those of the model, from 1 on. Default 0: none. */
+  readonly adapterId?: number;
   /** Requests with different salts do not reuse each other's keys and values. Null is a salt of its own. */
   readonly cacheSalt: string | null;
 }

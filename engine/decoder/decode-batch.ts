@@ -3,6 +3,7 @@ import type { KvSlots, SlotRange } from "../kv/kv-slots.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
+import { AdapterInputs } from "./adapter-inputs.ts";
 import type { DecoderBinding } from "./decoder-binding.ts";
 import type { TokenSpan } from "./decoder.ts";
 import { outputPosition } from "./token-positions.ts";
@@ -24,6 +25,8 @@ export class DecodeBatch implements Disposable {
   readonly #positions: BigInt64Array | null;
   /** [numSlots]: 1 for slots that decode; null without recurrent layers. */
   readonly #updatesState: Uint8Array | null;
+  /** Null without adapters. */
+  readonly #adapters: AdapterInputs | null;
   /** The rows that are bound; null before the first run. */
   #logits: Float32Array | null = null;
 
@@ -37,6 +40,7 @@ export class DecodeBatch implements Disposable {
     this.#logitRows = new BigInt64Array(numSlots);
     this.#positions = graph.takesPositions ? new BigInt64Array(3 * numSlots) : null;
     this.#updatesState = graph.recurrent === undefined ? null : new Uint8Array(numSlots);
+    this.#adapters = AdapterInputs.create(graph, numSlots);
     run.setInput("input_ids", Tensor.fromTypedArray("int64", this.#inputIds, [numSlots, 1]));
     run.setInput("seqlens_k", Tensor.fromTypedArray("int32", this.#sequenceLengths, [numSlots]));
     run.setInput("total_sequence_length", Tensor.fromTypedArray("int32", this.#totalLength, []));
@@ -66,6 +70,7 @@ export class DecodeBatch implements Disposable {
     }
     this.#totalLength[0] = longest + 1;
     this.#updatesState?.fill(0);
+    this.#adapters?.ids.fill(0n);
     let numRows = 0;
     for (let position = 0; position < spans.length; position++) {
       const { sequence, firstToken, numLogits } = spans[position]!;
@@ -73,9 +78,11 @@ export class DecodeBatch implements Disposable {
       const index = kvSlot! - this.#firstSlot;
       this.#inputIds[index] = BigInt(outputTokenIds[firstToken - sequence.numPromptTokens]!);
       if (numLogits === 1) this.#logitRows[numRows++] = BigInt(index);
+      if (this.#adapters !== null) this.#adapters.ids[index] = BigInt(sequence.tokens.adapterId);
       if (this.#updatesState !== null) this.#updatesState[index] = 1;
       if (this.#positions !== null) this.#setPosition(this.#positions, index, sequence, kvSlots);
     }
+    this.#adapters?.bind(this.#run);
     this.#bindRows(numRows, logits);
     this.#run.run();
     for (const {

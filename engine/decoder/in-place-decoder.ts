@@ -16,6 +16,7 @@ import { Tensor } from "../runtime/tensor.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import type { GraphPool } from "../vision/graph-pool.ts";
+import { AdapterInputs } from "./adapter-inputs.ts";
 import { BoundedCache } from "./bounded-cache.ts";
 import { DecodeBatch } from "./decode-batch.ts";
 import { DecoderBinding } from "./decoder-binding.ts";
@@ -153,11 +154,13 @@ export class InPlaceDecoder implements Decoder {
     const length = Math.max(...spans.map(({ endToken }) => endToken)) - firstToken;
     const tokenIds = new BigInt64Array(numSlots * length);
     const positions = takesPositions ? new BigInt64Array(3 * tokenIds.length) : null;
+    const adapters = AdapterInputs.create(this.#graph, tokenIds.length);
     const logitRows: bigint[] = [];
     for (const each of spans) {
       const firstRow = (each.sequence.kvSlot! - firstSlot) * length;
       const ids = spanTokenIds({ ...each, firstToken });
       tokenIds.set(BigInt64Array.from(ids, BigInt), firstRow);
+      adapters?.ids.fill(BigInt(each.sequence.tokens.adapterId), firstRow, firstRow + ids.length);
       const endRow = firstRow + ids.length - (each.numTokensBehind ?? 0);
       for (let row = endRow - each.numLogits; row < endRow; row++) logitRows.push(BigInt(row));
       if (positions !== null) writePositions(each.sequence, firstToken, each.endToken, positions, firstRow);
@@ -183,6 +186,7 @@ export class InPlaceDecoder implements Decoder {
       run.setInput("updates_state", Tensor.fromTypedArray("bool", Uint8Array.of(1), [1]));
     }
     if (positions !== null) run.setInput("positions", Tensor.fromTypedArray("int64", positions, [3, tokenIds.length]));
+    adapters?.bind(run);
     run.run();
     for (const { sequence, endToken } of spans) this.#kvSlots.setNumKeptTokens(sequence.kvSlot!, endToken);
     this.#keepState(span);

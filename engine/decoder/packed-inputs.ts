@@ -23,6 +23,9 @@ export interface PackedShape {
 /** Row of a token that is not an image. */
 const TEXT_ROW = -1n;
 
+/** Adapter of a token whose request has none. */
+const NO_ADAPTER = 0n;
+
 const tensor = <const E extends StepTensorLayout["elementType"]>(elementType: E, shape: readonly number[]) => ({
   elementType,
   shape,
@@ -41,6 +44,7 @@ export function packedLayouts({ numTokens, numSequences, numColumns, numRows }: 
     new_state_rows: tensor("int64", [numSequences]),
     logit_rows: tensor("int64", [numRows]),
     inverse_temperature: tensor("float32", [numRows, 1]),
+    adapter_ids: tensor("int64", [numTokens]),
     positions: tensor("int64", [3, numTokens]),
     image_rows: tensor("int64", [numTokens]),
   };
@@ -79,7 +83,9 @@ export function fillPackedInputs(
     writeTokenIds(arrays.input_ids, spans[index]!, token);
     writeBlocks(arrays.block_table, sequence.blockTable, index, shape.numColumns);
     if (takesPositions) writePositions(sequence, firstToken, endToken, arrays.positions, token);
+    const firstRow = token;
     token += endToken - firstToken;
+    arrays.adapter_ids.fill(BigInt(sequence.tokens.adapterId), firstRow, token);
     arrays.cumulative_lengths[index + 1] = token;
     const { samplingParams } = sequence;
     const scale = isGreedy(samplingParams) ? 1 : inverseTemperature(samplingParams);
@@ -87,6 +93,7 @@ export function fillPackedInputs(
     const endRow = token - numTokensBehind;
     for (let logit = numLogits; logit > 0; logit--) arrays.logit_rows[row++] = BigInt(endRow - logit);
   }
+  arrays.adapter_ids.fill(NO_ADAPTER, token);
   arrays.image_rows.fill(TEXT_ROW);
   arrays.inverse_temperature.fill(1, row);
   fillPadding(arrays, shape, spans.length, token);
@@ -134,6 +141,7 @@ export function fillScratchInputs(
   arrays.new_state_rows.fill(BigInt(SCRATCH_STATE_ROW));
   arrays.logit_rows.fill(0n);
   arrays.inverse_temperature.fill(1);
+  arrays.adapter_ids.fill(NO_ADAPTER);
   arrays.positions.fill(0n);
   arrays.image_rows.fill(TEXT_ROW);
 }

@@ -4,6 +4,7 @@ import { createKvCache } from "../kv/create-kv-cache.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import type { Session } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
+import { AdapterInputs } from "./adapter-inputs.ts";
 import { DecoderBinding } from "./decoder-binding.ts";
 
 export interface SlotLimits {
@@ -39,5 +40,6 @@ export function runOnShortSlot(graph: DecoderGraph, session: Session, limits: Sl
   if (takesPositions) {
     run.setInput("positions", Tensor.fromTypedArray("int64", new BigInt64Array(3 * length), [3, length]));
   }
+  AdapterInputs.create(graph, length)?.bind(run);
   run.run();
 }

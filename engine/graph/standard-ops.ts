@@ -62,6 +62,22 @@ export function gemm(graph: GraphBuilder, name: string, input: Value, weight: Va
   return addStandardNode(graph, node, inputs, { elementType: input.elementType, shape }, { transB: int(1) });
 }
 
+/** `left [M, K] x right [K, N] + sum [M, N]`. K may be 0 at run time. */
+export function addProduct(
+  graph: GraphBuilder,
+  name: string,
+  { left, right, sum }: { readonly left: Value; readonly right: Value; readonly sum: Value },
+): Value {
+  const node = { name, operator: "Gemm" };
+  checkElementType(node, left, ...floats);
+  checkElementType(node, right, left.elementType);
+  checkElementType(node, sum, left.elementType);
+  checkShape(node, right, [left.shape[1]!, right.shape[1]!]);
+  const shape = [left.shape[0]!, right.shape[1]!];
+  checkShape(node, sum, shape);
+  return addStandardNode(graph, node, [left, right, sum], { elementType: left.elementType, shape });
+}
+
 /** Products of matrices `[..., M, K] x [..., K, N]`; the axes before them are broadcast. */
 export function matMul(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
   const node = { name, operator: "MatMul" };

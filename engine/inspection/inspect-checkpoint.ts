@@ -42,6 +42,8 @@ export interface ModelInspection {
   readonly pipeline: string | null;
   /** What a LoRA adapter changes; null without one. */
   readonly adapter: string | null;
+  /** LoRA adapters that requests may choose, with their largest ranks. */
+  readonly adapters: readonly { readonly name: string; readonly rank: number }[];
   readonly dtype: Exclude<DtypeName, "auto">;
   /** How the checkpoint is quantised, such as "awq, 4 bits in groups of 128"; null if it is not. */
   readonly quantisation: string | null;
@@ -203,6 +205,7 @@ export async function inspectCheckpoint(
     architecture,
     pipeline: opened.pipeline,
     adapter: checkpoint.adapter ?? null,
+    adapters: (checkpoint.adapters ?? []).map(({ name, rank }) => ({ name, rank })),
     dtype,
     widensPrompts,
     quantisation: checkpoint.onnxFileNames === null ? (readQuantisation(checkpoint.config)?.description ?? null) : null,

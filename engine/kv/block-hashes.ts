@@ -2,7 +2,7 @@
  * Names of full blocks by everything that their keys and values depend on.
  *
  * A block's hash covers the hash of the block before it, so that equal hashes mean equal tokens from the start of the
- * prompt on, at the same positions, with the same images at the same places and the same salt. The chain is that of
+ * prompt on, at the same positions, with the same images at the same places, the same salt and the same adapter. The chain is that of
  * vLLM's automatic prefix caching; the hash is SHA-256, so that tenants cannot make blocks collide.
  */
 import { createHash } from "node:crypto";
@@ -28,7 +28,7 @@ export class BlockHashes {
   }
 
   #hashBlock(blockIndex: number): string {
-    const { promptTokenIds, outputTokenIds, images, cacheSalt } = this.#tokens;
+    const { promptTokenIds, outputTokenIds, images, cacheSalt, adapterId } = this.#tokens;
     const firstToken = blockIndex * this.#blockSize;
     const tokenIds = new Int32Array(this.#blockSize);
     for (let index = 0; index < tokenIds.length; index++) {
@@ -42,7 +42,7 @@ export class BlockHashes {
     const endToken = firstToken + this.#blockSize;
     const within = images.filter(({ offset, length }) => offset < endToken && offset + length > firstToken);
     // JSON separates the parts, so no content of one part can be taken for another. Tokens and positions are of fixed size.
-    const parent = blockIndex === 0 ? [cacheSalt] : this.#hashes[blockIndex - 1];
+    const parent = blockIndex === 0 ? [cacheSalt, adapterId] : this.#hashes[blockIndex - 1];
     const placed = within.map(({ mmHash, offset, length }) => [mmHash, offset - firstToken, length]);
     hash.update(JSON.stringify([parent, placed, positions !== null]));
     return hash.digest("base64url");

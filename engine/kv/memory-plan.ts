@@ -94,6 +94,8 @@ const GARBAGE_BYTES = 96 * 2 ** 20;
 
 export interface MemoryPlan {
   readonly weights: WeightBytes;
+  /** Of adapters that requests choose; a part of the decoder's weights. */
+  readonly adapterBytes: number;
   /** A part of the decoder's weights; null for a decoder without experts. */
   readonly experts: ExpertBytes | null;
   readonly kvCache: KvCachePlan;
@@ -133,7 +135,7 @@ export interface MemorySettings {
 
 export function planMemory(
   decoder: KvShape & Pick<DecoderShape, "imageWidth" | "vocabSize">,
-  { weights, experts, decoderRunBytes, visionRunBytes }: ModelCosts,
+  { weights, adapterBytes, experts, decoderRunBytes, visionRunBytes }: ModelCosts,
   settings: MemorySettings,
 ): MemoryPlan {
   const { maxNumSequences, maxNumBatchedTokens, maxModelLen, maxEmbeddingsPerImage } = settings;
@@ -164,6 +166,7 @@ export function planMemory(
     requestBytes;
   return {
     weights,
+    adapterBytes,
     experts,
     kvCache,
     encoderCache,

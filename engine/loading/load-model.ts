@@ -174,6 +174,7 @@ export async function loadModel(
       defaultSamplingParams: samplingParams,
       logitsProcessors: logitsProcessors.map(({ name }) => name),
       ...(pipeline !== null && { pipeline }),
+      ...(checkpoint.adapters !== undefined && { adapters: checkpoint.adapters.map(({ name }) => name) }),
     },
     inputProcessor: new InputProcessor(inputs),
     promptCounter: new InputProcessor({

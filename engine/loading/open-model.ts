@@ -8,7 +8,8 @@ import { selectPipeline } from "../pipelines/select-pipeline.ts";
 import type { PipelineConfig } from "../pipelines/select-pipeline.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
-import { withAdapter } from "../weights/adapters/low-rank-adapter.ts";
+import { withNamedAdapters } from "../weights/adapters/adapter-set.ts";
+import { withAdapter } from "../weights/adapters/merged-adapter.ts";
 import { openCheckpoint } from "../weights/checkpoint.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
@@ -34,11 +35,12 @@ export interface OpenedModel {
  *   does not load, and for an adapter or a pipeline that does not go with the model.
  */
 export async function openModel(
-  { checkpoint: folder, adapter }: ModelFolders,
+  { checkpoint: folder, adapter, namedAdapters }: ModelFolders,
   config: PipelineConfig & DefinitionConfig & Pick<EngineConfig, "cacheFolder">,
 ): Promise<OpenedModel> {
   const base = await openCheckpoint(folder, config);
-  const checkpoint = adapter === null ? base : await withAdapter(base, adapter, config);
+  const merged = adapter === null ? base : await withAdapter(base, adapter, config);
+  const checkpoint = await withNamedAdapters(merged, namedAdapters, config);
   const definition = await findDefinition(checkpoint.config, config);
   if (definition.images !== null) {
     if ((config.multimodalPipeline ?? null) !== null) {

@@ -11,6 +11,8 @@ import { timePhase } from "../contract/start-phase.ts";
 import type { OnStartPhase } from "../contract/start-phase.ts";
 import { externalDataFolder } from "../graph/external-data.ts";
 import type { GraphBuilder } from "../graph/graph-builder.ts";
+import { requireTensorsOf } from "../weights/adapters/adapter-set.ts";
+import { prepareAdapters } from "../weights/adapters/prepare-adapters.ts";
 import { writeAtomically } from "../weights/atomic-file.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import { belongsTo, chooseOnnxFiles, onnxFolder } from "../weights/onnx-variants.ts";
@@ -18,13 +20,14 @@ import { prepareWeights } from "../weights/prepare-weights.ts";
 import type { PreparedWeight } from "../weights/prepared-weights.ts";
 import type { WeightProgress } from "../weights/progress.ts";
 import type { BuiltModel, DecoderGraph } from "./built-model.ts";
+import { takesAdapterColumns } from "./decoder-graph/adapter-inputs.ts";
 import { numCandidatesOf } from "./decoder-graph/candidates.ts";
 import type { KvPrecision } from "./graph-context.ts";
 import { findKvSteps } from "./kv-steps/find-kv-steps.ts";
 import { configureGraphs, type GraphOptions, type ModelGraphs } from "./model-graphs.ts";
 import { openExport } from "./onnx-export/open-export.ts";
 import { refuseVisionParts } from "./vision-parts.ts";
-import { createPreparedSource, WeightCollector } from "./weight-source.ts";
+import { changedTensors, createPreparedSource, WeightCollector } from "./weight-source.ts";
 import { withoutEqualBranches } from "./widened-layers.ts";
 
 export interface BuildModelOptions extends GraphOptions {
@@ -58,18 +61,22 @@ export async function buildModel(checkpoint: Checkpoint, asked: BuildModelOption
   const configured = configureGraphs(checkpoint.config, options);
   const { definition, model, precision, visionParts, kvLayout, maxModelLen } = configured;
   const { kvPrecision = { kind: "activations" } } = options;
-  const collector = new WeightCollector(checkpoint.tensors);
+  const { tensors, adapters = [] } = checkpoint;
+  const collector = new WeightCollector(tensors, adapters);
   configured.buildDecoder(collector);
+  requireTensorsOf(adapters, changedTensors(collector));
   configured.buildVisionEncoder(collector);
   const requests = [...collector.requests.values()];
   const prepared = await timePhase("quantise", options.onPhase, () => prepareWeights(checkpoint, requests, options));
   options.onWeightFiles?.(filesOf(prepared));
-  const source = createPreparedSource(prepared, checkpoint.tensors);
+  const base = createPreparedSource(prepared, tensors);
+  const matrices = await prepareAdapters(adapters, [...collector.adapterRequests.values()], options);
+  const source = adapters.length === 0 ? base : createPreparedSource(prepared, tensors, { adapters, matrices });
   const visionGraph = configured.buildVisionEncoder(source);
   const folder = resolve(options.cacheFolder, "graphs");
-  const buildDecoder = async (kvPrecision: KvPrecision): Promise<DecoderGraph> => {
+  const buildDecoder = async (kvPrecision: KvPrecision, weights = source): Promise<DecoderGraph> => {
     const graphs = configureGraphs(checkpoint.config, { ...options, kvPrecision });
-    const { graph } = graphs.buildDecoder(source);
+    const { graph } = graphs.buildDecoder(weights);
     return {
       form: "in-place",
       kvLayout,
@@ -81,6 +88,9 @@ export async function buildModel(checkpoint: Checkpoint, asked: BuildModelOption
       kvElementType: graphs.kvElementType,
       acceptsImages: model.visionEncoder !== null,
       ...(precision.prompts !== undefined && { widensPrompts: true }),
+      ...(weights.adapters !== undefined && {
+        adapters: { ranks: weights.adapters.ranks, takesColumns: takesAdapterColumns({ ...options, kvLayout }) },
+      }),
     };
   };
   const isMeasured = kvPrecision.kind === "activations" || kvPrecision.steps !== null;
@@ -92,7 +102,7 @@ export async function buildModel(checkpoint: Checkpoint, asked: BuildModelOption
         ? kvPrecision
         : {
             kind: "int8",
-            steps: await measureSteps(await buildDecoder({ kind: "activations" }), maxModelLen, options),
+            steps: await measureSteps(await buildDecoder({ kind: "activations" }, base), maxModelLen, options),
           },
     ),
     visionEncoder:

@@ -45,6 +45,13 @@ export interface KvHeads {
   readonly headDim: number;
 }
 
+export interface AdapterShape {
+  /** The columns of each adapter in `AdapterMatrices`. */
+  readonly ranks: readonly number[];
+  /** Whether a run names the columns that it computes. */
+  readonly takesColumns: boolean;
+}
+
 /** Properties of every decoder, in either form. */
 export interface DecoderShape {
   /** Layers with keys and values. */
@@ -67,6 +74,8 @@ export interface DecoderShape {
    * again. Default false.
    */
   readonly widensPrompts?: boolean;
+  /** Adapters of which each request may choose one. Left out: there are none, and the graph has no inputs for them. */
+  readonly adapters?: AdapterShape;
   /** Left out if every layer has keys and values. */
   readonly recurrent?: RecurrentShape;
   /** One for each of the `numLayers`, if they differ; `headDim` is then the largest. Left out if all are the same. */
@@ -89,6 +98,9 @@ export interface DecoderShape {
  *   replaced by an image embedding (only where `acceptsImages`; M may be 0)
  * - `positions` int64 [3, N] (only where `takesPositions`): temporal, height and width of each token's position
  * - `logit_rows` int64 [R]: rows of the flat [N] tokens whose logits are computed (R may be 0)
+ * - only with `adapters`: `adapter_ids` int64 [N], the adapter of each token's request, from 1 on, or 0; and where it
+ *   `takesColumns`, `adapter_columns` int64 [A], the columns of all adapters that occur (A may be 0), of which a layer has
+ *   as many as all ranks together
  * - `past.{layer}.key`, `past.{layer}.value` [B, numKvHeads, maxLen, headDim]
  * - only with recurrent layers: `updates_state` bool [B], false for a slot whose state stays as it is; and for each of
  *   these layers `past.{layer}.convolution` [B, kernelSize - 1, numChannels] and, where there are `matrices`,
@@ -114,6 +126,7 @@ export interface DecoderShape {
  * - `image_pool` float32 [P, imageWidth] (P at least 1), `image_rows` int64 [N]: the row of the pool that takes the
  *   token's place, -1 for a token of text (only where `acceptsImages`)
  * - `positions` int64 [3, N] (only where `takesPositions`)
+ * - `adapter_ids` int64 [N] (only with `adapters`)
  * - `logit_rows` int64 [R] (R at least 1), `inverse_temperature` float32 [R, 1]
  * - `past.{layer}.key`, `past.{layer}.value` [numBlocks, blockSize, numKvHeads, headDim]
  * - only with recurrent layers: `state_rows` and `new_state_rows` int64 [B], the rows of each sequence's states before

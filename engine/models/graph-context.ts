@@ -43,6 +43,16 @@ export type KvPrecision =
 /** Number of rows whose logits are computed, in graphs with logits. */
 export const logitRows = "R";
 
+/** The adapters of a run's tokens. */
+export interface AdapterTokens {
+  /** int64 [tokens] by the number of tokens: the adapter of each, from 1 on; 0: none. */
+  readonly ids: Map<Dimension, Value>;
+  /** int64 [A]: the columns of one layer that any token needs; null to compute all. */
+  columns: Value | null;
+  /** What is the same for all layers with as many tokens and columns. */
+  readonly shared: Map<string, Value>;
+}
+
 export type RunKind = "any" | "newest";
 
 export interface GraphContext {
@@ -65,6 +75,8 @@ export interface GraphContext {
   readonly zeroPointsByTokens: Map<Dimension, Value>;
   /** Filled by `linear.ts`: inputs of layers in the orders of their groups (act-order), shared by layers of equal order. */
   readonly orderedInputs: Map<Value, readonly { readonly order: Int32Array; readonly value: Value }[]>;
+  /** Null in a graph whose layers no request's adapter changes; filled by `low-rank.ts` and the decoder's inputs. */
+  readonly adapterTokens: AdapterTokens | null;
   /** Sizes that may be 0 at run time. */
   readonly emptySizes: ReadonlySet<Dimension>;
 }
@@ -72,13 +84,14 @@ export interface GraphContext {
 export function createGraphContext(
   name: string,
   from: Pick<GraphContext, "weights" | "precision" | "device" | "kvLayout"> &
-    Partial<Pick<GraphContext, "projectorPrecision" | "kvPrecision">>,
+    Partial<Pick<GraphContext, "projectorPrecision" | "kvPrecision" | "adapterTokens">>,
 ): GraphContext {
   return {
     graph: new GraphBuilder(name),
     runKind: "any",
     projectorPrecision: from.precision,
     kvPrecision: { kind: "activations" },
+    adapterTokens: null,
     ...from,
     zeroPointsByTokens: new Map(),
     orderedInputs: new Map(),
@@ -91,7 +104,18 @@ export function branchContext(
   context: GraphContext,
   changes: Partial<Pick<GraphContext, "runKind" | "precision">> = {},
 ): GraphContext {
-  return { ...context, ...changes, zeroPointsByTokens: new Map(), orderedInputs: new Map() };
+  const { adapterTokens } = context;
+  return {
+    ...context,
+    ...changes,
+    zeroPointsByTokens: new Map(),
+    orderedInputs: new Map(),
+    adapterTokens: adapterTokens && {
+      ...adapterTokens,
+      ids: new Map(adapterTokens.ids),
+      shared: new Map(adapterTokens.shared),
+    },
+  };
 }
 
 /** The context in which a projector is built, and its input in the projector's type. */

@@ -8,6 +8,7 @@ import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { GraphContext } from "./graph-context.ts";
 import { int8Product, type Int8Weight } from "./int8-product.ts";
 import { isForPrompts, linearForm, sameForm, sameOrder, type LinearForm } from "./kept-format.ts";
+import { adapterMatrices, addLowRank } from "./low-rank.ts";
 import type { PreparedTensors } from "./weight-source.ts";
 
 /** An `nn.Linear` of the checkpoint: tensors `{name}.weight` [outFeatures, inFeatures] and optionally `{name}.bias`. */
@@ -71,7 +72,9 @@ export function chainedForm(
 ): { readonly form: LinearForm; readonly rowOrder: string | undefined } {
   const form = linearForm(context, second.name, format);
   // Only integers in blocks are written row by row, and a bias would have to be sorted too.
+  // Rows of updates by adapters are in order, too.
   const isSorted =
+    context.adapterTokens === null &&
     form.inputOrder?.length === second.inFeatures &&
     first.every((layer) => !layer.hasBias && linearForm(context, layer.name, format).format.kind === "stored-blocks");
   if (!isSorted) return { form, rowOrder: undefined };
@@ -128,8 +131,22 @@ export interface ProductNames {
   readonly rowOrder?: string | undefined;
 }
 
-/** The product of the input and one matrix, which has the rows of all layers. */
+/** The product of the input and one matrix, which has the rows of all layers, with the updates of requests' adapters. */
 export function project(
+  context: GraphContext,
+  names: ProductNames,
+  input: Value,
+  layers: readonly LinearLayer[],
+  form: LinearForm,
+): Value {
+  const { outputName, weightName } = names;
+  const matrices = adapterMatrices(context, { name: weightName, input, layers });
+  if (matrices === null) return productOf(context, names, input, layers, form);
+  const product = productOf(context, { ...names, outputName: `${outputName}.base` }, input, layers, form);
+  return addLowRank(context, outputName, { input, product, matrices });
+}
+
+function productOf(
   context: GraphContext,
   names: ProductNames,
   unordered: Value,

@@ -1,5 +1,8 @@
 /** Estimates the memory of a checkpoint's weights and runs from headers only, without preparing anything. */
 import { peakBytes } from "../graph/peak-bytes.ts";
+import { requireTensorsOf } from "../weights/adapters/adapter-set.ts";
+import type { NamedAdapter } from "../weights/adapters/named-adapter.ts";
+import { imagineMatrices } from "../weights/adapters/prepare-adapters.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import type { StoredTensor } from "../weights/stored-tensor.ts";
 import { planWeights, type PlannedWeight } from "../weights/weight-plan.ts";
@@ -19,9 +22,10 @@ import {
 } from "./decoder-graph/sizes.ts";
 import { embeddingTables } from "./decoder-graph/vocabulary.ts";
 import { logitRows, type GraphContext } from "./graph-context.ts";
+import { columnsOf } from "./low-rank.ts";
 import type { DecoderDimensions, VisionEncoderDefinition } from "./model-definition.ts";
 import type { ModelGraphs } from "./model-graphs.ts";
-import { WeightCollector } from "./weight-source.ts";
+import { changedTensors, WeightCollector } from "./weight-source.ts";
 
 export interface WeightBytes {
   /** The whole table. If it is mapped from the checkpoint, only the rows of tokens that occur become resident. */
@@ -41,6 +45,8 @@ export interface ExpertBytes {
 
 export interface ModelCosts {
   readonly weights: WeightBytes;
+  /** Of adapters that requests choose; a part of `WeightBytes.decoder`. */
+  readonly adapterBytes: number;
   /** Null for a decoder without experts. */
   readonly experts: ExpertBytes | null;
   /**
@@ -53,16 +59,21 @@ export interface ModelCosts {
 }
 
 /** @throws EngineError `invalid_checkpoint` that names a tensor that is missing, has another shape or no float type. */
-export function modelCosts({ tensors }: Checkpoint, graphs: ModelGraphs): ModelCosts {
-  const decoderWeights = new WeightCollector(tensors);
+export function modelCosts({ tensors, adapters = [] }: Checkpoint, graphs: ModelGraphs): ModelCosts {
+  const decoderWeights = new WeightCollector(tensors, adapters);
   const decoder = graphs.buildDecoder(decoderWeights);
+  requireTensorsOf(adapters, changedTensors(decoderWeights));
   const visionWeights = new WeightCollector(tensors);
   const vision = graphs.buildVisionEncoder(visionWeights);
+  const ofDecoder = decoderBytes(tensors, decoderWeights);
+  const ofAdapters = bytesOfAdapters(adapters, decoderWeights);
   return {
     weights: {
-      ...decoderBytes(tensors, decoderWeights),
+      embedding: ofDecoder.embedding,
+      decoder: ofDecoder.decoder + ofAdapters,
       visionEncoder: preparedBytes(tensors, visionWeights, new Set()),
     },
+    adapterBytes: ofAdapters,
     experts: expertBytes(tensors, decoderWeights, graphs.model.decoder),
     ...runCosts(graphs, decoder, vision),
   };
@@ -93,12 +104,22 @@ export function runCosts(
           [presentTokens, maxModelLen],
           [cachedTokens, numSequences * maxModelLen],
           ["C * blockSize", maxModelLen],
+          ...adapterColumns(decoder),
           [imageKeys, maxModelLen],
         ]),
       ),
     visionRunBytes: (numEmbeddings) =>
       vision === null || visionEncoder === null ? 0 : visionRunBytes(vision, visionEncoder, numEmbeddings),
   };
+}
+
+/** Packed layers are at most query, key and value. */
+const MAX_PACKED_LAYERS = 3;
+
+function adapterColumns({ weights }: GraphContext): [string, number][] {
+  const all = weights.adapters?.ranks.reduce((sum, rank) => sum + rank, 0) ?? 0;
+  const counts = Array.from({ length: MAX_PACKED_LAYERS }, (_, index) => index + 1);
+  return counts.map((numLayers) => [columnsOf(numLayers), numLayers * all]);
 }
 
 function visionRunBytes(
@@ -158,6 +179,13 @@ function preparedBytes(
     else if (!counted.has(planned.source)) bytes += planned.source.byteLength;
   }
   return bytes;
+}
+
+function bytesOfAdapters(adapters: readonly NamedAdapter[], { adapterRequests }: WeightCollector): number {
+  return [...adapterRequests.values()].reduce((sum, request) => {
+    const { down, up } = imagineMatrices(adapters, request)!;
+    return sum + down.byteLength + up.byteLength;
+  }, 0);
 }
 
 function madeBytes({ weight, scales, zeroPoints }: Extract<PlannedWeight, { kind: "made" }>): number {

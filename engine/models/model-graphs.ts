@@ -86,7 +86,16 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
     kvLayout,
     kvElementType: kvPrecision.kind === "int8" ? "int8" : precision.activations,
     buildDecoder(weights) {
-      const context = createGraphContext("decoder", { weights, precision, device, kvLayout, kvPrecision });
+      const adapterTokens =
+        weights.adapters === undefined ? null : { ids: new Map(), columns: null, shared: new Map() };
+      const context = createGraphContext("decoder", {
+        weights,
+        precision,
+        device,
+        kvLayout,
+        kvPrecision,
+        adapterTokens,
+      });
       const { prompts } = precision;
       if (prompts === undefined) model.buildDecoder(context, length);
       else {

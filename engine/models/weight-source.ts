@@ -3,6 +3,8 @@
  * requested weights and formats, then, once those are prepared, to build the real graph.
  */
 import { EngineError, invariant } from "../contract/errors.ts";
+import type { NamedAdapter } from "../weights/adapters/named-adapter.ts";
+import { imagineMatrices, type AdapterMatrices, type AdapterRequest } from "../weights/adapters/prepare-adapters.ts";
 import type { PreparedWeight, WeightRequest } from "../weights/prepared-weights.ts";
 import { bytesPerElement } from "../weights/safetensors.ts";
 import {
@@ -28,6 +30,15 @@ export interface WeightSource {
   quantised(name: string): QuantisedMatrix | null;
   /** Bits of the narrowest integers that the checkpoint stores in groups, beside float activations; 4 if there are none. */
   fewestStoredBits(): 4 | 8;
+  /** Adapters of which each request may choose one. Left out: none. */
+  readonly adapters?: AdapterSource;
+}
+
+export interface AdapterSource {
+  /** Columns of each adapter in `AdapterMatrices`. */
+  readonly ranks: readonly number[];
+  /** Null if no adapter changes any of the layers. */
+  matrices(this: void, request: AdapterRequest): AdapterMatrices | null;
 }
 
 export type PreparedTensors = Pick<PreparedWeight, "weight" | "scales" | "zeroPoints">;
@@ -42,10 +53,22 @@ export class WeightCollector implements WeightSource {
   readonly requests = new Map<string, WeightRequest>();
   /** Tensors that are used as stored in the checkpoint. */
   readonly storedTensors = new Set<StoredTensor>();
+  readonly adapterRequests = new Map<string, AdapterRequest>();
+  readonly adapters?: AdapterSource;
   readonly #tensors: ReadonlyMap<string, StoredTensor>;
 
-  constructor(tensors: ReadonlyMap<string, StoredTensor>) {
+  /** @param adapters Of which each request may choose one. */
+  constructor(tensors: ReadonlyMap<string, StoredTensor>, adapters: readonly NamedAdapter[] = []) {
     this.#tensors = tensors;
+    if (adapters.length === 0) return;
+    this.adapters = {
+      ranks: ranksOf(adapters),
+      matrices: (request) => {
+        const imagined = imagineMatrices(adapters, request);
+        if (imagined !== null) this.adapterRequests.set(request.name, request);
+        return imagined;
+      },
+    };
   }
 
   prepared(request: WeightRequest): PreparedTensors {
@@ -73,6 +96,11 @@ export class WeightCollector implements WeightSource {
   }
 }
 
+/** The checkpoint's matrices that the layers of the collected requests have. */
+export function changedTensors({ adapterRequests }: Pick<WeightCollector, "adapterRequests">): ReadonlySet<string> {
+  return new Set([...adapterRequests.values()].flatMap(({ layers }) => layers.map(({ name }) => `${name}.weight`)));
+}
+
 /** Has every tensor in the requested shape; none of them is stored anywhere. */
 export const imaginedWeights: WeightSource = {
   prepared(request) {
@@ -89,11 +117,25 @@ export const imaginedWeights: WeightSource = {
   fewestStoredBits: () => 4,
 };
 
+export interface PreparedAdapters {
+  readonly adapters: readonly NamedAdapter[];
+  /** By the names of the requests. */
+  readonly matrices: ReadonlyMap<string, AdapterMatrices>;
+}
+
+/** @param chosen Adapters of which each request may choose one; null without any. */
 export function createPreparedSource(
   prepared: ReadonlyMap<string, PreparedWeight>,
   tensors: ReadonlyMap<string, StoredTensor>,
+  chosen: PreparedAdapters | null = null,
 ): WeightSource {
   return {
+    ...(chosen !== null && {
+      adapters: {
+        ranks: ranksOf(chosen.adapters),
+        matrices: ({ name }) => chosen.matrices.get(name) ?? null,
+      },
+    }),
     prepared(request) {
       const weight = prepared.get(request.name);
       invariant(weight !== undefined, `the weight ${request.name} was not requested the first time`);
@@ -104,6 +146,10 @@ export function createPreparedSource(
     quantised: (name) => tensors.get(name)?.quantised ?? null,
     fewestStoredBits: () => fewestBits(tensors),
   };
+}
+
+function ranksOf(adapters: readonly NamedAdapter[]): readonly number[] {
+  return adapters.map(({ rank }) => rank);
 }
 
 function fewestBits(tensors: ReadonlyMap<string, StoredTensor>): 4 | 8 {

@@ -1,8 +1,10 @@
 /** Turns a request into the sequences that the engine thread computes. */
+import type { ModelInfo } from "../contract/engine.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { GenerationRequest } from "../contract/generation-request.ts";
 import type { Modality } from "../contract/request-output.ts";
 import { isGreedy } from "../contract/sampling-params.ts";
+import { shown } from "../excerpt.ts";
 import type { ProcessedPrompt } from "../input/input-processor.ts";
 import { reasoningStartOf } from "../input/reasoning.ts";
 import type { LoadedModel } from "../loading/load-model.ts";
@@ -45,6 +47,7 @@ export async function prepareSequences(
       { parameter: "numChoices" },
     );
   }
+  const adapterId = request.adapter === undefined ? 0 : adapterIdOf(request.adapter, model.modelInfo);
   model.outputConstraints.check(samplingParams);
   if (model.logitsProcessors.length > 0) validateWithProcessors(model.logitsProcessors, samplingParams);
   using begun = await inputProcessor.begin(request, signal);
@@ -76,14 +79,24 @@ export async function prepareSequences(
     samplingParams: index === 0 ? samplingParams : withoutPromptLogprobs,
   }));
   const { cacheSalt = null, priority = 0 } = request;
+  const sequence = { ...first!, cacheSalt, priority, adapterId };
   return {
     outputs: new RequestOutputs(options, sequenceIds.length),
-    message: { kind: "add", request: { ...prompt, ...constraints, ...first!, cacheSalt, priority }, siblings },
+    message: { kind: "add", request: { ...prompt, ...constraints, ...sequence }, siblings },
   };
 }
 
 function numTokensOf({ images }: Pick<ProcessedPrompt, "images">, modality: Modality): number {
   return images.reduce((sum, item) => (item.modality === modality ? sum + numEmbeddingsOf(item) : sum), 0);
+}
+
+function adapterIdOf(name: string, { adapters = [] }: ModelInfo): number {
+  const index = adapters.indexOf(name);
+  if (index !== -1) return index + 1;
+  const known = adapters.length === 0 ? "none" : adapters.join(", ");
+  throw new EngineError("invalid_argument", `There is no adapter ${shown(name)}; this model has ${known}.`, {
+    parameter: "adapter",
+  });
 }
 
 /** Null if the request does not ask for the prompt. */

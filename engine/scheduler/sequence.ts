@@ -164,14 +164,16 @@ export interface SequenceTokens {
   /** As in `Sequence`. Images that the model does not see have positions, too. */
   readonly positions: PromptPositions | null;
   readonly cacheSalt: string | null;
+  /** As in `EngineRequest`. */
+  readonly adapterId: number;
 }
 
 function createSequenceTokens(
-  { promptTokenIds, images, positions, cacheSalt }: EngineRequest,
+  { promptTokenIds, images, positions, cacheSalt, adapterId = 0 }: EngineRequest,
   outputTokenIds: readonly number[],
 ): SequenceTokens {
   const placed = images.map(({ mmHash, placeholder: { offset, length } }) => ({ mmHash, offset, length }));
-  return { promptTokenIds, outputTokenIds, images: placed, positions: positions ?? null, cacheSalt };
+  return { promptTokenIds, outputTokenIds, images: placed, positions: positions ?? null, cacheSalt, adapterId };
 }
 
 /** The position, on one of three axes, of the token at an index of prompt and output. */
@@ -183,11 +185,11 @@ export function positionOf({ promptTokenIds, positions }: SequenceTokens, place:
 
 /**
  * The number of leading tokens, at most `limit`, whose keys and values are the same for `known` and for the prompt of
- * `asked`: equal ids at the same positions, the same images at the same places, the same salt. Placeholders of different
+ * `asked`: equal ids at the same positions, the same images at the same places, the same salt and adapter. Placeholders of different
  * images have equal ids, so the shared prefix ends at the first image that differs.
  */
 export function numSharedTokens(known: SequenceTokens, asked: SequenceTokens, limit: number): number {
-  if (known.cacheSalt !== asked.cacheSalt) return 0;
+  if (known.cacheSalt !== asked.cacheSalt || known.adapterId !== asked.adapterId) return 0;
   const numTokens = numEqualPositions(known, asked, numEqualTokens(known, asked.promptTokenIds, limit));
   for (let index = 0; ; index++) {
     const left = known.images[index];

@@ -38,6 +38,11 @@ export class WaitingQueue {
     return this.#sequences.values();
   }
 
+  /** The most urgent ones. */
+  first(count: number): readonly Sequence[] {
+    return this.#sequences.slice(0, count);
+  }
+
   add(sequence: Sequence): void {
     insertByUrgency(this.#sequences, sequence);
   }

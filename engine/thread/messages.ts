@@ -73,6 +73,14 @@ export interface EngineCoreOutput {
 }
 
 /** Gauges and counters since start, sent with the outputs. */
+/** Ids of adapters, each once; see `EngineRequest`. */
+export interface AdapterStats {
+  /** Of sequences in the running batch. */
+  readonly running: readonly number[];
+  /** Of the sequences that join it next. */
+  readonly waiting: readonly number[];
+}
+
 export interface EngineCoreStats {
   readonly numRequestsRunning: number;
   readonly numRequestsWaiting: number;
@@ -90,6 +98,7 @@ export interface EngineCoreStats {
   readonly numPreemptions: number;
   readonly numSteps: number;
   readonly drafts: DraftStats;
+  readonly adapters: AdapterStats;
 }
 
 /** The vision encoder's output for one image. */

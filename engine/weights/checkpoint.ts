@@ -5,6 +5,7 @@ import { basename, join, resolve } from "node:path";
 
 import { EngineError } from "../contract/errors.ts";
 import { describeError } from "../excerpt.ts";
+import type { NamedAdapter } from "./adapters/named-adapter.ts";
 import { indexFileName, singleFileName } from "./checkpoint-files.ts";
 import { hashFile } from "./file-hash.ts";
 import { withSeparateExperts } from "./fused-experts.ts";
@@ -25,6 +26,8 @@ export interface Checkpoint {
   readonly onnxFileNames: readonly string[] | null;
   /** What an adapter changes, such as "LoRA of rank 8, 24 matrices". Left out: there is none. */
   readonly adapter?: string;
+  /** Adapters of which each request may choose one. Left out: none. */
+  readonly adapters?: readonly NamedAdapter[];
   /**
    * Hex SHA-256 of config.json and the weight files. Equal content in another folder has the same hash. The first call
    * reads every byte; the cache folder then stores the hash for as long as the files do not change.

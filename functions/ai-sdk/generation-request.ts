@@ -39,6 +39,8 @@ const foveaOptions = z.strictObject({
   choice: z.array(z.string()).optional(),
   grammar: z.string().optional(),
   cacheSalt: z.string().optional(),
+  /** Name of a LoRA adapter of the engine. */
+  adapter: z.string().optional(),
   mmProcessorOptions: z.record(z.string(), z.unknown()).optional(),
   /** Which frames of all videos of the prompt are shown. */
   videoSampling: z
@@ -66,7 +68,7 @@ export function toGenerationRequest(
   readonly warnings: SharedV4Warning[];
 } {
   const own = parseFoveaOptions(options.providerOptions);
-  const { cacheSalt, mmProcessorOptions, videoSampling } = own;
+  const { cacheSalt, adapter, mmProcessorOptions, videoSampling } = own;
   const answerForm = structuredOutputOf(options.responseFormat, own);
   const plan = planOf(options, answerForm, formats);
   const prompt: ChatPromptInput = {
@@ -103,6 +105,7 @@ export function toGenerationRequest(
       reasoning: formats.reasoning === null ? null : { ...formats.reasoning, tokenBudget: null },
     }),
     ...(cacheSalt !== undefined && { cacheSalt }),
+    ...(adapter !== undefined && { adapter }),
     ...(mmProcessorOptions !== undefined && { mmProcessorOptions }),
     ...(videoSampling !== undefined && { videoSampling }),
   } as const;

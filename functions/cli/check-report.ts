@@ -47,12 +47,13 @@ export function formatReport(report: CheckReport): string {
 
 function modelLines({ config: { engine }, inspection, gpu }: CheckReport): Line[] {
   const { architecture, pipeline, visionParts, dtype, quantisation, contentHash, maxModelLen, vocabSize } = inspection;
-  const { hasChatTemplate, widensPrompts, adapter } = inspection;
+  const { hasChatTemplate, widensPrompts, adapter, adapters } = inspection;
   return [
     "Model",
     ["model", engine.model],
     ["architecture", architecture],
     ...(adapter === null ? [] : [["adapter", adapter, engine.loraAdapter ?? ""] as const]),
+    ...adapters.map(({ name, rank }, index) => [index === 0 ? "LoRA modules" : "", name, `rank ${rank}`] as const),
     ...(pipeline === null ? [] : [["pipeline", pipeline] as const]),
     ["dtype", dtype, engine.dtype === "auto" ? "chosen by DTYPE=auto" : ""],
     ...(quantisation === null ? [] : [["quantised by", quantisation] as const]),
@@ -84,8 +85,18 @@ function memoryLines({
   config: { engine },
   inspection: { memory, machineBytes, gpuPlan, maxNumSequences, worstImage },
 }: CheckReport): Line[] {
-  const { weights, experts, kvCache, encoderCache, step, processorCacheBytes, programBytes, requestBytes, totalBytes } =
-    memory;
+  const {
+    weights,
+    adapterBytes,
+    experts,
+    kvCache,
+    encoderCache,
+    step,
+    processorCacheBytes,
+    programBytes,
+    requestBytes,
+    totalBytes,
+  } = memory;
   const { maxNumBatchedTokens } = engine;
   const isLimited = maxNumSequences < engine.maxNumSequences;
   const ofImages: Line[] = [
@@ -100,6 +111,7 @@ function memoryLines({
     ...(experts === null
       ? []
       : [["  experts", bytes(experts.all), `part of it; a token reads ${bytes(experts.perToken)}`] as const]),
+    ...(adapterBytes === 0 ? [] : [["  LoRA modules", bytes(adapterBytes), "part of it"] as const]),
     ...(worstImage === null ? [] : [["weights, vision encoder", bytes(weights.visionEncoder)] as const]),
     ...kvCacheLines(engine, kvCache, { maxNumSequences, gpuPlan }),
     ...(isLimited ? [["", "", `no room for more; MAX_NUM_SEQS=${engine.maxNumSequences}`] as const] : []),

@@ -115,6 +115,8 @@ function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): st
       return "Set MODEL to an existing folder, to org/name of the Hugging Face Hub, or to s3://, gs:// or az:// and a prefix.";
     case "loraAdapter":
       return "Set LORA_ADAPTER to a folder, a repository of the hub or an address with an adapter of the model in MODEL, or leave it out.";
+    case "loraModules":
+      return "Set LORA_MODULES to adapters of the model in MODEL, each a folder, a repository of the hub or an address, or leave them out.";
     case "chatTemplate":
       return "Set CHAT_TEMPLATE to the path of a template, or to the Jinja text itself.";
     case "kvCacheDtype":

@@ -2,7 +2,7 @@
 import type { z } from "zod";
 
 import { randomUuid } from "../../engine/index.ts";
-import type { Engine, ExtraArguments, GenerationRequest } from "../../engine/index.ts";
+import type { Engine, EngineConfig, ExtraArguments, GenerationRequest } from "../../engine/index.ts";
 import type { ErrorBody } from "../http/error-body.ts";
 import { HttpError } from "../http/errors.ts";
 import type { EventFormat } from "../http/sse.ts";
@@ -102,7 +102,7 @@ export type RequestConfig = Pick<
   Config,
   "maxLogprobs" | "defaultExtraArguments" | "inlineImages" | "schedulingPolicy" | "videoSampling"
 > & {
-  readonly engine: Pick<Config["engine"], "maxNumWaiting" | "videoLimits">;
+  readonly engine: Pick<Config["engine"], "maxNumWaiting" | "videoLimits"> & Pick<EngineConfig, "loraModules">;
   /** Default: the formats that the chat template shows. */
   readonly outputFormats?: ConfiguredFormats;
 };
@@ -127,11 +127,11 @@ export interface RequestContext {
 /** Throws HttpError 400 or EngineError `invalid_argument` for values out of range. */
 export function createRequests<Fields extends CommonFields>(
   kind: PromptKind<Fields>,
-  { fields, requestId }: ParsedBody<Fields>,
+  { fields, head, requestId }: ParsedBody<Fields>,
   { engine, config, tenant, extraArguments = {}, priority = 0 }: RequestContext,
 ): readonly GenerationRequest[] {
   checkPriority(fields.priority ?? 0, config);
-  const requests = kind.toRequests(requestId, fields, {
+  const ofModel = kind.toRequests(requestId, fields, {
     maxLogprobs: config.maxLogprobs,
     inlineImages: config.inlineImages,
     videoSampling: config.videoSampling,
@@ -144,10 +144,16 @@ export function createRequests<Fields extends CommonFields>(
       extraArgs: { ...config.defaultExtraArguments, ...extraArguments },
     },
   });
+  const adapter = config.engine.loraModules?.find(({ name }) => name === head.model)?.name;
+  const requests = adapter === undefined ? ofModel : ofModel.map((request) => withAdapter(request, adapter));
   if (engine.modelInfo !== null && requests.length > 1) {
     checkNumChoices(requests, engine.modelInfo.maxNumSequences + config.engine.maxNumWaiting);
   }
   return requests;
+}
+
+function withAdapter(request: GenerationRequest, adapter: string): GenerationRequest {
+  return { ...request, adapter };
 }
 
 /** As in vLLM. Otherwise any client could overtake all others. */

@@ -137,6 +137,7 @@ const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>
   chatTemplate: "CHAT_TEMPLATE sets the template.",
   model: "MODEL names the model.",
   loraAdapter: "LORA_ADAPTER names the adapter.",
+  loraModules: "LORA_MODULES names the adapters.",
   dtype: "DTYPE sets it.",
   device: "DEVICE sets it.",
   deviceId: "DEVICE_ID sets it.",

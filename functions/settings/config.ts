@@ -87,7 +87,13 @@ export function loadConfig(environment: Environment): Config {
 }
 
 /** Values that do not go together. */
-function conflictsOf({ engine, batches, jobs, defaultExtraArguments }: ParsedValuesOf<typeof settings>): string[] {
+function conflictsOf({
+  engine,
+  batches,
+  jobs,
+  defaultExtraArguments,
+  servedModelNames,
+}: ParsedValuesOf<typeof settings>): string[] {
   const conflicts = refusalOfDefaults(defaultExtraArguments ?? {});
   const maxNumSequences = engine.maxNumSequences ?? Number.NaN;
   const maxNumBatchedTokens = engine.maxNumBatchedTokens ?? Number.NaN;
@@ -100,6 +106,13 @@ function conflictsOf({ engine, batches, jobs, defaultExtraArguments }: ParsedVal
   if (maxNumBatchSequences > maxNumSequences) {
     conflicts.push(
       `BATCH_MAX_NUM_SEQS is ${maxNumBatchSequences}: expected at most MAX_NUM_SEQS, which is ${maxNumSequences}.`,
+    );
+  }
+  const baseNames = servedModelNames ?? (engine.model === undefined ? [] : [nameOf(engine.model)]);
+  const taken = engine.loraModules?.find(({ name }) => baseNames.includes(name));
+  if (taken !== undefined) {
+    conflicts.push(
+      `LORA_MODULES has an adapter ${taken.name}, and the model has that name, too: rename one of them (SERVED_MODEL_NAME).`,
     );
   }
   // Everyone can get a token of a public issuer for any audience.
@@ -146,14 +159,15 @@ function toConfig(
   const { vertex, sageMakerPort, healthPort } = platforms;
   // The image sets PORT, so a platform that sets its own variable wins.
   const port = vertex.port ?? sageMakerPort ?? service.port;
+  const baseNames = service.servedModelNames ?? [nameOf(engine.model)];
   return {
     ...service,
     port,
     /** Null if `port` answers health checks. */
     healthPort: healthPort === port ? null : healthPort,
     vertexRoutes: { health: vertex.healthRoute, predict: vertex.predictRoute },
-    /** At least one; the first is the one that answers give. */
-    servedModelNames: service.servedModelNames ?? [nameOf(engine.model)],
+    /** At least one; the first is the one that answers give. Those of adapters come last. */
+    servedModelNames: [...baseNames, ...engine.loraModules.map(({ name }) => name)],
     /** Of requests that do not say; empty for the checkpoint's. */
     videoSampling: toVideoSampling(videoOptions, engine.videoLimits.maxVideoFrames),
     pingStatusWhileStarting: service.pingStatusWhileStarting ?? (runpodEndpointId === null ? 503 : 204),

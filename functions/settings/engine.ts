@@ -14,6 +14,7 @@ import { objectAddressForms } from "../../engine/contract/model-reference.ts";
 import { cacheSettings } from "./caches.ts";
 import { imageLimitSettings } from "./images.ts";
 import { jsonObject, logitsProcessors, speculativeConfig } from "./json-values.ts";
+import { loraModules } from "./lora-modules.ts";
 import { pipelineSettings } from "./pipelines.ts";
 import { setting } from "./setting.ts";
 import {
@@ -51,6 +52,12 @@ export const engineSettings = {
     "LORA_ADAPTER",
     checkpointReference(),
     "LoRA adapter of the model, in the forms of MODEL; its updates are added to the weights. Default: none.",
+  ),
+  loraModules: setting(
+    "LORA_MODULES",
+    loraModules(),
+    "LoRA adapters that requests choose by their model: name=reference, ... or a JSON list of name and path. Default: none.",
+    { unset: [] },
   ),
   dtype: setting(
     "DTYPE",

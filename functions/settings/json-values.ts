@@ -171,7 +171,8 @@ export function speculativeConfig(): Parser<SpeculativeConfig> {
   };
 }
 
-function parseJson(text: string): unknown {
+/** Undefined for a text that is no JSON. */
+export function parseJson(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {

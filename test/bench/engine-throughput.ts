@@ -67,8 +67,10 @@ async function generate(
   promptTokenIds: readonly number[],
   maxTokens: number,
   onTokens: (tokenIds: readonly number[]) => void,
+  adapter: string | null = null,
 ): Promise<void> {
   const request = {
+    ...(adapter !== null && { adapter }),
     requestId: `bench-${numRequests++}`,
     prompt: { kind: "tokens" as const, tokenIds: promptTokenIds },
     samplingParams: createSamplingParams({ temperature: 0, maxTokens, ignoreEos: true }),
@@ -86,6 +88,7 @@ interface Arrival {
  * request that started last and the last token of the one that ended first. Each request's tokens are counted between
  * two of its own arrivals, so that no step counts partially.
  *
+ * @param adapterOf The adapter that each request chooses. Default: none.
  * @throws Error if `decodeTokens` is too small for such a period to exist.
  */
 export async function decodeTokensPerSecond(
@@ -93,13 +96,15 @@ export async function decodeTokensPerSecond(
   concurrency: number,
   contextTokens: number,
   decodeTokens: number,
+  adapterOf: (index: number) => string | null = () => null,
 ): Promise<number> {
   const timelines = await Promise.all(
     Array.from({ length: concurrency }, async (_, index) => {
       const arrivals: Arrival[] = [];
-      await generate(engine, benchPrompt(contextTokens, index), decodeTokens, (tokenIds) => {
+      const record = (tokenIds: readonly number[]): void => {
         arrivals.push({ atMs: performance.now(), numTokens: tokenIds.length });
-      });
+      };
+      await generate(engine, benchPrompt(contextTokens, index), decodeTokens, record, adapterOf(index));
       return arrivals;
     }),
   );
@@ -116,9 +121,14 @@ function speedBetween(arrivals: readonly Arrival[], startMs: number, endMs: numb
 }
 
 /** Prompt tokens per second of one request: time to its only token. */
-export async function prefillTokensPerSecond(engine: Engine, promptTokens: number, salt: number): Promise<number> {
+export async function prefillTokensPerSecond(
+  engine: Engine,
+  promptTokens: number,
+  salt: number,
+  adapter: string | null = null,
+): Promise<number> {
   const startMs = performance.now();
-  await generate(engine, benchPrompt(promptTokens, 1000 + salt), 1, () => {});
+  await generate(engine, benchPrompt(promptTokens, 1000 + salt), 1, () => {}, adapter);
   return (promptTokens * 1000) / (performance.now() - startMs);
 }
 

@@ -7,6 +7,7 @@ import { cpus, loadavg, totalmem } from "node:os";
 import { parseArgs } from "node:util";
 
 import { benchAccuracy } from "./accuracy.ts";
+import { benchAdapters } from "./adapters.ts";
 import { benchAgainstBareLoop } from "./against-bare-loop.ts";
 import { benchAgainstLlamaCpp } from "./against-llama-cpp.ts";
 import { benchAgainstHubExport, benchAgainstSameGraph } from "./against-transformers-js.ts";
@@ -96,6 +97,7 @@ const benches: Readonly<Record<string, Bench>> = {
     run: benchAgainstHubExport,
   },
   quantised: { title: "Quantised uploads against our own int4 and int8", run: benchQuantised },
+  adapters: { title: "LoRA adapters that requests choose, against none", run: benchAdapters },
   experts: { title: "Mixtures of experts against a dense decoder with as much work for a token", run: benchExperts },
   "start-up": { title: "Start-up", run: benchStartUp },
   prefix: { title: "First token of a second turn, 900 tokens of history", run: benchPrefix },

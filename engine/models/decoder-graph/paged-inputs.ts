@@ -6,6 +6,7 @@ import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
 import { add, cast, gatherRows, reshape, split, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { logitRows, type GraphContext } from "../graph-context.ts";
+import { createAdapterInputs } from "./adapter-inputs.ts";
 import type { CachedAttention, DecoderInputs, Rotary } from "./decoder-inputs.ts";
 import { batch, blockColumns, numBlocks, poolRows, tokens } from "./sizes.ts";
 
@@ -46,6 +47,7 @@ export function pagedInputs(
   mixing: Pick<DecoderInputs, "positions" | "attend" | "convolve" | "recur">,
 ): DecoderInputs {
   const { graph } = context;
+  createAdapterInputs(context);
   const inputs: DecoderInputs = {
     tokenIds: values.tokenIds,
     logitRows: graph.input("logit_rows", "int64", [logitRows]),

@@ -6,6 +6,7 @@ import type { Value } from "../../graph/value.ts";
 import { logitRows, type GraphContext } from "../graph-context.ts";
 import { presentName } from "../kv-heads.ts";
 import { separate } from "../linear.ts";
+import { createAdapterInputs } from "./adapter-inputs.ts";
 import type { CachedAttention, DecoderInputs } from "./decoder-inputs.ts";
 import { headWidths } from "./heads.ts";
 import { attendToInt8Cache, flat, runShape, type RunShape } from "./int8-slot-attention.ts";
@@ -32,6 +33,7 @@ export function createSlotInputs(context: GraphContext): DecoderInputs {
     imagePositions: null,
     imageRows: null,
   };
+  createAdapterInputs(context);
   const inputs: DecoderInputs = {
     ...partsOf(context, values),
     logitRows: graph.input("logit_rows", "int64", [logitRows]),

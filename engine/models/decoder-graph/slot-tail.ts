@@ -13,7 +13,7 @@ import type { SlotValues } from "./slot-projections.ts";
 
 /** Of several sequences, all tokens stay. */
 export function createSlotTail(
-  { graph }: GraphContext,
+  { graph, adapterTokens }: GraphContext,
   values: SlotValues,
   logitRows: Value,
 ): { readonly values: SlotValues; readonly logitRows: Value; readonly keep: DecoderTail["keep"] } {
@@ -26,6 +26,8 @@ export function createSlotTail(
   const start = reduceMin(graph, "tail.start", candidates);
   const startVector = reshape(graph, "tail.start.vector", start, one!, [1]);
   const keep = (name: string, rows: Value): Value => sliceFrom(graph, name, rows, startVector, tailTokens);
+  const adapterIds = adapterTokens?.ids.get(values.sizes.tokens);
+  if (adapterIds !== undefined) adapterTokens?.ids.set(tailTokens, keep("tail.adapter_ids", adapterIds));
   const numTokens = subtract(graph, "tail.length", length, startVector);
   const anySize = graph.constant("any_size", "int64", [1], [-1]);
   return {

@@ -20,6 +20,7 @@ export function exportCosts({ decoder, embedTokens, visionEncoder, graphs, model
       decoder: decoder.byteLength,
       visionEncoder: visionEncoder?.byteLength ?? 0,
     },
+    adapterBytes: 0,
     experts: null,
     decoderRunBytes({ numSequences, numTokens }) {
       // Sequences that decode together have their keys and values side by side, with no more bytes than the weights.

@@ -1,10 +1,11 @@
 /** Reads a LoRA adapter's `adapter_config.json` in PEFT's form. */
 import { z } from "zod";
 
-import { EngineError } from "../../contract/errors.ts";
+import type { EngineError } from "../../contract/errors.ts";
 import { excerpt } from "../../excerpt.ts";
 import { describeProblem, readBySchema } from "../../schema-problem.ts";
 import { adapterConfigName } from "../checkpoint-files.ts";
+import { invalidAdapter, type AdapterOrigin } from "./adapter-origin.ts";
 
 /** Factors of the updates of an adapter's modules. */
 export interface AdapterConfig {
@@ -43,20 +44,20 @@ const fields = z.looseObject({
 });
 
 /** @throws EngineError `invalid_checkpoint` for fields that are missing or wrong, and for what cannot be merged. */
-export function parseAdapterConfig(json: unknown): AdapterConfig {
+export function parseAdapterConfig(json: unknown, origin: AdapterOrigin): AdapterConfig {
   const result = readBySchema(fields, json);
-  if (!result.isValid) throw invalidAdapter(describeProblem(result));
+  if (!result.isValid) throw invalid(origin, describeProblem(result));
   const { peft_type: type, lora_alpha: alpha, use_rslora: usesRoot, alpha_pattern } = result.value;
-  if (type.toUpperCase() !== "LORA") throw invalidAdapter(`its peft_type is ${excerpt(type)}; only LORA is merged`);
+  if (type.toUpperCase() !== "LORA") throw invalid(origin, `its peft_type is ${excerpt(type)}; only LORA is merged`);
   for (const [name, allowed] of Object.entries(offValues)) {
     const value = result.value[name] ?? null;
     const isEmpty = value === null || (typeof value === "object" && Object.keys(value).length === 0);
     if (!isEmpty && !allowed.includes(value)) {
-      throw invalidAdapter(`its field ${name}, ${excerpt(value)}, is not supported`);
+      throw invalid(origin, `its field ${name}, ${excerpt(value)}, is not supported`);
     }
   }
   const patterns = Object.entries(alpha_pattern ?? {}).map(
-    ([pattern, value]) => [modulePattern(pattern), value] as const,
+    ([pattern, value]) => [modulePattern(pattern, origin), value] as const,
   );
   return {
     scaleOf(module, rank) {
@@ -67,17 +68,14 @@ export function parseAdapterConfig(json: unknown): AdapterConfig {
 }
 
 /** As PEFT matches it: the whole name of a module, or its last parts. */
-function modulePattern(pattern: string): RegExp {
+function modulePattern(pattern: string, origin: AdapterOrigin): RegExp {
   try {
     return new RegExp(String.raw`^(.*\.)?(${pattern})$`);
   } catch (cause) {
-    throw invalidAdapter(`alpha_pattern has ${excerpt(pattern)}, which is no regular expression`, cause);
+    throw invalid(origin, `alpha_pattern has ${excerpt(pattern)}, which is no regular expression`, cause);
   }
 }
 
-function invalidAdapter(reason: string, cause?: unknown): EngineError {
-  return new EngineError("invalid_checkpoint", `The LoRA adapter's ${adapterConfigName}: ${reason}.`, {
-    setting: "loraAdapter",
-    ...(cause !== undefined && { cause }),
-  });
+function invalid(origin: AdapterOrigin, reason: string, cause?: unknown): EngineError {
+  return invalidAdapter(origin, `Its ${adapterConfigName}: ${reason}.`, cause);
 }

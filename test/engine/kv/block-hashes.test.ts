@@ -9,6 +9,7 @@ const base: SequenceTokens = {
   images: [],
   positions: null,
   cacheSalt: null,
+  adapterId: 0,
 };
 
 function hashesOf(tokens: Partial<SequenceTokens>, numBlocks = 2): string[] {

@@ -95,6 +95,7 @@ test("the encoder cache has 64 MiB, or the size of the largest image", () => {
 test("the total is the sum of the parts at their largest", () => {
   const planned = {
     weights: { embedding: 1000, decoder: 200, visionEncoder: 30 },
+    adapterBytes: 0,
     experts: null,
     decoderRunBytes: ({ numSequences, numTokens }: { numSequences: number; numTokens: number }) =>
       numSequences * numTokens,

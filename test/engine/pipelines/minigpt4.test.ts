@@ -43,7 +43,10 @@ const PIXELS = 3 * 28 * 28;
 async function visionError(settings: Partial<EngineConfig>): Promise<{ error: number; contentHash: string }> {
   await using cache = await createTemporaryFolder();
   const config = { ...miniGpt4Config(cache.path), ...settings };
-  const { checkpoint, definition } = await openModel({ checkpoint: `${miniGpt4Folder}/llama`, adapter: null }, config);
+  const { checkpoint, definition } = await openModel(
+    { checkpoint: `${miniGpt4Folder}/llama`, adapter: null, namedAdapters: new Map() },
+    config,
+  );
   const model = await buildModel(checkpoint, { ...config, definition, numThreads: 1, kvLayout: { kind: "slots" } });
   const { externalDataFolder, decoder, contentHash } = model;
   const options = { device: "cpu", deviceId: 0, numThreads: 1, externalDataFolder } as const;

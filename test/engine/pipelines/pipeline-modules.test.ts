@@ -88,7 +88,10 @@ test.for<[string, object, RegExp]>([
 ])("refuses a pipeline with %s", async ([, settings, message]) => {
   await using folder = await createTemporaryFolder();
   await expect(
-    openModel({ checkpoint: llama, adapter: null }, { ...miniGpt4Config(folder.path), ...settings }),
+    openModel(
+      { checkpoint: llama, adapter: null, namedAdapters: new Map() },
+      { ...miniGpt4Config(folder.path), ...settings },
+    ),
   ).rejects.toMatchObject({
     code: "invalid_configuration",
     message: expect.stringMatching(message),
@@ -99,7 +102,7 @@ test("refuses a pipeline for a model with a vision part of its own", async () =>
   await using folder = await createTemporaryFolder();
   const config = miniGpt4Config(folder.path);
   await expect(
-    openModel({ checkpoint: join(goldensFolder, "llava-default"), adapter: null }, config),
+    openModel({ checkpoint: join(goldensFolder, "llava-default"), adapter: null, namedAdapters: new Map() }, config),
   ).rejects.toMatchObject({
     code: "invalid_configuration",
     message: expect.stringMatching(/LlavaForConditionalGeneration has a vision part of its own/),
@@ -119,8 +122,8 @@ test.for<[string, string, RegExp]>([
   await using folder = await createTemporaryFolder();
   await writeFiles(folder.path, { "mine/pipelines.mjs": moduleWith("mine", pipeline) });
   const config = { ...miniGpt4Config(folder.path), multimodalPipeline: "mine", pipelinePath: [folder.path] };
-  const configured = openModel({ checkpoint: llama, adapter: null }, config).then(({ definition, checkpoint }) =>
-    definition.configure(checkpoint.config),
+  const configured = openModel({ checkpoint: llama, adapter: null, namedAdapters: new Map() }, config).then(
+    ({ definition, checkpoint }) => definition.configure(checkpoint.config),
   );
   await expect(configured).rejects.toMatchObject({
     code: "invalid_configuration",

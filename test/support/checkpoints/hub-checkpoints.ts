@@ -33,6 +33,8 @@ export interface HubCase {
   readonly logprobs: readonly number[];
   /** Text of the greedy tokens without special tokens. */
   readonly answer: string;
+  /** The adapter that the request chooses. Default: none. */
+  readonly adapter?: string;
 }
 
 export const hubCheckpoints: readonly string[] = readdirSync(hubFolder)
@@ -74,6 +76,22 @@ export function loraAdapter(name: string): string {
 
 export function adaptedCases(name: string): readonly HubCase[] {
   return JSON.parse(readFileSync(join(adapterFolder, name, "goldens.json"), "utf8")) as HubCase[];
+}
+
+/** The model of the adapters that requests choose, and their names. */
+export const chosenAdapters = { model: "qwen3-vl", names: ["all", "some"] } as const;
+
+export function chosenAdapter(name: string): string {
+  return loraAdapter(join("chosen", name));
+}
+
+export function chosenCases(name: string): readonly HubCase[] {
+  const withName = (golden: HubCase): HubCase => ({
+    ...golden,
+    adapter: name,
+    name: `${golden.name} with ${name}`,
+  });
+  return adaptedCases(join("chosen", name)).map(withName);
 }
 
 /** The picture as a `data:` reference. */

@@ -80,6 +80,7 @@ async function expectAnswer(
       ...params,
     }),
     ...(golden.sampling && { videoSampling: golden.sampling }),
+    ...(golden.adapter !== undefined && { adapter: golden.adapter }),
   } as const;
   const promptTokenIds: number[] = [];
   const tokenIds: number[] = [];

@@ -68,6 +68,7 @@ export function createScriptedEngine(
       numPreemptions: 0,
       numSteps: 50,
       drafts: { numDrafts: 6, numDraftTokens: 20, numAcceptedTokens: 9, numAcceptedPerPosition: [5, 3, 1] },
+      adapters: { running: [], waiting: [] },
     },
     caches: null,
     refusalOf: () => null,

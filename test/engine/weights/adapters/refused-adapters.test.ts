@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 
-import { withAdapter } from "../../../../engine/weights/adapters/low-rank-adapter.ts";
+import { withAdapter } from "../../../../engine/weights/adapters/merged-adapter.ts";
 import { openCheckpoint } from "../../../../engine/weights/checkpoint.ts";
 import { writeAdapter } from "../../../support/checkpoints/adapter-writer.ts";
 import {
