@@ -77,6 +77,16 @@ export function nonZero(graph: GraphBuilder, name: string, input: Value, count: 
   return addStandardNode(graph, node, [input], { elementType: "int64", shape: [input.shape.length, count] });
 }
 
+/** `data[n, indices[n, k]]` for `data` [N, C] and `indices` [N, K]: [N, K]. */
+export function gatherElements(graph: GraphBuilder, name: string, data: Value, indices: Value): Value {
+  const node = { name, operator: "GatherElements" };
+  checkElementType(node, indices, "int32", "int64");
+  checkRank(node, data, 2);
+  checkShape(node, indices, [data.shape[0]!, indices.shape[1]!]);
+  const result = { elementType: data.elementType, shape: indices.shape };
+  return addStandardNode(graph, node, [data, indices], result, { axis: { kind: "int", value: 1 } });
+}
+
 /** `data[indices[n, 0], indices[n, 1], ...]` for `indices` int64 [N, axes]: [N, ...the other axes of data]. */
 export function gatherAt(graph: GraphBuilder, name: string, data: Value, indices: Value): Value {
   const node = { name, operator: "GatherND" };

@@ -127,9 +127,18 @@ export function projectorContext(
   return { context: { ...context, precision }, input: cast(graph, "projector.input", input, precision.activations) };
 }
 
-/** A parameter in the activations' element type: norms, biases, embeddings of positions. */
-export function parameter({ graph, weights, precision }: GraphContext, name: string, shape: readonly number[]): Value {
-  const format = { kind: "plain", elementType: precision.activations } as const;
+/**
+ * A parameter: norms, biases, embeddings of positions.
+ *
+ * @param elementType Default: the activations'.
+ */
+export function parameter(
+  { graph, weights, precision }: GraphContext,
+  name: string,
+  shape: readonly number[],
+  elementType = precision.activations,
+): Value {
+  const format = { kind: "plain", elementType } as const;
   const { weight } = weights.prepared({ name, sources: [name], shape, format });
   return graph.externalTensor(name, weight);
 }

@@ -12,7 +12,8 @@ import { dotsOcrDefinition } from "./dots-ocr/definition.ts";
 import { fuyuDefinition } from "./fuyu/definition.ts";
 import { gemma3Definition, gemma3TextDefinition } from "./gemma3/definition.ts";
 import { gemma4Definition, gemma4TextDefinition, gemma4UnifiedDefinition } from "./gemma4/definition.ts";
-import { glm46vDefinition, glm4vDefinition, glmOcrDefinition } from "./glm4v/definition.ts";
+import { glm4MoeDefinition } from "./glm4-moe/definition.ts";
+import { glm46vDefinition, glm4vDefinition, glm4vMoeDefinition, glmOcrDefinition } from "./glm4v/definition.ts";
 import { hunYuanDenseDefinition, hunYuanVlDefinition } from "./hunyuan-vl/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { internVlDefinition, qianfanOcrDefinition } from "./internvl/definition.ts";
@@ -57,6 +58,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   qwen2Definition,
   qwen3Definition,
   qwen3MoeDefinition,
+  glm4MoeDefinition,
   qwen35TextDefinition,
   qwen35MoeTextDefinition,
   hunYuanDenseDefinition,
@@ -87,6 +89,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   qwen3VlMoeDefinition,
   glm4vDefinition,
   glm46vDefinition,
+  glm4vMoeDefinition,
   glmOcrDefinition,
   paddleOcrVlDefinition,
   hunYuanVlDefinition,

@@ -95,6 +95,8 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/minicpm-ocr/v4", sizes: miniCpm, layouts: [paged] },
   { name: "../hub/qwen3-moe/v4", sizes: grouped, dtypes: floats },
   { name: "../hub/qwen3-vl-moe/v4", sizes: { vocab_size: 512 }, dtypes: floats },
+  { name: "../hub/glm-4.5v/v4", sizes: { vocab_size: 512 }, dtypes: floats },
+  { name: "../hub/glm-4.5/v4", sizes: { vocab_size: 512 }, dtypes: floats },
   { name: "../hub/qwen3.5-moe/v4", sizes: { vocab_size: 512 }, dtypes: floats, layouts: [paged] },
   {
     name: "../hub/qwen3.5-moe/v5",

@@ -1,15 +1,15 @@
-/** Mixtures of experts: a router chooses a few of a layer's gated perceptrons for each token and weights their outputs. */
-import { topK } from "../../graph/candidate-ops.ts";
+/** Mixtures of experts: a few of a layer's gated perceptrons, which a router chooses, compute each token. */
 import { choose } from "../../graph/control-flow-ops.ts";
-import { ascendingOrder, occurrences, softmax, weightedSums } from "../../graph/grouping-ops.ts";
-import { less, sliceRows, sumLast } from "../../graph/selection-ops.ts";
+import { ascendingOrder, occurrences, weightedSums } from "../../graph/grouping-ops.ts";
+import { less } from "../../graph/selection-ops.ts";
 import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
-import { cast, concat, divide, gatherRows, multiply, shapeOf } from "../../graph/standard-ops.ts";
+import { divide, gatherRows, multiply, shapeOf } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { applyActivation, type ActivationName } from "../activation.ts";
 import { branchContext, type GraphContext } from "../graph-context.ts";
 import { gatherInputs, groupedChain, inputsOfChains, type ProductInputs } from "../grouped-linear.ts";
-import { linear, separate, type LinearChain } from "../linear.ts";
+import { separate, type LinearChain } from "../linear.ts";
+import type { Routes } from "./router.ts";
 
 /** Sizes of the experts of every layer that has them. */
 export interface ExpertsShape {
@@ -21,33 +21,6 @@ export interface ExpertsShape {
   readonly hasFactors?: true;
 }
 
-export interface RouterOptions {
-  /** Whether the weights of a token's experts are divided by their sum, so that they add up to 1. */
-  readonly normalises: boolean;
-  /** Factor of all weights. Default 1. */
-  readonly factor?: number;
-  /** float [numExperts]: a factor of each expert's weights. Default: none. */
-  readonly factors?: Value;
-}
-
-/** The experts of each token, the one with the largest weight first. */
-interface Routes {
-  /** int64 [N, numActive]. */
-  readonly experts: Value;
-  /** float [N, numActive]. */
-  readonly weights: Value;
-}
-
-/**
- * float [N, numExperts] of the linear layer `name`, in the activations' type whatever the others are quantised to, also
- * by the checkpoint: kernels for integers round activations, and one rounded logit can choose another expert.
- */
-export function routerLogits(context: GraphContext, name: string, input: Value, numExperts: number): Value {
-  const { keepsIntegers: _, ...precision } = context.precision;
-  const gate = { name, inFeatures: Number(input.shape[1]), outFeatures: numExperts, hasBias: false };
-  return linear({ ...context, precision }, input, gate, { kind: "plain", elementType: precision.activations });
-}
-
 export interface MixtureInput {
   /** [N, hiddenSize]. */
   readonly input: Value;
@@ -56,56 +29,6 @@ export interface MixtureInput {
   /** Name of the router. */
   readonly router: string;
   readonly activation: ActivationName;
-}
-
-/** Chooses the experts with the largest softmax of `logits` [N, numExperts]. Their shares among all experts are weights. */
-export function route(
-  context: GraphContext,
-  name: string,
-  logits: Value,
-  numActive: number,
-  { normalises, factor = 1, factors }: RouterOptions,
-): Routes {
-  const { graph, precision } = context;
-  const shares = softmax(graph, `${name}.shares`, cast(graph, `${name}.logits.cast`, logits, "float32"));
-  const { values, experts } = largestShares(context, name, shares, numActive);
-  let weights = values;
-  if (normalises) {
-    const sums = sumLast(graph, `${name}.sum`, values);
-    const column = reshapeTo(graph, `${name}.sum.column`, sums, [values.shape[0]!, 1]);
-    weights = divide(graph, `${name}.normalised`, values, column);
-  }
-  if (factor !== 1) {
-    weights = multiply(graph, `${name}.scaled`, weights, graph.constant(`factor.${factor}`, "float32", [], [factor]));
-  }
-  weights = cast(graph, `${name}.weights`, weights, precision.activations);
-  if (factors !== undefined) {
-    weights = multiply(graph, `${name}.by_expert`, weights, gatherRows(graph, `${name}.factors`, factors, experts));
-  }
-  return { experts, weights };
-}
-
-/** [N, numActive] of `shares` float32 [N, numExperts], the largest first. */
-function largestShares(
-  { graph, emptySizes }: GraphContext,
-  name: string,
-  shares: Value,
-  numActive: number,
-): { readonly values: Value; readonly experts: Value } {
-  const [size, numExperts] = shares.shape as readonly [string, number];
-  if (!emptySizes.has(size)) {
-    const { values, columns } = topK(graph, `${name}.chosen`, shares, numActive);
-    return { values, experts: columns };
-  }
-  // TopK of ONNX Runtime 1.30 ends the process if there is no row.
-  const row = graph.constant(`experts.no_shares.${numExperts}`, "float32", [1, numExperts], Array(numExperts).fill(0));
-  const more = concat(graph, `${name}.and_one_more`, [shares, row], 0, `${size} + 1`);
-  const { values, columns } = topK(graph, `${name}.chosen`, more, numActive);
-  const rows = { start: 0, end: -1, size };
-  return {
-    values: sliceRows(graph, `${name}.chosen.shares`, values, rows),
-    experts: sliceRows(graph, `${name}.chosen.experts`, columns, rows),
-  };
 }
 
 interface RoutedInput {

@@ -1,27 +1,13 @@
 /** The decoder of DeepSeek-OCR: Llama's attention, and DeepSeek V2's mixture of experts behind its first layers. */
 import { z } from "zod";
 
-import {
-  expertCount,
-  layerCount,
-  parseConfigObject,
-  refuseOtherThan,
-  unsupportedField,
-  width,
-} from "../config-field.ts";
+import { parseConfigObject, refuseOtherThan, unsupportedField } from "../config-field.ts";
 import { parseDecoderConfig, type DecoderConfig } from "../llama/config.ts";
-import type { DecoderExperts } from "../llama/experts.ts";
+import { parseDeepseekExperts, type DecoderExperts } from "../llama/experts.ts";
 
-const expertFields = z.looseObject({
-  n_routed_experts: expertCount.default(64),
-  n_shared_experts: z.int().nonnegative().max(1024).nullish(),
-  num_experts_per_tok: expertCount,
-  moe_intermediate_size: width.default(1407),
-  routed_scaling_factor: z.number().positive().default(1),
-  mlp_layer_types: z.array(z.enum(["dense", "sparse"])).nullish(),
-  first_k_dense_replace: z.int().nonnegative().default(0),
-  num_hidden_layers: layerCount.default(32),
-});
+const typeFields = z.looseObject({ mlp_layer_types: z.array(z.enum(["dense", "sparse"])).nullish() });
+
+const expertDefaults = { n_routed_experts: 64, moe_intermediate_size: 1407 };
 
 /** Sizes that transformers assumes for fields that are missing. */
 const defaults = { vocab_size: 102400, hidden_size: 4096, intermediate_size: 11008, max_position_embeddings: 2048 };
@@ -54,23 +40,11 @@ export function parseOcrTextConfig(json: object, path: string, numShared: number
 }
 
 function parseExperts(json: object, path: string, numLayers: number): DecoderExperts {
-  const fields = parseConfigObject(expertFields, json, path);
-  const { n_routed_experts: numExperts, num_experts_per_tok: numActive, mlp_layer_types: types } = fields;
-  if (numActive > numExperts) {
-    throw unsupportedField(path, "num_experts_per_tok", numActive, `there are ${numExperts} experts`);
-  }
-  if (types != null && types.length !== numLayers) {
+  const { mlp_layer_types: types } = parseConfigObject(typeFields, json, path);
+  const experts = parseDeepseekExperts({ ...expertDefaults, ...json }, path, { numLayers, normalises: false });
+  if (types == null) return experts;
+  if (types.length !== numLayers) {
     throw unsupportedField(path, "mlp_layer_types", types, `there are ${numLayers} layers`);
   }
-  return {
-    numExperts,
-    numActive,
-    intermediateSize: fields.moe_intermediate_size,
-    normalises: false,
-    factor: fields.routed_scaling_factor,
-    sharedIntermediateSize: fields.moe_intermediate_size * (fields.n_shared_experts ?? 0),
-    layers: Array.from({ length: numLayers }, (_, layer) =>
-      types == null ? layer >= fields.first_k_dense_replace : types[layer] === "sparse",
-    ),
-  };
+  return { ...experts, layers: types.map((type) => type === "sparse") };
 }

@@ -2,8 +2,8 @@
 import { simplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
 import { add, multiply } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
-import { routerLogits } from "../decoder-graph/experts.ts";
 import { mixture } from "../decoder-graph/mixture.ts";
+import { routerLogits } from "../decoder-graph/router.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { rmsNorm } from "../rms-norm.ts";
 import type { Gemma4TextConfig } from "./text-config.ts";

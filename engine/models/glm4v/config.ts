@@ -1,7 +1,7 @@
 /**
- * Configurations of GLM-4.1V and GLM-OCR: a vision tower over pictures of any size, and a GLM-4 decoder with three-axis
- * positions. Of the decoder's fields, `attention_bias` and `num_nextn_predict_layers` are not read, as in transformers:
- * the first belongs to the tower only, and the layers of the second predict tokens ahead.
+ * Configurations of GLM-4.1V, GLM-OCR and GLM-4.5V: a vision tower over pictures of any size, and a GLM-4 or GLM-4.5
+ * decoder with three-axis positions. `attention_bias` of GLM-4 and `num_nextn_predict_layers` are not read, as in
+ * transformers: the first belongs to the tower only, and the layers of the second predict tokens ahead.
  */
 import { z } from "zod";
 
@@ -13,13 +13,13 @@ import {
   parseConfigObject,
   patchSide,
   pictureSide,
-  positiveNumber,
   refuseOtherThan,
   unsupportedField,
   width,
 } from "../config-field.ts";
+import { parseGlm4MoeDecoder } from "../glm4-moe/config.ts";
 import { parseDecoderConfig, type DecoderConfig } from "../llama/config.ts";
-import type { GlmParts } from "../llama/decoder-graph.ts";
+import { rotatedDimensions, takeRotaryShare } from "../llama/rotary-share.ts";
 import { patchTower, patchTowerFields, type PatchTowerConfig } from "../patches/patch-tower-config.ts";
 import { rotarySectionsField, type RotarySections } from "../qwen2-vl/config.ts";
 
@@ -39,17 +39,20 @@ export interface Glm4vVisionConfig extends PatchTowerConfig {
 export interface Glm4vConfig {
   readonly text: DecoderConfig;
   readonly rotarySections: RotarySections;
-  readonly glm: GlmParts;
+  readonly isGlm: boolean;
   readonly vision: Glm4vVisionConfig;
   readonly imageTokenId: number;
   readonly imageOptions: { readonly resizes_like: "glm" };
 }
 
-/** The differences between the two models. */
+/** The differences between the models. */
 interface Family {
   readonly imageTokenId: number;
   readonly modelTypes: { readonly text: string; readonly vision: readonly string[] };
+  /** transformers' defaults for missing fields. */
   readonly text: object;
+  /** Whether the decoder is GLM-4.5's, with experts. */
+  readonly hasExperts?: true;
   readonly vision: object;
   readonly isOcr: boolean;
 }
@@ -68,6 +71,14 @@ const glm4v: Family = {
     max_position_embeddings: 32768,
   },
   vision: { ...sharedTower, hidden_size: 1536, num_heads: 12, out_hidden_size: 4096, intermediate_size: 13696 },
+  isOcr: false,
+};
+const glm4vMoe: Family = {
+  imageTokenId: 151363,
+  modelTypes: { text: "glm4v_moe_text", vision: ["glm4v_moe", "glm4v_moe_vision"] },
+  text: { vocab_size: 151424, max_position_embeddings: 65536, attention_bias: true },
+  hasExperts: true,
+  vision: glm4v.vision,
   isOcr: false,
 };
 const glmOcr: Family = {
@@ -100,15 +111,8 @@ const glmFields = z.looseObject({
   tie_word_embeddings: z.boolean().default(false),
 });
 
-const ropeFields = z.looseObject({
-  mrope_section: rotarySectionsField.optional(),
-  partial_rotary_factor: positiveNumber.max(1).nullish(),
-});
-const textFields = z.looseObject({
-  rope_scaling: ropeFields.nullish(),
-  rope_parameters: ropeFields.nullish(),
-  partial_rotary_factor: positiveNumber.max(1).nullish(),
-});
+const ropeFields = z.looseObject({ mrope_section: rotarySectionsField.optional() });
+const textFields = z.looseObject({ rope_scaling: ropeFields.nullish(), rope_parameters: ropeFields.nullish() });
 const defaultSections: RotarySections = [8, 12, 12];
 
 const visionFields = z.looseObject({
@@ -128,6 +132,11 @@ const visionFields = z.looseObject({
 /** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
 export function parseGlm4vConfig(json: unknown): Glm4vConfig {
   return parseGlm(json, glm4v);
+}
+
+/** Throws like `parseGlm4vConfig`. */
+export function parseGlm4vMoeConfig(json: unknown): Glm4vConfig {
+  return parseGlm(json, glm4vMoe);
 }
 
 /** Throws like `parseGlm4vConfig`. */
@@ -151,34 +160,27 @@ function parseGlm(json: unknown, family: Family): Glm4vConfig {
 function parseText(
   fields: z.output<typeof glmFields>,
   family: Family,
-): Pick<Glm4vConfig, "text" | "rotarySections" | "glm"> {
+): Pick<Glm4vConfig, "text" | "rotarySections" | "isGlm"> {
   // The first checkpoints on the hub have the decoder's fields at the top level.
   const path = fields.text_config == null ? "" : "text_config";
   const json = fields.text_config ?? fields;
-  const given = parseConfigObject(textFields, json, path);
+  const { rope_scaling: scaling, rope_parameters: parameters } = parseConfigObject(textFields, json, path);
   if (fields.text_config != null) refuseOtherThan(json, path, { model_type: [family.modelTypes.text] });
-  const rope = given.rope_scaling ?? given.rope_parameters;
-  const factor = rope?.partial_rotary_factor ?? given.partial_rotary_factor ?? 1;
-  const text = parseDecoderConfig(
-    {
-      ...family.text,
-      rms_norm_eps: 1e-5,
-      ...json,
-      attention_bias: false,
-      partial_rotary_factor: null,
-      rope_scaling: given.rope_scaling && { ...given.rope_scaling, partial_rotary_factor: null },
-      rope_parameters: given.rope_parameters && { ...given.rope_parameters, partial_rotary_factor: null },
-    },
-    path,
-    "llama",
-  );
-  const rotaryDim = Math.trunc(text.headDim * factor);
-  const rotarySections = rope?.mrope_section ?? defaultSections;
-  if (rotaryDim % 2 !== 0 || 2 * (rotarySections[0] + rotarySections[1] + rotarySections[2]) !== rotaryDim) {
-    const reason = `their sum must be half of the ${rotaryDim} rotated dimensions of a head`;
+  const isGlm = family.hasExperts !== true;
+  const given = { ...family.text, ...json };
+  const text = isGlm ? parseGlm4Decoder(given, path, !family.isOcr) : parseGlm4MoeDecoder(given, path);
+  const rotarySections = (scaling ?? parameters)?.mrope_section ?? defaultSections;
+  if (2 * (rotarySections[0] + rotarySections[1] + rotarySections[2]) !== text.rotaryDim) {
+    const reason = `their sum must be half of the ${text.rotaryDim} rotated dimensions of a head`;
     throw unsupportedField(path, "mrope_section", rotarySections, reason);
   }
-  return { text: { ...text, hasQkvBias: !family.isOcr }, rotarySections, glm: { rotaryDim } };
+  return { text, rotarySections, isGlm };
+}
+
+function parseGlm4Decoder(json: object, path: string, hasQkvBias: boolean): DecoderConfig {
+  const { share, rest } = takeRotaryShare({ rms_norm_eps: 1e-5, ...json }, path, 1);
+  const text = parseDecoderConfig({ ...rest, attention_bias: false }, path, "llama");
+  return { ...text, hasQkvBias, rotaryDim: rotatedDimensions(path, text.headDim, share) };
 }
 
 function parseTower(json: object, family: Family, textHiddenSize: number): Glm4vVisionConfig {

@@ -1,8 +1,8 @@
-/** GLM-4.1V, GLM-4.6V-Flash and GLM-OCR: pictures in their own sizes, with three-axis positions for their embeddings. */
+/** GLM-4.1V, GLM-4.5V, GLM-4.6V and GLM-OCR: pictures in their own sizes, with three-axis positions for their embeddings. */
 import type { ModelDefinition } from "../model-definition.ts";
 import { configurePatchModel } from "../patches/patch-encoder.ts";
 import { createPatchInputs, squaresOnly } from "../qwen2-vl/processor.ts";
-import { parseGlm4vConfig, parseGlmOcrConfig } from "./config.ts";
+import { parseGlm4vConfig, parseGlm4vMoeConfig, parseGlmOcrConfig } from "./config.ts";
 import { glmVideosOf } from "./videos.ts";
 import { buildVisionTower } from "./vision-tower.ts";
 
@@ -23,6 +23,13 @@ export const glm4vDefinition: ModelDefinition = {
 export const glm46vDefinition: ModelDefinition = {
   ...glm4vDefinition,
   architecture: "Glm46VForConditionalGeneration",
+};
+
+/** GLM-4.5V and GLM-4.6V: GLM-4.1V's tower, and GLM-4.5's decoder with experts. */
+export const glm4vMoeDefinition: ModelDefinition = {
+  architecture: "Glm4vMoeForConditionalGeneration",
+  images,
+  configure: (json) => configurePatchModel(parseGlm4vMoeConfig(json), buildVisionTower),
 };
 
 export const glmOcrDefinition: ModelDefinition = {

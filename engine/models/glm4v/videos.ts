@@ -1,4 +1,4 @@
-/** Videos of GLM-4.1V and GLM-4.6V: each two frames become one picture, followed by the time of the first. */
+/** Videos of GLM-4.1V, GLM-4.5V and GLM-4.6V: each two frames become one picture, followed by the time of the first. */
 import type { ProcessorOptions, VideoFile } from "../../multimodal/multimodal-processor.ts";
 import { roundHalfToEven } from "../../round-half-to-even.ts";
 import { atMost, placesBetween } from "../../videos/own-sampling.ts";

@@ -31,6 +31,8 @@ export interface DecoderConfig {
   readonly numHeads: number;
   readonly numKvHeads: number;
   readonly headDim: number;
+  /** Dimensions of a head that are rotated, from its start. Default: all. */
+  readonly rotaryDim?: number;
   readonly maxPositionEmbeddings: number;
   readonly rmsNormEpsilon: number;
   readonly tieWordEmbeddings: boolean;

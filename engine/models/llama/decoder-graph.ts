@@ -6,10 +6,10 @@ import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
 import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
 import { decoderPerceptron } from "../decoder-graph/decoder-perceptron.ts";
-import { routerLogits } from "../decoder-graph/experts.ts";
 import { normaliseQueryAndKey, type HeadNormNames } from "../decoder-graph/head-norm.ts";
 import { mixture } from "../decoder-graph/mixture.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
+import { routerLogits } from "../decoder-graph/router.ts";
 import { tokens } from "../decoder-graph/sizes.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
@@ -37,8 +37,11 @@ export interface DecoderOptions {
    * Number of first layers, fewer than all, to whose outputs images add features of their own (DeepStack). Default 0.
    */
   readonly numImageLevels?: number;
-  /** Parts of GLM's decoders. Default: Llama's. */
-  readonly glm?: GlmParts;
+  /**
+   * Whether layers are those of GLM's decoders without experts: what attention and perceptron add has a norm of its own,
+   * gate and up projection are one matrix, and neighbouring dimensions of a head are rotated together. Default: Llama's.
+   */
+  readonly isGlm?: boolean;
   /** Rotates queries and keys before their norms. Default: attention rotates them, after the norms if there are any. */
   readonly firstRotation?: FirstRotation;
 }
@@ -52,15 +55,6 @@ export interface FirstRotation {
 
 /** Rotates [N, numHeads * headDim]. */
 export type RotateHeads = (name: string, rows: Value, numHeads: number) => Value;
-
-/**
- * GLM's layers: what attention and perceptron add has a norm of its own, gate and up projection are one matrix, and
- * neighbouring dimensions of a head are rotated together.
- */
-export interface GlmParts {
-  /** Dimensions of a head that are rotated, from its start. */
-  readonly rotaryDim: number;
-}
 
 /**
  * Pre-norm transformer. The residual stream is passed on as its last two summands, `hidden` (the newest block's output)
@@ -111,14 +105,15 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
 
 function rotaryOf(
   context: GraphContext,
-  { config, maxModelLen, rotarySections, interleavesSections = false, glm }: DecoderOptions,
+  { config, maxModelLen, rotarySections, interleavesSections = false, isGlm = false }: DecoderOptions,
 ): Rotary {
+  const { rope, headDim, rotaryDim = headDim } = config;
   return createRotary(context, {
-    rope: config.rope,
-    rotaryDim: glm?.rotaryDim ?? config.headDim,
-    tableDim: config.headDim,
+    rope,
+    rotaryDim,
+    tableDim: isGlm ? headDim : rotaryDim,
     maxModelLen,
-    factor: scoreFactor(config),
+    factor: scalesByTables(config, isGlm) ? scoreFactor(config) : 1,
     ...(rotarySections === undefined ? {} : { sections: rotarySections, interleavesSections }),
   });
 }
@@ -136,8 +131,8 @@ function normalise(
 }
 
 /** The norm of what a block adds to the residual stream, if it has one. */
-function normaliseOutput(context: GraphContext, { config, glm }: DecoderOptions, name: string, output: Value): Value {
-  if (glm === undefined) return output;
+function normaliseOutput(context: GraphContext, { config, isGlm }: DecoderOptions, name: string, output: Value): Value {
+  if (isGlm !== true) return output;
   return rmsNorm(context, name, output, { size: config.hiddenSize, epsilon: config.rmsNormEpsilon });
 }
 
@@ -160,7 +155,7 @@ interface LayerInput {
 /** [N, numHeads * headDim], before the output projection. */
 function attention(
   context: GraphContext,
-  { config, glm, firstRotation }: DecoderOptions,
+  { config, isGlm = false, firstRotation }: DecoderOptions,
   { name, layer, input }: LayerInput,
   { inputs, rotary, rotate, factors }: Mixing,
 ): Value {
@@ -179,7 +174,7 @@ function attention(
   const normalised = config.normalisesQueryAndKey
     ? normaliseQueryAndKey(context, headSizes, name, rotated, weightOf)
     : rotated;
-  const paired = glm === undefined ? normalised : withPairsApart(context, config, name, normalised);
+  const paired = isGlm ? withPairsApart(context, config, name, normalised) : normalised;
   const widths = [numHeads * headDim, numKvHeads * headDim, numKvHeads * headDim] as const;
   return inputs.attend({
     name,
@@ -191,7 +186,7 @@ function attention(
     headDim,
     localWindowSize: config.slidingWindows[layer] ?? null,
     // The rotary tables contain the scale, or the norms after a rotation.
-    scale: 1,
+    scale: rotate !== null || scalesByTables(config, isGlm) ? 1 : null,
   });
 }
 
@@ -201,6 +196,11 @@ function attention(
  */
 function scoreFactor({ headDim }: DecoderConfig): number {
   return headDim ** -0.25;
+}
+
+/** Whether the rotary tables contain the scores' scale, which takes all dimensions of a head. */
+function scalesByTables({ headDim, rotaryDim = headDim }: DecoderConfig, isGlm: boolean): boolean {
+  return isGlm || rotaryDim === headDim;
 }
 
 function rotatedFirst(
@@ -266,18 +266,28 @@ function outputProjection(config: DecoderConfig, name: string): LinearLayer {
 }
 
 /** The second block of a layer: [N, hiddenSize]. */
-function perceptron(context: GraphContext, { config, glm }: DecoderOptions, { name, layer, input }: LayerInput): Value {
+function perceptron(
+  context: GraphContext,
+  { config, isGlm = false }: DecoderOptions,
+  { name, layer, input }: LayerInput,
+): Value {
   const { experts } = config;
   if (experts?.layers[layer] === true) {
-    const logits = routerLogits(context, `${name}.gate`, input, experts.numExperts);
-    const mixed = mixture(context, experts, name, { input, logits, router: `${name}.gate`, activation: "silu" });
+    const router = `${name}.gate`;
+    const { numExperts, groups } = experts;
+    // A correction is made for logits in float32, in which this kind of router computes.
+    const type = groups === undefined ? context.precision.activations : "float32";
+    const logits = routerLogits(context, router, input, numExperts, type);
+    const bias = groups && parameter(context, `${router}.e_score_correction_bias`, [numExperts], "float32");
+    const options = { ...experts, ...(groups && bias && { correction: { ...groups, bias } }) };
+    const mixed = mixture(context, options, name, { input, logits, router, activation: "silu" });
     const { sharedIntermediateSize: intermediateSize = 0 } = experts;
     if (intermediateSize === 0) return mixed;
     const shape = { hiddenSize: config.hiddenSize, intermediateSize, activation: "silu" } as const;
     const shared = decoderPerceptron(context, shape, `${name}.shared_experts`, input);
     return add(context.graph, `${name}.with_shared`, mixed, shared);
   }
-  const isFused = glm !== undefined || config.fusesProjections === true;
+  const isFused = isGlm || config.fusesProjections === true;
   return isFused
     ? jointlyGatedPerceptron(context, config, name, input)
     : decoderPerceptron(context, { ...config, activation: "silu" }, name, input);

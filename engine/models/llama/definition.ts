@@ -1,23 +1,35 @@
-/** The decoder-only models of the Llama family. */
+/** The decoder-only models of the Llama family, and others with its decoder graph. */
 import type { GraphContext } from "../graph-context.ts";
 import type { ConfiguredModel, DecoderDimensions, ModelDefinition } from "../model-definition.ts";
 import { parseDecoderConfig, type DecoderConfig, type DecoderFamily } from "./config.ts";
 import { buildDecoderGraph } from "./decoder-graph.ts";
 
-export const llamaDefinition = createDecoderDefinition("LlamaForCausalLM", "llama");
-export const mistralDefinition = createDecoderDefinition("MistralForCausalLM", "mistral");
-export const ministral3Definition = createDecoderDefinition("Ministral3ForCausalLM", "ministral3");
-export const phi3Definition = createDecoderDefinition("Phi3ForCausalLM", "phi3");
-export const qwen2Definition = createDecoderDefinition("Qwen2ForCausalLM", "qwen2");
-export const qwen3Definition = createDecoderDefinition("Qwen3ForCausalLM", "qwen3");
-export const qwen3MoeDefinition = createDecoderDefinition("Qwen3MoeForCausalLM", "qwen3_moe");
+export const llamaDefinition = ofFamily("LlamaForCausalLM", "llama");
+export const mistralDefinition = ofFamily("MistralForCausalLM", "mistral");
+export const ministral3Definition = ofFamily("Ministral3ForCausalLM", "ministral3");
+export const phi3Definition = ofFamily("Phi3ForCausalLM", "phi3");
+export const qwen2Definition = ofFamily("Qwen2ForCausalLM", "qwen2");
+export const qwen3Definition = ofFamily("Qwen3ForCausalLM", "qwen3");
+export const qwen3MoeDefinition = ofFamily("Qwen3MoeForCausalLM", "qwen3_moe");
 
-function createDecoderDefinition(architecture: string, family: DecoderFamily): ModelDefinition {
+function ofFamily(architecture: string, family: DecoderFamily): ModelDefinition {
+  return createDecoderDefinition(architecture, (json) => parseDecoderConfig(json, "", family));
+}
+
+/**
+ * A text model.
+ *
+ * @param parseConfig Reads config.json.
+ */
+export function createDecoderDefinition(
+  architecture: string,
+  parseConfig: (json: unknown) => DecoderConfig,
+): ModelDefinition {
   return {
     architecture,
     images: null,
     configure(json): ConfiguredModel {
-      const config = parseDecoderConfig(json, "", family);
+      const config = parseConfig(json);
       return {
         decoder: decoderDimensions(config),
         maxPositionEmbeddings: config.maxPositionEmbeddings,

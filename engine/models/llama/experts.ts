@@ -2,13 +2,16 @@
 import { z } from "zod";
 
 import { count, expertCount, parseConfigObject, unsupportedField, width } from "../config-field.ts";
-import type { ExpertsShape, RouterOptions } from "../decoder-graph/experts.ts";
+import type { ExpertsShape } from "../decoder-graph/experts.ts";
+import type { ExpertGroups, RouterOptions } from "../decoder-graph/router.ts";
 
 export interface DecoderExperts extends ExpertsShape, Pick<RouterOptions, "normalises" | "factor"> {
   /** Whether each layer has experts. All others have one perceptron. */
   readonly layers: readonly boolean[];
   /** Width of the perceptron that computes every token beside its experts. Default 0: there is none. */
   readonly sharedIntermediateSize?: number;
+  /** For a router with a correction (`RouterCorrection`): its groups. Its bias is in the checkpoint. */
+  readonly groups?: ExpertGroups;
 }
 
 const sizeFields = z.looseObject({
@@ -58,5 +61,43 @@ export function parseQwenExperts(
       { length: numLayers },
       (_, layer) => (layer + 1) % step === 0 && !(without ?? []).includes(layer),
     ),
+  };
+}
+
+const deepseekFields = z.looseObject({
+  n_routed_experts: expertCount,
+  num_local_experts: expertCount.nullish(),
+  n_shared_experts: z.int().nonnegative().max(1024).nullish(),
+  num_experts_per_tok: expertCount,
+  moe_intermediate_size: width,
+  routed_scaling_factor: z.number().positive().default(1),
+  first_k_dense_replace: z.int().nonnegative().default(0),
+});
+
+/**
+ * The experts of decoders like DeepSeek V2's, behind the first layers: the fields that these decoders share. Throws like
+ * `parseDecoderConfig`.
+ */
+export function parseDeepseekExperts(
+  config: unknown,
+  path: string,
+  { numLayers, normalises }: { readonly numLayers: number; readonly normalises: boolean },
+): DecoderExperts {
+  const fields = parseConfigObject(deepseekFields, config, path);
+  const { n_routed_experts: numExperts, num_local_experts: other, num_experts_per_tok: numActive } = fields;
+  if (other != null && other !== numExperts) {
+    throw unsupportedField(path, "num_local_experts", other, `n_routed_experts is ${numExperts}`);
+  }
+  if (numActive > numExperts) {
+    throw unsupportedField(path, "num_experts_per_tok", numActive, `there are ${numExperts} experts`);
+  }
+  return {
+    numExperts,
+    numActive,
+    intermediateSize: fields.moe_intermediate_size,
+    normalises,
+    factor: fields.routed_scaling_factor,
+    sharedIntermediateSize: fields.moe_intermediate_size * (fields.n_shared_experts ?? 0),
+    layers: Array.from({ length: numLayers }, (_, layer) => layer >= fields.first_k_dense_replace),
   };
 }

@@ -4,7 +4,7 @@ import { cast } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import type { DecoderConfig } from "../llama/config.ts";
-import { buildDecoderGraph, type GlmParts } from "../llama/decoder-graph.ts";
+import { buildDecoderGraph } from "../llama/decoder-graph.ts";
 import { decoderDimensions } from "../llama/definition.ts";
 import type { ConfiguredModel, DecoderDimensions, VisionEncoderDefinition } from "../model-definition.ts";
 import type { RotarySections } from "../qwen2-vl/config.ts";
@@ -59,7 +59,7 @@ export interface QwenVlConfig<Vision> {
   /** Number of first layers of the decoder that get features of their own from the tower. Default 0. */
   readonly numImageLevels?: number;
   /** See `DecoderOptions`. */
-  readonly glm?: GlmParts;
+  readonly isGlm?: boolean;
   readonly imageOptions?: VisionEncoderDefinition["imageOptions"];
   /** Default: Qwen-VL's. */
   readonly towerNames?: TowerNames;
@@ -77,7 +77,7 @@ export function configurePatchModel<Vision extends PatchVision>(
     rotarySections,
     interleavesSections = false,
     numImageLevels = 0,
-    glm,
+    isGlm = false,
     imageOptions,
     towerNames,
     refusesExports,
@@ -99,7 +99,7 @@ export function configurePatchModel<Vision extends PatchVision>(
           rotarySections,
           interleavesSections,
           numImageLevels,
-          ...(glm && { glm }),
+          isGlm,
         }),
       ...(imageOptions && { imageOptions }),
       ...(towerNames && { towerNames }),

@@ -22,6 +22,7 @@ const qwen35Text = [
   ),
 ];
 const experts = ["num_experts", "num_experts_per_tok", "moe_intermediate_size"];
+const glm4MoeText = [...llamaText, "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size"];
 const lfm2Text = [...llamaText, "block_ff_dim", "block_multiple_of", "conv_L_cache"];
 const tower = [
   "num_hidden_layers",
@@ -167,6 +168,11 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
     fields: [...inText(llamaText), ...glmTower],
     config: { text_config: { partial_rotary_factor: 0.5 } },
   },
+  Glm4vMoeForConditionalGeneration: {
+    fields: [...inText([...glm4MoeText, "n_group", "topk_group"]), ...glmTower],
+    config: { text_config: { head_dim: 128 } },
+  },
+  Glm4MoeForCausalLM: { fields: [...glm4MoeText, "n_group", "topk_group"], config: { head_dim: 128 } },
   GlmOcrForConditionalGeneration: { fields: [...inText(llamaText), ...glmTower] },
   PaddleOCRVLForConditionalGeneration: {
     fields: [...llamaText, ...tower, "vision_config.spatial_merge_size"],

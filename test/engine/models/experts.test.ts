@@ -120,6 +120,8 @@ test.for([
   { family: "qwen3.5-moe-fp8", form: "v4" },
   { family: "deepseek-ocr", form: "v4" },
   { family: "deepseek-ocr-2", form: "v5" },
+  { family: "glm-4.5v", form: "v4" },
+  { family: "glm-4.5", form: "v5" },
 ] as const)("ONNX Runtime's operator has the logits of $family in form $form", async ({ family, form }) => {
   await using folder = await createTemporaryFolder();
   await writeHubCheckpoint(family, form, folder.path);

@@ -12,6 +12,8 @@ const maxLength = 128;
 const families = [
   "deepseek-ocr-2",
   "dots-ocr",
+  "glm-4.5",
+  "glm-4.5v",
   "hunyuan-dense",
   "hunyuan-ocr",
   "lfm2-vl",

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { parseGlm4vConfig, parseGlmOcrConfig } from "../../../../engine/models/glm4v/config.ts";
+import { parseGlm4vConfig, parseGlm4vMoeConfig, parseGlmOcrConfig } from "../../../../engine/models/glm4v/config.ts";
 import { testRefusals, type RefusedConfiguration } from "../refused-configurations.ts";
 
 const glm4v = {
@@ -11,6 +11,15 @@ const glm4v = {
     rope_scaling: { type: "default", mrope_section: [8, 12, 12] },
   },
   vision_config: { model_type: "glm4v", attention_bias: false },
+};
+const glm4vMoe = {
+  architectures: ["Glm4vMoeForConditionalGeneration"],
+  text_config: {
+    model_type: "glm4v_moe_text",
+    head_dim: 128,
+    rope_parameters: { rope_type: "default", mrope_section: [8, 12, 12], rope_theta: 500000 },
+  },
+  vision_config: { model_type: "glm4v_moe_vision" },
 };
 const glmOcr = {
   architectures: ["GlmOcrForConditionalGeneration"],
@@ -23,17 +32,38 @@ const glmOcr = {
 
 test("missing fields have transformers' defaults", () => {
   expect(parseGlm4vConfig(glm4v)).toMatchObject({
-    text: { hiddenSize: 4096, headDim: 128, numKvHeads: 2, hasQkvBias: true, hasOutputBias: false, vocabSize: 151552 },
-    glm: { rotaryDim: 64 },
+    text: {
+      hiddenSize: 4096,
+      headDim: 128,
+      numKvHeads: 2,
+      hasQkvBias: true,
+      hasOutputBias: false,
+      vocabSize: 151552,
+      rotaryDim: 64,
+    },
+    isGlm: true,
     rotarySections: [8, 12, 12],
     vision: { embedDim: 1536, intermediateSize: 4096, mergerWidth: 13696, positionsPerSide: 24, hasQkvBias: false },
     imageTokenId: 151343,
   });
   expect(parseGlmOcrConfig(glmOcr)).toMatchObject({
-    text: { hiddenSize: 1024, headDim: 128, numKvHeads: 8, hasQkvBias: false, vocabSize: 59392 },
-    glm: { rotaryDim: 128 },
+    text: { hiddenSize: 1024, headDim: 128, numKvHeads: 8, hasQkvBias: false, vocabSize: 59392, rotaryDim: 128 },
     vision: { intermediateSize: 4096, mergerWidth: 3072, positionsPerSide: null, normalisesQueryAndKey: true },
     imageTokenId: 59280,
+  });
+  expect(parseGlm4vMoeConfig(glm4vMoe)).toMatchObject({
+    text: {
+      vocabSize: 151424,
+      numHeads: 96,
+      maxPositionEmbeddings: 65536,
+      hasQkvBias: true,
+      rotaryDim: 64,
+      rope: { theta: 500000 },
+      experts: { numExperts: 128 },
+    },
+    isGlm: false,
+    vision: { intermediateSize: 4096, mergerWidth: 13696, positionsPerSide: 24 },
+    imageTokenId: 151363,
   });
 });
 
@@ -41,12 +71,12 @@ test("the decoder's fields may be at the top level, as in the first checkpoints 
   const { text_config: text, ...rest } = glm4v;
   const { model_type: _own, ...fields } = text;
   expect(parseGlm4vConfig({ ...rest, ...fields, hidden_size: 4096, num_hidden_layers: 3 })).toMatchObject({
-    text: { numLayers: 3, headDim: 128 },
-    glm: { rotaryDim: 64 },
+    text: { numLayers: 3, headDim: 128, rotaryDim: 64 },
   });
 });
 
 const withTower = (fields: object) => ({ ...glm4v, vision_config: { ...glm4v.vision_config, ...fields } });
+const withExperts = (fields: object) => ({ ...glm4vMoe, text_config: { ...glm4vMoe.text_config, ...fields } });
 const withText = (fields: object) => ({ ...glm4v, text_config: { ...glm4v.text_config, ...fields } });
 
 const refusals: readonly (readonly [config: object, field: string])[] = [
@@ -55,6 +85,8 @@ const refusals: readonly (readonly [config: object, field: string])[] = [
   [withText({ num_experts: 128 }), "text_config.num_experts = 128"],
   [withText({ hidden_act: "gelu" }), 'text_config.hidden_act = "gelu"'],
   [withText({ rope_scaling: { rope_type: "yarn2" } }), 'text_config.rope_scaling.rope_type = "yarn2"'],
+  [withExperts({ use_qk_norm: true }), "text_config.use_qk_norm = true"],
+  [withExperts({ model_type: "glm4v_text" }), 'text_config.model_type = "glm4v_text"'],
   [withTower({ out_hidden_size: 2048 }), "vision_config.out_hidden_size = 2048"],
   [withTower({ num_heads: 7 }), "vision_config.num_heads = 7"],
   [withTower({ hidden_act: "mish" }), 'vision_config.hidden_act = "mish"'],

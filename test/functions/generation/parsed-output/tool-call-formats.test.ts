@@ -1,6 +1,11 @@
+import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 
-import { chooseToolCallFormat, toolCallFormats } from "../../../../functions/generation/parsed-output/model-formats.ts";
+import {
+  chooseReasoningFormat,
+  chooseToolCallFormat,
+  toolCallFormats,
+} from "../../../../functions/generation/parsed-output/model-formats.ts";
 import { parseAll, parseDeltas, parsingOf } from "./parsed.ts";
 
 const formatNamed = (name: string) => toolCallFormats.find((format) => format.name === name)!;
@@ -380,6 +385,16 @@ test.for([
 ])("the template %s has the format %s", ([template, name]) => {
   expect(chooseToolCallFormat(template!).name).toBe(name);
 });
+
+test.for(["glm-4.5v", "glm-4.5", "glm-4.6v"])(
+  "the template of %s shows calls of glm45 and thinking of qwen3",
+  (name) => {
+    const file = new URL(`../../../fixtures/hub/${name}/v4/chat_template.jinja`, import.meta.url);
+    const template = readFileSync(file, "utf8");
+    expect(chooseToolCallFormat(template).name).toBe("glm45");
+    expect(chooseReasoningFormat(template)?.name).toBe("qwen3");
+  },
+);
 
 test("Qwen 3 Coder: a strict tool, whose arguments are enforced after the tag, is not called without it", () => {
   const tool = { name: "get_weather", description: null, strict: true, parameters: null };
