@@ -1,5 +1,6 @@
 /** Opens a container in memory and finds its video stream. */
 import { EngineError } from "../contract/errors.ts";
+import { containerNames, foreignContainerOf } from "./container-names.ts";
 import type { NativeFormatContext, NativeIo, NativeLibrary, NativePacket, NativeStream } from "./native-library.ts";
 import { readOrientation, type Orientation } from "./orientation.ts";
 
@@ -7,7 +8,7 @@ import { readOrientation, type Orientation } from "./orientation.ts";
  * Demuxers that read one file of their own. Others, such as those of HLS, DASH and lists of files, open the files and
  * addresses that they name.
  */
-const containers = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,gif";
+const containers = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,gif,webp_anim";
 
 /** Decoders that the probe and the decoding may open. */
 const decoders = [
@@ -22,6 +23,7 @@ const decoders = [
   "mjpeg",
   "prores",
   "gif",
+  "webp_anim",
 ] as const;
 
 /** `AVMEDIA_TYPE_VIDEO`. */
@@ -63,9 +65,7 @@ export function openVideo(library: NativeLibrary, bytes: Uint8Array, maxVideoPix
   };
   if (!openContainer(library, context)) {
     io.freeContext();
-    throw invalidVideo(
-      `The ${bytes.byteLength} bytes are not a video in a supported format: MP4, MOV, WebM, MKV, AVI, MPEG-TS, GIF.`,
-    );
+    throw unsupportedContainer(bytes);
   }
   try {
     // A size in the header is checked before the probe, which may decode.
@@ -142,7 +142,7 @@ function findDecoder(library: NativeLibrary, codecId: number): string {
   if (decoder !== undefined) return decoder;
   throw invalidVideo(
     `The codec ${library.avGetCodecName(codecId) ?? codecId} of the video is not supported; these are: H.264, HEVC, AV1, ` +
-      "VP9, VP8, MPEG-4, MPEG-2, MPEG-1, Motion JPEG, ProRes, GIF.",
+      "VP9, VP8, MPEG-4, MPEG-2, MPEG-1, Motion JPEG, ProRes, GIF, WebP.",
   );
 }
 
@@ -157,6 +157,15 @@ function checkSize({ width, height }: { readonly width: number; readonly height:
 /** The error of bytes that look like a video and are none. */
 export function couldNotBeDecoded(cause?: unknown): EngineError {
   return new EngineError("invalid_video", "The video could not be decoded.", { cause });
+}
+
+function unsupportedContainer(bytes: Uint8Array): EngineError {
+  const foreign = foreignContainerOf(bytes);
+  return invalidVideo(
+    foreign === null
+      ? `The ${bytes.byteLength} bytes are not a video in a supported container: ${containerNames}.`
+      : `The video is ${foreign}. The supported containers are ${containerNames}: convert it to one of them.`,
+  );
 }
 
 function invalidVideo(message: string): EngineError {

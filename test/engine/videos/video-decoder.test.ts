@@ -1,3 +1,4 @@
+import sharp from "sharp";
 import { afterAll, describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/contract/errors.ts";
@@ -58,6 +59,24 @@ test.for(["transparent.gif", "transparent.mov"])("shows what is transparent in %
   expect(Buffer.from(blended).equals(frame!.data)).toBe(true);
 });
 
+test("an animated WebP has the frames and times that libvips finds, also if they are decoded alone", async () => {
+  const bytes = readVideo("animated.webp");
+  const { width, height, frameTimes, durationSeconds } = await decoder.readFacts({ bytes }, never);
+  const animation = sharp(bytes, { animated: true });
+  const { pageHeight, delay = [] } = await animation.metadata();
+  const { data, info } = await animation.flatten({ background: "white" }).raw().toBuffer({ resolveWithObject: true });
+  expect([width, height, info.channels]).toEqual([info.width, pageHeight, 3]);
+  const starts = delay.map((_, index) => delay.slice(0, index).reduce((sum, next) => sum + next / 1000, 0));
+  expect([...frameTimes]).toEqual(starts.map((start) => expect.closeTo(start, 9)));
+  expect(durationSeconds).toBeCloseTo(starts.at(-1)! + delay.at(-1)! / 1000, 9);
+  for (const index of starts.keys()) {
+    const page = data.subarray(index * width * height * 3, (index + 1) * width * height * 3);
+    const [alone] = await decoder.decodeFrames({ bytes }, [index], never);
+    const largest = alone!.data.reduce((most, value, at) => Math.max(most, Math.abs(value - page[at]!)), 0);
+    expect(largest).toBeLessThanOrEqual(1);
+  }
+});
+
 test("frames come in the order of the indices, and equal indices share a frame", async () => {
   const bytes = readVideo("h264-b-frames.mp4");
   const { hashes } = recordedVideos["h264-b-frames.mp4"]!;
@@ -70,9 +89,17 @@ test("frames come in the order of the indices, and equal indices share a frame",
 
 test("refuses what is no video, and the next video is read", async () => {
   const refused = (bytes: Uint8Array): Promise<unknown> => decoder.readFacts({ bytes }, never).catch((error) => error);
-  const unsupported = { code: "invalid_video", message: expect.stringContaining("not a video in a supported format") };
+  const unsupported = {
+    code: "invalid_video",
+    message: expect.stringMatching(/ bytes are not a video in a supported container: MP4, /),
+  };
   expect(await refused(new Uint8Array())).toMatchObject(unsupported);
   expect(await refused(Buffer.from("no video at all"))).toMatchObject(unsupported);
+  expect(await refused(Buffer.from("FLV"))).toMatchObject({
+    code: "invalid_video",
+    message:
+      "The video is an FLV file. The supported containers are MP4, MOV, 3GP, WebM, Matroska, AVI, MPEG-TS, GIF and animated WebP: convert it to one of them.",
+  });
   expect(await refused(readVideo("audio-only.mp4"))).toMatchObject({
     code: "invalid_video",
     message: "The file has no video stream.",
