@@ -54,7 +54,7 @@ async function writeAdapters(count: number): Promise<NonNullable<EngineConfig["l
 async function measureSpeeds({ numAdapters, numChosen }: Side, dtype: BenchDtype, salt: number) {
   const config = { ...benchConfig(engineOptions(dtype)), loraModules: await writeAdapters(numAdapters) };
   const adapterOf = (index: number): string | null => (numChosen === 0 ? null : `adapter-${index % numChosen}`);
-  return await withEngineOf(config, async (engine) => {
+  return withEngineOf(config, async (engine) => {
     await decodeTokensPerSecond(engine, 1, contextTokens, decodeTokens, adapterOf); // Warms up.
     const speeds = [await prefillTokensPerSecond(engine, prefillTokens, salt, adapterOf(0))];
     for (const concurrency of concurrencies) {

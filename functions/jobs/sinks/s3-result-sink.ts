@@ -91,7 +91,7 @@ export function createS3ResultSink({ client, location, callMs, logger }: S3Resul
       if (stored === null) throw error;
       if (!isOf(stored, messageDigest)) return null;
       const isOutdated = stored.result.isTransient === true && stored.result.text !== result.text;
-      return isOutdated ? await write({ IfMatch: stored.etag }) : stored.result;
+      return isOutdated ? write({ IfMatch: stored.etag }) : stored.result;
     }
   }
 

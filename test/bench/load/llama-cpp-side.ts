@@ -14,5 +14,5 @@ export async function measureLlamaCpp(dtype: BenchDtype, load: Load): Promise<Lo
   const quantisation = quantisations[dtype];
   const gguf = join(benchFolder, `${quantisation}.gguf`);
   writeGguf(gguf, quantisation);
-  return await measureLlamaCppLoad(gguf, { ...load, threads: numThreads, vocabSize: shape.vocabSize });
+  return measureLlamaCppLoad(gguf, { ...load, threads: numThreads, vocabSize: shape.vocabSize });
 }

@@ -38,7 +38,7 @@ const weights = (numWeights: number) =>
 
 async function quantised(name: string): Promise<Weights> {
   await using cache = await createTemporaryFolder();
-  return openCheckpoint(loadQuantisedCheckpoint(name).checkpointFolder, { cacheFolder: cache.path });
+  return await openCheckpoint(loadQuantisedCheckpoint(name).checkpointFolder, { cacheFolder: cache.path });
 }
 
 test.for([
