@@ -9,9 +9,11 @@ import { configureGraphs, type ModelGraphs } from "../../../engine/models/model-
 import { resolvePromptDtype } from "../../../engine/models/prompt-dtype.ts";
 import { findModelDefinition, modelDefinitions } from "../../../engine/models/registry.ts";
 import { imaginedWeights, WeightCollector, type WeightSource } from "../../../engine/models/weight-source.ts";
+import { withNamedAdapters } from "../../../engine/weights/adapters/adapter-set.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { cudaDtypes, cudaFamilies, cudaLayouts, familyConfig } from "../../gpu/cuda-families.ts";
 import { nodesWithoutCudaKernel } from "../../gpu/cuda-kernels.ts";
+import { chosenAdapter, chosenAdapters, writeHubCheckpoint } from "../../support/checkpoints/hub-checkpoints.ts";
 import { loadQuantisedCheckpoint, quantisedCheckpoints } from "../../support/checkpoints/quantised-checkpoints.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
@@ -108,6 +110,21 @@ describe.for(cudaLayouts)("over $kind", (kvLayout) => {
     // Those of FP8 and of bitsandbytes are dequantised.
     expect(keepsIntegers).toBe(!/fp8|bnb/.test(name));
   });
+});
+
+test("adapters have kernels for every node, and give capture nothing that depends on shapes", async () => {
+  await using folder = await createTemporaryFolder();
+  await writeHubCheckpoint(chosenAdapters.model, "v5", folder.path);
+  const options = { cacheFolder: folder.path };
+  const adapters = new Map(chosenAdapters.names.map((name) => [name, chosenAdapter(name)]));
+  const checkpoint = await withNamedAdapters(await openCheckpoint(folder.path, options), adapters, options);
+  const form = { dtype: "bfloat16", device: "cuda", maxModelLen: 64, kvLayout: paged } as const;
+  const weights = new WeightCollector(checkpoint.tensors, checkpoint.adapters);
+  const graphs = configureGraphs(checkpoint.config, form);
+  expect(unservedNodes(graphs, weights)).toEqual({ decoder: [], vision: [] });
+  const { nodes } = graphs.buildDecoder(weights).graph;
+  const ofAdapters = nodes.filter(({ name }) => /\.adapters\.|^adapters\./.test(name));
+  expect(new Set(ofAdapters.map(({ operator }) => operator))).toEqual(new Set(["Gather", "Gemm", "Mul"]));
 });
 
 test.for(
