@@ -12,7 +12,8 @@ import { Worker } from "node:worker_threads";
 import { EngineError } from "../contract/errors.ts";
 import { confineProcess } from "./confine-process.ts";
 import { loadNativeLibrary, type NativeLibrary } from "./native-library.ts";
-import { encodeHeader, type VideoReply, type VideoWork } from "./process-messages.ts";
+import { encodeHeader, type VideoWork } from "./process-messages.ts";
+import type { VideoReply } from "./video-reply.ts";
 import { workOnVideo } from "./work-on-video.ts";
 
 /** Not the standard ones, which Node makes non-blocking. */

@@ -7,8 +7,9 @@ import { fileURLToPath } from "node:url";
 
 import { invariant } from "../contract/errors.ts";
 import { moduleUrl } from "../module-url.ts";
-import { encodeHeader, type VideoReply, type VideoWork } from "./process-messages.ts";
+import { encodeHeader, type VideoWork } from "./process-messages.ts";
 import { ReplyReader, type ReplyTaker } from "./reply-reader.ts";
+import type { VideoReply } from "./video-reply.ts";
 
 /** The process ended, or was ended because it broke the rules of the exchange. */
 export class DecoderProcessEnded extends Error {

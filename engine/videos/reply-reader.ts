@@ -1,6 +1,6 @@
 /** Splits what the decoding process writes into replies. */
 import { invariant } from "../contract/errors.ts";
-import { MAX_REPLY_HEADER_BYTES, parseReply, payloadBytesOf, type VideoReply } from "./process-messages.ts";
+import { MAX_REPLY_HEADER_BYTES, parseReply, payloadBytesOf, type VideoReply } from "./video-reply.ts";
 
 /** What is done with the replies of a process that may write anything. Both may throw. */
 export interface ReplyTaker {

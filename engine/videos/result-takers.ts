@@ -1,8 +1,9 @@
 /** Puts the replies of a decoding process together, and believes none that goes beyond what was asked for. */
 import { EngineError } from "../contract/errors.ts";
-import type { VideoReply, VideoWorkLimits } from "./process-messages.ts";
+import type { VideoWorkLimits } from "./process-messages.ts";
 import type { ReplyTaker } from "./reply-reader.ts";
 import type { VideoFacts, VideoFrame } from "./video-facts.ts";
+import type { VideoReply } from "./video-reply.ts";
 
 export interface ResultTaker<Result> extends ReplyTaker {
   /** After the last reply. Throws EngineError if the process refused the video. */

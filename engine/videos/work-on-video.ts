@@ -4,8 +4,9 @@ import { decodeFrames } from "./decode-frames.ts";
 import { readFrameTable, type FrameTable } from "./frame-table.ts";
 import type { NativeLibrary } from "./native-library.ts";
 import { couldNotBeDecoded, openVideo, type OpenVideo } from "./open-video.ts";
-import type { VideoReply, VideoWork } from "./process-messages.ts";
+import type { VideoWork } from "./process-messages.ts";
 import { createRgbConverter } from "./to-rgb-frame.ts";
+import type { VideoReply } from "./video-reply.ts";
 
 /** `payload` belongs to the caller again when this returns. */
 export type SendReply = (reply: VideoReply, payload?: Uint8Array) => void;

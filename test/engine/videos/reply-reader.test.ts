@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
 
 import { encodeHeader } from "../../../engine/videos/process-messages.ts";
-import type { VideoReply } from "../../../engine/videos/process-messages.ts";
 import { ReplyReader } from "../../../engine/videos/reply-reader.ts";
 import { collectFacts, collectFrames } from "../../../engine/videos/result-takers.ts";
+import type { VideoReply } from "../../../engine/videos/video-reply.ts";
 import { upTo } from "./videos.ts";
 
 const limits = { maxVideoPixels: 100, maxNumFrames: 3, maxFrameBytes: 600, numThreads: 1 };
