@@ -16,6 +16,7 @@ import {
   loraAdapter,
   writeHubCheckpoint,
 } from "../../support/checkpoints/hub-checkpoints.ts";
+import { writeVisionCheckpoint } from "../../support/checkpoints/quantised-checkpoints.ts";
 import { compareHubAnswers, hubEngineConfig } from "../../support/engine/hub-answers.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
@@ -27,22 +28,33 @@ interface AdaptedModel {
 
 const otherParts = /visual|vision|experts\.|mlp\.gate\.|shared_expert_gate|embed|projector/;
 
-/** An adapter of all linear layers of the decoder, and one of some, with another rank. */
 async function writeModel(name: string, folder: string): Promise<AdaptedModel> {
   const model = join(folder, "model");
   await mkdir(model);
   await writeHubCheckpoint(name, "v4", model);
+  return adaptModel(model, folder);
+}
+
+async function writeAwqModel(folder: string): Promise<AdaptedModel> {
+  const model = join(folder, "model");
+  await mkdir(model);
+  await writeVisionCheckpoint(model);
+  return adaptModel(model, folder);
+}
+
+/** An adapter of all linear layers of the decoder, and one of some, with another rank. */
+async function adaptModel(model: string, folder: string): Promise<AdaptedModel> {
   const cacheFolder = join(folder, "cache");
   const { tensors } = await openCheckpoint(model, { cacheFolder });
   const matrices = (pattern: RegExp): StoredTensor[] =>
-    [...tensors.values()].filter((tensor) => {
-      const { name, shape } = tensor;
-      return shape.length === 2 && pattern.test(name) && !otherParts.test(name);
+    [...tensors.values()].filter(({ name, shape }) => {
+      const isMatrix = shape.length === 2 && name.endsWith(".weight");
+      return isMatrix && pattern.test(name) && !otherParts.test(name);
     });
-  const some = matrices(/layers\.1\..*(q_proj|v_proj|up_proj|w1|w3|in_proj)/);
+  const some = matrices(/layers\.\d+\..*(q_proj|v_proj|up_proj|w1|w3|in_proj)/);
   expect(some.length).toBeGreaterThan(1);
   return {
-    config: hubEngineConfig(model, cacheFolder),
+    config: { ...hubEngineConfig(model, cacheFolder), maxModelLen: 256 },
     adapters: {
       all: await writeRandomAdapter(join(folder, "all"), matrices(/layers\.\d+\.|^lm_head\./), { rank: 3, seed: 1 }),
       some: await writeRandomAdapter(join(folder, "some"), some, { rank: 5, seed: 2 }),
@@ -157,13 +169,14 @@ test.for<EngineOptions>([{}, paged, { maxNumSequences: 1 }])(
   },
 );
 
-test.for<[string, EngineOptions]>([
-  ["int8", { dtype: "int8" }],
-  ["int4", { dtype: "int4", promptDtype: "model" }],
-  ["int4 with prompts in 8 bits", { dtype: "int4", promptDtype: "int8" }],
-])("%s weights stay those of the model beside adapters", async ([, form]) => {
+test.for<[string, "float" | "AWQ", EngineOptions]>([
+  ["int8", "float", { dtype: "int8" }],
+  ["int4", "float", { dtype: "int4", promptDtype: "model" }],
+  ["int4 with prompts in 8 bits", "float", { dtype: "int4", promptDtype: "int8" }],
+  ["AWQ's", "AWQ", { dtype: "auto" }],
+])("%s weights stay those of the model beside adapters", async ([, stored, form]) => {
   await using folder = await createTemporaryFolder();
-  const model = await writeModel("qwen2.5", folder.path);
+  const model = stored === "AWQ" ? await writeAwqModel(folder.path) : await writeModel("qwen2.5", folder.path);
   await using plain = start({ ...model.config, ...form });
   await using chosen = start({ ...model.config, ...form, loraModules: modulesOf(model) });
   await Promise.all([plain.engine.ready, chosen.engine.ready]);
