@@ -1,24 +1,12 @@
 /** Describes the engine that the settings and the checkpoint's headers would give, without building or starting it. */
 import type { DtypeName, EngineConfig, ImageLimits } from "../contract/config.ts";
-import { defaultCacheConfig, defaultEngineLimits } from "../contract/default-limits.ts";
+import { defaultCacheConfig } from "../contract/default-limits.ts";
 import type { EngineDependencies } from "../contract/engine.ts";
 import { createDataUrlImageSource } from "../images/data-url-image-source.ts";
 import { loadImageInputs } from "../input/multimodal-inputs.ts";
-import { planGpuMemory } from "../kv/gpu-plan.ts";
 import type { GpuPlan } from "../kv/gpu-plan.ts";
-import type { KvCapacity } from "../kv/kv-manager.ts";
-import {
-  keepsKvOnHost,
-  kvMemoryOf,
-  kvRoomBytes,
-  numSequencesThatFit,
-  planEncoderCache,
-  planKvCache,
-  planMemory,
-} from "../kv/memory-plan.ts";
-import type { MemoryPlan, KvShape } from "../kv/memory-plan.ts";
-import { blockCapacity, planBlocks } from "../kv/plan-blocks.ts";
-import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
+import { keepsKvOnHost, planMemory } from "../kv/memory-plan.ts";
+import type { MemoryPlan } from "../kv/memory-plan.ts";
 import { openModel } from "../loading/open-model.ts";
 import { resolveModel } from "../loading/resolve-model.ts";
 import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
@@ -33,6 +21,7 @@ import type { TriedLogitsProcessor } from "../sampling/custom/try-processors.ts"
 import { loadChatTemplate } from "../text/chat-template.ts";
 import { readQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import type { GpuInspection } from "./inspect-gpu.ts";
+import { planCard, planKv } from "./plan-device-memory.ts";
 import { measureWorstImage } from "./worst-image.ts";
 import type { WorstImage } from "./worst-image.ts";
 
@@ -147,49 +136,12 @@ export async function inspectCheckpoint(
   const costs = worstImage === null ? { ...plan.costs, weights: { ...weights, visionEncoder: 0 } } : plan.costs;
   const machineBytes = machineMemoryBytes();
   const weightBytes = costs.weights.embedding + costs.weights.decoder;
-  const isPaged = kvLayout?.kind === "paged";
-  const visionDevice = visionParts?.vision.device ?? config.device;
+  const planned = { decoder, costs, weightBytes, maxModelLen, kvLayout };
   const gpuPlan =
     config.device === "cuda" && gpu?.kind === "usable"
-      ? planGpuMemory(costs, {
-          cardBytes: gpu.device.memoryBytes,
-          utilization: config.gpuMemoryUtilization ?? defaultEngineLimits.gpuMemoryUtilization,
-          maxKvBytes: config.kvCacheMemoryBytes,
-          weights: { decoder: weightBytes, visionEncoder: visionDevice === "cuda" ? costs.weights.visionEncoder : 0 },
-          isPaged,
-          maxNumSequences: config.maxNumSequences,
-          maxNumBatchedTokens,
-          maxModelLen,
-          vocabSize,
-          numEmbeddings: visionDevice === "cuda" ? (worstImage?.numEmbeddings ?? 0) : 0,
-          featureBytes: isPaged ? planEncoderCache(decoder.imageWidth, worstImage?.maxEmbeddings ?? 0).maxBytes : 0,
-        })
+      ? planCard(config, planned, gpu.device, worstImage, visionParts?.vision.device ?? config.device)
       : null;
-  const roomBytes =
-    config.device === "cpu"
-      ? kvRoomBytes({ weightBytes, machineBytes, maxKvBytes: config.kvCacheMemoryBytes })
-      : (gpuPlan?.kvRoomBytes ?? 0);
-  const blocks =
-    kvLayout?.kind === "paged"
-      ? planBlocksOf(config, decoder, kvLayout.blockSize, { maxLen: maxModelLen, roomBytes })
-      : null;
-  const slotBlocks = blocks === null ? planSlotBlocksOf(config, { ...decoder, weightBytes }, maxModelLen) : null;
-  const maxNumSequences =
-    slotBlocks?.numSlots ??
-    (blocks === null
-      ? Math.max(
-          1,
-          numSequencesThatFit(
-            decoder,
-            { maxNumSequences: config.maxNumSequences, maxLen: maxModelLen },
-            kvMemoryOf(config.device, decoder, {
-              weightBytes,
-              machineBytes,
-              maxKvBytes: config.kvCacheMemoryBytes,
-            }),
-          ),
-        )
-      : config.maxNumSequences);
+  const { blocks, slotBlocks, maxNumSequences } = planKv(config, planned, machineBytes, gpuPlan?.kvRoomBytes ?? 0);
   const memory = planMemory(decoder, costs, {
     maxNumSequences,
     maxNumBatchedTokens,
@@ -228,22 +180,4 @@ export async function inspectCheckpoint(
 
 function typeOf({ dtype, device }: VisionPart): VisionPart {
   return { dtype, device };
-}
-
-/** The blocks that an engine would have; those of one sequence where there is no room, or it is unknown. */
-function planBlocksOf(
-  { device, maxNumSequences, numBlocks }: EngineConfig,
-  decoder: KvShape,
-  blockSize: number,
-  { maxLen, roomBytes }: { readonly maxLen: number; readonly roomBytes: number },
-): KvCapacity {
-  const fewest = Math.ceil(maxLen / blockSize) + 1;
-  const plan = { blockSize, maxNumSequences, maxLen, roomBytes, takesAllRoom: device !== "cpu" };
-  const { reservedBytes } = planKvCache(
-    decoder,
-    { numSlots: maxNumSequences, maxLen },
-    blockCapacity(blockSize, fewest),
-  );
-  const hasRoom = reservedBytes <= roomBytes;
-  return planBlocks(decoder, { ...plan, numBlocks: numBlocks ?? (hasRoom ? null : fewest) });
 }

@@ -1,9 +1,9 @@
 /** LFM2 and LFM3: text models. */
 import type { GraphContext } from "../graph-context.ts";
-import { parseLfm3Config } from "../lfm3/config.ts";
 import type { ConfiguredModel, DecoderDimensions, ModelDefinition } from "../model-definition.ts";
 import { convolutionStates, parseLfm2Config, type LfmDecoderConfig } from "./config.ts";
 import { buildLfmDecoder } from "./decoder-graph.ts";
+import { parseLfm3Config } from "./lfm3-config.ts";
 
 export const lfm2TextDefinition: ModelDefinition = {
   architecture: "Lfm2ForCausalLM",

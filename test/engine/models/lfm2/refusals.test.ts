@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { parseLfm3Config } from "../../../../engine/models/lfm3/config.ts";
+import { parseLfm3Config } from "../../../../engine/models/lfm2/lfm3-config.ts";
 import { findModelDefinition } from "../../../../engine/models/registry.ts";
 import { testRefusals } from "../refused-configurations.ts";
 

@@ -16,8 +16,8 @@ import {
   width,
 } from "../config-field.ts";
 import { checkLayerTypes } from "../layer-types.ts";
-import type { LfmDecoderConfig, LfmLayerType } from "../lfm2/config.ts";
 import { longestSequence, parseRopeConfig, type RopeConfig } from "../llama/rope.ts";
+import type { LfmDecoderConfig, LfmLayerType } from "./config.ts";
 
 const DEFAULT_THETA = 1_000_000;
 
