@@ -14,6 +14,7 @@ import { gemma3Definition, gemma3TextDefinition } from "./gemma3/definition.ts";
 import { gemma4Definition, gemma4TextDefinition, gemma4UnifiedDefinition } from "./gemma4/definition.ts";
 import { glm4MoeDefinition } from "./glm4-moe/definition.ts";
 import { glm46vDefinition, glm4vDefinition, glm4vMoeDefinition, glmOcrDefinition } from "./glm4v/definition.ts";
+import { graniteDoclingDefinition } from "./granite-docling/definition.ts";
 import { hunYuanDenseDefinition, hunYuanVlDefinition } from "./hunyuan-vl/definition.ts";
 import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
 import { internVlDefinition, qianfanOcrDefinition } from "./internvl/definition.ts";
@@ -80,6 +81,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   earlyLightOnOcrDefinition,
   idefics3Definition,
   smolVlmDefinition,
+  graniteDoclingDefinition,
   internVlDefinition,
   qianfanOcrDefinition,
   fuyuDefinition,

@@ -4,13 +4,12 @@ import type { MultiModalInputs, ProcessorOptions } from "../../multimodal/multim
 import { invalidOption } from "../../multimodal/processor-options.ts";
 import { selectTokenIds } from "../../multimodal/prompt-update.ts";
 import { clipRequestOptions } from "../clip/request-options.ts";
+import { lineBreakTokens } from "../line-break-tokens.ts";
 import { llavaInputs } from "../llava/processor.ts";
 import type { ProcessorContext } from "../model-definition.ts";
 
 const startOfImage = "<start_of_image>";
 const endOfImage = "<end_of_image>";
-/** Blank lines around a picture join with the line breaks of the text. Gemma has tokens for up to 31 line breaks. */
-const MAX_JOINED_LINE_BREAKS = 31;
 
 /** Equals Hugging Face's Gemma3Processor without pan and scan. */
 export const gemma3Inputs: MultiModalInputs<ProcessorContext> = {
@@ -68,20 +67,4 @@ function requireToken({ tokenId }: ProcessorContext, token: string): number {
     "invalid_checkpoint",
     `tokenizer.json has no token ${token}, which the prompts of images need.`,
   );
-}
-
-/** The token of two runs of line breaks side by side; null for other tokens. */
-function lineBreakTokens({ tokenId }: ProcessorContext): (left: number, right: number) => number | null {
-  const tokenOf = new Map<number, number>();
-  const countOf = new Map<number, number>();
-  for (let count = 1; count <= MAX_JOINED_LINE_BREAKS; count++) {
-    const id = tokenId("\n".repeat(count));
-    if (id === null) continue;
-    tokenOf.set(count, id);
-    countOf.set(id, count);
-  }
-  return (left, right) => {
-    const count = (countOf.get(left) ?? Number.NaN) + (countOf.get(right) ?? Number.NaN);
-    return tokenOf.get(count) ?? null;
-  };
 }

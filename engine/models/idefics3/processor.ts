@@ -10,11 +10,9 @@ import { pictureInfo } from "../../multimodal/processing-info.ts";
 import { scalingOptions } from "../../multimodal/processor-options.ts";
 import { selectTokenIds } from "../../multimodal/prompt-update.ts";
 import type { ProcessorContext } from "../model-definition.ts";
+import { layOutTiles, layOutWhole } from "./layout.ts";
 import { numTiles, parseTileOptions, tileGrid, type TileGrid, type TileOptions } from "./tiles.ts";
 import { createSmolVlmVideos } from "./videos.ts";
-
-const aroundImage = "<fake_token_around_image>";
-const wholePicture = "<global-img>";
 
 /** Equals Hugging Face's Idefics3Processor. */
 export const idefics3Inputs: MultiModalInputs<ProcessorContext> = {
@@ -91,12 +89,7 @@ function gridOf(item: UpdateItem, options: TileOptions, numImageTokens: number):
   );
 }
 
-function layOut({ rows, columns }: Pick<TileGrid, "rows" | "columns">, features: string): string {
-  let text = "";
-  for (let row = 1; row <= rows; row++) {
-    for (let column = 1; column <= columns; column++) text += `${aroundImage}<row_${row}_col_${column}>${features}`;
-    text += "\n";
-  }
-  if (rows > 0) text += "\n";
-  return `${text}${aroundImage}${wholePicture}${features}${aroundImage}`;
+function layOut(grid: Pick<TileGrid, "rows" | "columns">, features: string): string {
+  const tiles = grid.rows > 0 ? `${layOutTiles(grid, features)}\n` : "";
+  return `${tiles}${layOutWhole(features)}`;
 }

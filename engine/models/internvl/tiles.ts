@@ -20,7 +20,7 @@ import type { TileGridSize } from "../tiles/tile-values.ts";
 /** Tiles of a picture; ten times the default of 12. */
 const patchCount = integer(1, 128);
 
-const tileOptions = z.object({
+export const internTileFields = {
   ...clipScalingFields,
   do_resize: always("this model always resizes pictures to tiles").default(true),
   resample: filter.default("bicubic"),
@@ -31,17 +31,25 @@ const tileOptions = z.object({
   crop_to_patches: flag.default(false),
   min_patches: patchCount.default(1),
   max_patches: patchCount.default(12),
-});
+};
+const tileOptions = z.object(internTileFields);
+type TileFields = z.output<typeof tileOptions>;
 
-export interface InternTileOptions extends z.output<typeof tileOptions> {
+interface CheckedTiles {
   /** Side of a tile, in pixels. */
   readonly tile: number;
   readonly scaling: ReturnType<typeof scalingOf>;
 }
 
+export type InternTileOptions = TileFields & CheckedTiles;
+
 /** @throws EngineError like `parseProcessorOptions`. */
 export function parseInternTileOptions(json: ProcessorOptions): InternTileOptions {
-  const options = parseProcessorOptions(tileOptions, json);
+  return checkedTiles(parseProcessorOptions(tileOptions, json));
+}
+
+/** @throws EngineError like `parseProcessorOptions`. */
+export function checkedTiles<Options extends TileFields>(options: Options): Options & CheckedTiles {
   const { height, width } = options.size;
   if (height !== width) throw invalidOption("size", `is ${height}x${width}; expected a square`);
   if (options.min_patches > options.max_patches) {

@@ -1,5 +1,5 @@
 /**
- * Configurations of the Llama family (Llama, Mistral, Ministral 3, Phi-3, Qwen2, Qwen3, Qwen3-MoE), reduced to the
+ * Configurations of the Llama family (Llama, Mistral, Ministral 3, Phi-3, Qwen2, Qwen3, Qwen3-MoE, Granite-Docling), reduced to the
  * differences in their shared decoder graph.
  */
 import { z } from "zod";
@@ -20,6 +20,7 @@ import {
   width,
 } from "../config-field.ts";
 import { parseQwenExperts, type DecoderExperts } from "./experts.ts";
+import { parseMultipliers, type DecoderMultipliers, type MultiplierDefaults } from "./multipliers.ts";
 import { parseQueryScaling, withDefaultRope, type QueryScaling } from "./query-scaling.ts";
 import { longestSequence, parseRopeConfig, type RopeConfig } from "./rope.ts";
 
@@ -53,9 +54,19 @@ export interface DecoderConfig {
   readonly queryScaling?: QueryScaling | null;
   /** Layers with experts; null or left out: none. */
   readonly experts?: DecoderExperts | null;
+  /** Null or left out: none, and products of queries and keys have the factor `1 / sqrt(headDim)`. */
+  readonly multipliers?: DecoderMultipliers | null;
 }
 
-export type DecoderFamily = "llama" | "mistral" | "ministral3" | "phi3" | "qwen2" | "qwen3" | "qwen3_moe";
+export type DecoderFamily =
+  | "llama"
+  | "mistral"
+  | "ministral3"
+  | "phi3"
+  | "qwen2"
+  | "qwen3"
+  | "qwen3_moe"
+  | "granite_docling_text";
 
 interface FamilyDefaults {
   readonly vocab_size: number;
@@ -68,7 +79,10 @@ interface FamilyDefaults {
   readonly sliding_window: number | null;
   readonly hidden_size?: number;
   readonly num_hidden_layers?: number;
+  readonly num_attention_heads?: number;
   readonly rms_norm_eps?: number;
+  readonly tie_word_embeddings?: boolean;
+  readonly multipliers?: MultiplierDefaults;
 }
 
 /** transformers' defaults for fields missing in config.json. LLaVA's text_config leaves out most of them. */
@@ -135,6 +149,25 @@ const familyDefaults: Readonly<Record<DecoderFamily, FamilyDefaults>> = {
     hidden_size: 2048,
     num_hidden_layers: 24,
   },
+  granite_docling_text: {
+    vocab_size: 133800,
+    intermediate_size: 2048,
+    num_key_value_heads: 4,
+    head_dim: null,
+    max_position_embeddings: 32768,
+    sliding_window: null,
+    hidden_size: 1024,
+    num_hidden_layers: 28,
+    num_attention_heads: 16,
+    rms_norm_eps: 1e-5,
+    tie_word_embeddings: true,
+    multipliers: {
+      embedding_multiplier: 12,
+      attention_multiplier: 0.015625,
+      residual_multiplier: 0.263,
+      logits_scaling: 4,
+    },
+  },
 };
 
 const qwen3MoeExperts = { numActive: 8, intermediateSize: 768 };
@@ -146,12 +179,12 @@ const decoderFields = z.looseObject({
   hidden_size: width.optional(),
   intermediate_size: width.optional(),
   num_hidden_layers: layerCount.optional(),
-  num_attention_heads: headCount.default(32),
+  num_attention_heads: headCount.optional(),
   num_key_value_heads: headCount.nullish(),
   head_dim: headSize.nullish(),
   max_position_embeddings: positionCount.optional(),
   rms_norm_eps: normEpsilon.optional(),
-  tie_word_embeddings: z.boolean().default(false),
+  tie_word_embeddings: z.boolean().optional(),
   attention_bias: z.boolean().default(false),
   mlp_bias: z.boolean().default(false),
   sliding_window: positionCount.nullish(),
@@ -170,13 +203,17 @@ const neutralValues = {
   attn_logit_softcapping: [],
   final_logit_softcapping: [],
   query_pre_attn_scalar: [],
+  logit_scale: [1],
+  no_rope_layers: [],
+  quantization_config: [],
+} as const;
+
+/** The same for families without multipliers. */
+const noMultipliers = {
   attention_multiplier: [],
   embedding_multiplier: [1],
   residual_multiplier: [1],
   logits_scaling: [1],
-  logit_scale: [1],
-  no_rope_layers: [],
-  quantization_config: [],
 } as const;
 
 /** The same for families without experts. */
@@ -190,6 +227,7 @@ const families: Readonly<Record<string, DecoderFamily>> = {
   qwen2: "qwen2",
   qwen3: "qwen3",
   qwen3_moe: "qwen3_moe",
+  granite_docling_text: "granite_docling_text",
 };
 
 const textFields = z.looseObject({ model_type: z.string().default("llama") });
@@ -213,9 +251,11 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
   refuseOtherThan(config, path, neutralValues);
   if (family !== "qwen3_moe") refuseOtherThan(config, path, noExperts);
   const defaults = familyDefaults[family];
+  const { multipliers } = defaults;
+  if (multipliers === undefined) refuseOtherThan(config, path, noMultipliers);
   const hiddenSize = fields.hidden_size ?? defaults.hidden_size ?? 4096;
   const numLayers = fields.num_hidden_layers ?? defaults.num_hidden_layers ?? 32;
-  const numHeads = fields.num_attention_heads;
+  const numHeads = fields.num_attention_heads ?? defaults.num_attention_heads ?? 32;
   const numKvHeads =
     (fields.num_key_value_heads === undefined ? defaults.num_key_value_heads : fields.num_key_value_heads) ?? numHeads;
   requireWholeGroups(path, numHeads, numKvHeads);
@@ -227,12 +267,13 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
   requireHeadSize(path, headDim);
   // Qwen2 always has biases on query, key and value, whatever its field says. Mistral, Ministral 3 and Phi-3 never have
   // them. Llama and Qwen3 have them if their field says so, also on the output.
+  const isLlama = family === "llama" || family === "granite_docling_text";
   const isQwen3 = family === "qwen3" || family === "qwen3_moe";
-  const hasAttentionBias = (family === "llama" || isQwen3) && fields.attention_bias;
-  if (family !== "llama" && !isQwen3 && family !== "qwen2") {
+  const hasAttentionBias = (isLlama || isQwen3) && fields.attention_bias;
+  if (!isLlama && !isQwen3 && family !== "qwen2") {
     refuseOtherThan(config, path, { attention_bias: [false] });
   }
-  if (family !== "llama") refuseOtherThan(config, path, { mlp_bias: [false] });
+  if (!isLlama) refuseOtherThan(config, path, { mlp_bias: [false] });
   const maxPositionEmbeddings = fields.max_position_embeddings ?? defaults.max_position_embeddings;
   if (family === "phi3") refuseOtherRope(config, path);
   const holder = family === "ministral3" ? withDefaultRope(config, path) : config;
@@ -247,16 +288,17 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
     headDim,
     maxPositionEmbeddings: longestSequence(rope, maxPositionEmbeddings),
     rmsNormEpsilon: fields.rms_norm_eps ?? defaults.rms_norm_eps ?? 1e-6,
-    tieWordEmbeddings: fields.tie_word_embeddings,
+    tieWordEmbeddings: fields.tie_word_embeddings ?? defaults.tie_word_embeddings ?? false,
     rope,
     hasQkvBias: family === "qwen2" || hasAttentionBias,
     hasOutputBias: hasAttentionBias,
-    hasMlpBias: family === "llama" && fields.mlp_bias,
+    hasMlpBias: isLlama && fields.mlp_bias,
     normalisesQueryAndKey: isQwen3,
     slidingWindows: slidingWindows(fields, path, family, numLayers),
     fusesProjections: family === "phi3",
     queryScaling: family === "ministral3" ? parseQueryScaling(holder, path) : null,
     experts: family === "qwen3_moe" ? parseQwenExperts(config, path, { ...qwen3MoeExperts, numLayers }) : null,
+    multipliers: multipliers === undefined ? null : parseMultipliers(config, path, multipliers),
   };
 }
 
@@ -287,7 +329,8 @@ function slidingWindows(
   const window = fields.sliding_window === undefined ? familyDefaults[family].sliding_window : fields.sliding_window;
   switch (family) {
     case "llama":
-      if (window !== null) throw unsupportedField(path, "sliding_window", window, "Llama does not support it");
+    case "granite_docling_text":
+      if (window !== null) throw unsupportedField(path, "sliding_window", window, "its layers have no window");
       return Array.from({ length: numLayers }, () => null);
     case "mistral":
     case "ministral3":

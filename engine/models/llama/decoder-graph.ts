@@ -16,6 +16,7 @@ import { parameter, type GraphContext } from "../graph-context.ts";
 import { chainedLinear, jointLinear, linear, separate, type JointProjection, type LinearLayer } from "../linear.ts";
 import { residualRmsNorm, rmsNorm } from "../rms-norm.ts";
 import type { DecoderConfig } from "./config.ts";
+import { scaledBy } from "./multipliers.ts";
 import { queryFactors, scaleQueries } from "./query-scaling.ts";
 
 export interface DecoderOptions {
@@ -64,7 +65,7 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
   const { graph } = context;
   const { config, prefix, headName, acceptsImages } = options;
   const inputs = createDecoderInputs(context);
-  const { queryScaling = null } = config;
+  const { queryScaling = null, multipliers } = config;
   const { firstRotation } = options;
   const mixing: Mixing = {
     inputs,
@@ -77,7 +78,7 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
   const { numImageLevels = 0 } = options;
   const size = { tableName, size: config, acceptsImages, numLevels: numImageLevels };
   const { embedded, levels } = embedTokens(context, inputs, size);
-  let hidden = embedded;
+  let hidden = scaledBy(graph, "embedded.scaled", embedded, multipliers?.embedding);
   let residual: Value | null = null;
   for (let layer = 0; layer < config.numLayers; layer++) {
     const name = `${prefix}layers.${layer}`;
@@ -99,8 +100,9 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     if (level !== undefined) hidden = add(graph, `${name}.with_images`, hidden, level);
   }
   const [normalised] = normalise(context, options, `${prefix}norm`, hidden, residual);
+  const headInput = scaledBy(graph, "head.input", normalised, multipliers?.logits);
   const names = { isTied: config.tieWordEmbeddings, tableName: `${prefix}embed_tokens`, headName };
-  outputLogits(context, normalised, headTensor(context.weights, names), config);
+  outputLogits(context, headInput, headTensor(context.weights, names), config);
 }
 
 function rotaryOf(
@@ -130,9 +132,9 @@ function normalise(
   return residualRmsNorm(context, name, { hidden, residual }, { size, epsilon });
 }
 
-/** The norm of what a block adds to the residual stream, if it has one. */
+/** The norm or the factor of what a block adds to the residual stream, if it has one. */
 function normaliseOutput(context: GraphContext, { config, isGlm }: DecoderOptions, name: string, output: Value): Value {
-  if (isGlm !== true) return output;
+  if (isGlm !== true) return scaledBy(context.graph, `${name}.scaled`, output, config.multipliers?.residual);
   return rmsNorm(context, name, output, { size: config.hiddenSize, epsilon: config.rmsNormEpsilon });
 }
 
@@ -186,7 +188,7 @@ function attention(
     headDim,
     localWindowSize: config.slidingWindows[layer] ?? null,
     // The rotary tables contain the scale, or the norms after a rotation.
-    scale: rotate !== null || scalesByTables(config, isGlm) ? 1 : null,
+    scale: rotate !== null || scalesByTables(config, isGlm) ? 1 : (config.multipliers?.attention ?? null),
   });
 }
 
@@ -194,8 +196,8 @@ function attention(
  * Query and key are each multiplied by half of the scores' scale (its root). The CPU's product of one row with many, which
  * decoding uses, has a fast form only without a scale afterwards.
  */
-function scoreFactor({ headDim }: DecoderConfig): number {
-  return headDim ** -0.25;
+function scoreFactor({ headDim, multipliers }: DecoderConfig): number {
+  return multipliers == null ? headDim ** -0.25 : Math.sqrt(multipliers.attention);
 }
 
 /** Whether the rotary tables contain the scores' scale, which takes all dimensions of a head. */

@@ -12,6 +12,7 @@ import {
   unsupportedField,
   width,
 } from "../config-field.ts";
+import { requireDecoderLayers, requireTowerLayers } from "../image-levels.ts";
 import { patchTower, patchTowerFields, type PatchTowerConfig } from "../patches/patch-tower-config.ts";
 import { parseQwenVlText, type QwenVlTextConfig, type QwenVlTextDefaults } from "../qwen2-vl/config.ts";
 
@@ -98,11 +99,8 @@ function parseVariant(json: unknown, { text, modelTypes, onlyValues }: Variant):
   const { visionJson, ...config } = parseQwenVlText(json, text);
   refuseTextFields(json, onlyValues);
   const vision = parseQwen3VlVision(visionJson, config.text.hiddenSize, modelTypes);
+  requireDecoderLayers(vision.levelLayers, config.text.numLayers);
   const numImageLevels = vision.levelLayers.length;
-  if (numImageLevels >= config.text.numLayers) {
-    const reason = `the decoder has ${config.text.numLayers} layers, and all but the last may get features`;
-    throw unsupportedField("vision_config", "deepstack_visual_indexes", vision.levelLayers, reason);
-  }
   return { ...config, vision, interleavesSections: true, numImageLevels };
 }
 
@@ -143,11 +141,7 @@ export function parseQwen3VlVision(
     throw unsupportedField(path, "num_position_embeddings", fields.num_position_embeddings, "it must be a square");
   }
   const levelLayers = fields.deepstack_visual_indexes;
-  const isAscending = levelLayers.every((layer, index) => index === 0 || layer > levelLayers[index - 1]!);
-  if (!isAscending || levelLayers.some((layer) => layer >= fields.depth)) {
-    const reason = `expected ascending layers of the ${fields.depth}`;
-    throw unsupportedField(path, "deepstack_visual_indexes", levelLayers, reason);
-  }
+  requireTowerLayers(levelLayers, fields.depth);
   return {
     ...tower,
     intermediateSize: fields.intermediate_size,

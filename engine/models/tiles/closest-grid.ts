@@ -6,6 +6,8 @@ export interface GridLimits {
   /** Number of tiles. */
   readonly fewest: number;
   readonly most: number;
+  /** Of a side. Default: any. */
+  readonly mostPerSide?: number;
   /** Side of a tile, in pixels. */
   readonly tile: number;
 }
@@ -25,10 +27,10 @@ export function closestGrid({ width, height }: ImageSize, limits: GridLimits): T
 }
 
 /** By the number of tiles; among equal ones, by columns. */
-function grids({ fewest, most }: GridLimits): TileGridSize[] {
+export function grids({ fewest, most, mostPerSide = most }: Omit<GridLimits, "tile">): TileGridSize[] {
   const found: TileGridSize[] = [];
-  for (let columns = 1; columns <= most; columns++) {
-    for (let rows = 1; rows * columns <= most; rows++) {
+  for (let columns = 1; columns <= Math.min(most, mostPerSide); columns++) {
+    for (let rows = 1; rows <= mostPerSide && rows * columns <= most; rows++) {
       if (rows * columns >= fewest) found.push({ rows, columns });
     }
   }

@@ -15,7 +15,7 @@ export interface TileEncoderOptions extends Pick<
   readonly imageSize: number;
   /** Number of embeddings of one tile. */
   readonly numImageTokens: number;
-  /** Width of the decoder. */
+  /** Width of the decoder's embeddings of images: its own, or with features for its first layers. */
   readonly hiddenSize: number;
   /** Inputs besides the tiles. */
   readonly moreInputs?: readonly VisionEncoderInput[];

@@ -7,6 +7,7 @@ import type { GraphContext } from "../graph-context.ts";
 /**
  * @param hidden [pictures * side * side, hiddenSize], row by row of patches.
  * @param shape `side`: patches per side of a picture, a multiple of `square`, the side of a square in patches.
+ * @param names For graphs with several: a prefix of the values' names, and the name of the number of resulting rows.
  * @returns [pictures * (side / square)^2, square * square * hiddenSize], row by row of squares, the patches of a square
  *   row by row.
  */
@@ -14,11 +15,12 @@ export function shufflePixels(
   { graph }: GraphContext,
   hidden: Value,
   { side, square, hiddenSize }: { readonly side: number; readonly square: number; readonly hiddenSize: number },
+  { name, rows }: { readonly name: string; readonly rows: string } = { name: "shuffle", rows: "numEmbeddings" },
 ): Value {
   const squaresPerSide = side / square;
   const gridShape = [squaresPerSide, square, squaresPerSide, square, hiddenSize];
-  const grid = reshapeTo(graph, "shuffle.grid", hidden, ["numPictures", ...gridShape]);
-  const squares = transpose(graph, "shuffle.squares", grid, [0, 1, 3, 2, 4, 5]);
+  const grid = reshapeTo(graph, `${name}.grid`, hidden, ["numPictures", ...gridShape]);
+  const squares = transpose(graph, `${name}.squares`, grid, [0, 1, 3, 2, 4, 5]);
   const squareFeatures = square * square * hiddenSize;
-  return reshapeTo(graph, "shuffle.flat", squares, ["numEmbeddings", squareFeatures]);
+  return reshapeTo(graph, `${name}.flat`, squares, [rows, squareFeatures]);
 }

@@ -225,6 +225,13 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
     config: { text_config: { num_experts_per_tok: 6 }, vision_config: { encoder_config: {} } },
   },
   Idefics3ForConditionalGeneration: { fields: [...inText(llamaText), ...tower, "scale_factor"] },
+  GraniteDoclingForConditionalGeneration: {
+    fields: [
+      ...inText(llamaText),
+      ...tower,
+      ...["out_hidden_size", "scale_factor"].map((field) => `vision_config.${field}`),
+    ],
+  },
   SmolVLMForConditionalGeneration: { fields: [...inText(llamaText), ...tower, "scale_factor"] },
   FuyuForCausalLM: {
     fields: [...inText(text), "patch_size"],

@@ -6,6 +6,7 @@ const large = { width: 1920, height: 1080 };
 /** By checkpoint: embeddings of a tile. */
 const checkpoints = [
   ["granite-docling", 4],
+  ["granite-for-docling", 4],
   // Of 4 x 4, and the end of a row.
   ["llava-next", 17],
   // 5 x 3 squares of at most 16.

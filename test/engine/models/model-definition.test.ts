@@ -115,6 +115,16 @@ const checkpoints: readonly {
     ],
   },
   {
+    name: "granite-for-docling",
+    isOfHub: true,
+    // Tiles of 32: one tile, two with the whole page, and a shape with several equally good grids.
+    sizes: [
+      { width: 32, height: 32 },
+      { width: 64, height: 32 },
+      { width: 240, height: 120 },
+    ],
+  },
+  {
     name: "glm-ocr",
     isOfHub: true,
     // Squares of 28, from 8 to 32 of them; smaller pictures are enlarged first.

@@ -14,6 +14,7 @@ const families = [
   "dots-ocr",
   "glm-4.5",
   "glm-4.5v",
+  "granite-for-docling",
   "hunyuan-dense",
   "hunyuan-ocr",
   "lfm2-vl",

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 
 import type { ChatMessage, VideoSampling } from "../../../engine/index.ts";
+import type { ProcessorOptions } from "../../../engine/multimodal/multimodal-processor.ts";
 import { pictureReference } from "./goldens.ts";
 import type { GoldenMessage } from "./goldens.ts";
 
@@ -27,6 +28,8 @@ export interface HubCase {
   readonly videos?: readonly string[];
   /** Frames of the videos. */
   readonly sampling?: VideoSampling;
+  /** Of the image processor. Default: the checkpoint's. */
+  readonly options?: ProcessorOptions;
   readonly promptTokenIds: readonly number[];
   readonly greedyTokenIds: readonly number[];
   /** Of the greedy tokens. */
@@ -35,6 +38,11 @@ export interface HubCase {
   readonly answer: string;
   /** The adapter that the request chooses. Default: none. */
   readonly adapter?: string;
+}
+
+/** Recordings of conversations whose requests have options of the image processor. */
+export function optionCases(name: string): readonly HubCase[] {
+  return JSON.parse(readFileSync(join(hubFolder, name, "paths.json"), "utf8")) as HubCase[];
 }
 
 export const hubCheckpoints: readonly string[] = readdirSync(hubFolder)

@@ -81,6 +81,7 @@ async function expectAnswer(
     }),
     ...(golden.sampling && { videoSampling: golden.sampling }),
     ...(golden.adapter !== undefined && { adapter: golden.adapter }),
+    ...(golden.options && { mmProcessorOptions: golden.options }),
   } as const;
   const promptTokenIds: number[] = [];
   const tokenIds: number[] = [];
