@@ -4,7 +4,8 @@ import type { CodePointRange, CodePointSet } from "./code-point-set.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
 const digits: CodePointSet = [[0x30, 0x39]];
-const wordCharacters = unite(digits, [[0x41, 0x5a]], [[0x5f, 0x5f]], [[0x61, 0x7a]]);
+/** `\w`. */
+export const wordCharacters = unite(digits, [[0x41, 0x5a]], [[0x5f, 0x5f]], [[0x61, 0x7a]]);
 /** ASCII only. */
 const whiteSpace: CodePointSet = [
   [0x09, 0x0d],

@@ -1,4 +1,6 @@
 /** The texts of JSON strings that a schema describes. */
+import { createAssertionMeter, readAssertedTexts } from "./asserted-texts.ts";
+import { hasAssertions } from "./assertion-pattern.ts";
 import type { Expression } from "./expression.ts";
 import { countBounds } from "./json-bounds.ts";
 import { patternsByFormat } from "./json-format.ts";
@@ -33,6 +35,7 @@ export class JsonStringWriter {
   readonly #rules: Map<string, Expression>;
   /** By keyword, pattern and minimum length. Thousands of strings may have the same one. */
   readonly #texts = new Map<string, Texts>();
+  readonly #assertions = createAssertionMeter();
   readonly #longTexts = new LongTexts();
   #numBoundedCharacters = 0;
   #numExcludedCharacters = 0;
@@ -45,7 +48,11 @@ export class JsonStringWriter {
   /** Beside a pattern, a format only describes, as everywhere in JSON Schema: generators of schemas write both. */
   write(schema: JsonObject, path: string): Expression {
     const { pattern, format } = schema;
-    if (typeof pattern === "string") return this.#stringOfPattern("pattern", pattern, schema, path);
+    if (typeof pattern === "string") {
+      return hasAssertions(pattern)
+        ? this.#stringOfAssertions(pattern, schema, path)
+        : this.#stringOfPattern("pattern", pattern, schema, path);
+    }
     const known = typeof format === "string" ? patternsByFormat.get(format) : undefined;
     return known === undefined
       ? this.#stringOfLength(schema, path)
@@ -66,6 +73,24 @@ export class JsonStringWriter {
     texts.isLimited = true;
     const part = escaper.characters(expression);
     return this.#shared(`string ${name} {0,${max}}`, () => quoted({ kind: "limited", part, max }));
+  }
+
+  #stringOfAssertions(pattern: string, schema: JsonObject, path: string): Expression {
+    const bounds = countBounds(schema, "minLength", "maxLength", path);
+    return this.#shared(`string ${bounds.min} ${bounds.max} ${pattern}`, () => {
+      const states = new Map<string, Expression>();
+      const place = `${path}.pattern`;
+      const texts = readAssertedTexts(pattern, {
+        isWhole: false,
+        bounds,
+        place,
+        meter: this.#assertions,
+        rules: states,
+      });
+      const escaper = new StringEscaper();
+      for (const [name, body] of states) this.#rules.set(name, escaper.escape(body));
+      return quoted(texts);
+    });
   }
 
   /** A pattern may match anywhere in a text, a format is the whole text. */

@@ -1,5 +1,7 @@
 /** The texts that satisfy a structured output. */
-import type { Language } from "./expression.ts";
+import { createAssertionMeter, readAssertedTexts } from "./asserted-texts.ts";
+import { hasAssertions } from "./assertion-pattern.ts";
+import type { Expression, Language } from "./expression.ts";
 import { readGrammar } from "./grammar-reader.ts";
 import { anyJsonObject, readJsonSchema } from "./json-schema-language.ts";
 import { readPattern } from "./pattern-reader.ts";
@@ -14,7 +16,7 @@ export function readLanguage(structuredOutput: StructuredOutput): Language {
     case "json-schema":
       return readJsonSchema(structuredOutput.schema, structuredOutput.isCompact);
     case "regex":
-      return { root: readPattern(structuredOutput.pattern), rules: new Map() };
+      return readRegex(structuredOutput.pattern);
     case "choice":
       return { root: { kind: "words", words: structuredOutput.choices }, rules: new Map() };
     case "grammar":
@@ -24,4 +26,12 @@ export function readLanguage(structuredOutput: StructuredOutput): Language {
     default:
       return structuredOutput satisfies never;
   }
+}
+
+function readRegex(pattern: string): Language {
+  const rules = new Map<string, Expression>();
+  if (!hasAssertions(pattern)) return { root: readPattern(pattern), rules };
+  const bounds = { min: 0, max: Infinity };
+  const meter = createAssertionMeter();
+  return { root: readAssertedTexts(pattern, { isWhole: true, bounds, place: "The pattern", meter, rules }), rules };
 }

@@ -230,7 +230,7 @@ const refusals: [string, StructuredOutput, string][] = [
     "more than 20000 characters",
   ],
   ["an open bracket", { kind: "regex", pattern: "[a" }, "a set of characters that is not closed"],
-  ["a lookahead", { kind: "regex", pattern: "a(?=b)" }, "a lookahead or lookbehind at position 1"],
+  ["a lookbehind", { kind: "regex", pattern: "a(?<=b)" }, "a lookahead or lookbehind at position 1"],
   ["a set without characters", { kind: "regex", pattern: "[^\\0-\\U0010FFFF]" }, "that nothing can match"],
   ["deep groups in a schema", schema({ pattern: "(".repeat(65) + ")".repeat(65) }), "nest at most 64 groups"],
   ["a grammar without root", { kind: "grammar", grammar: 'start ::= "a"' }, 'The grammar has no rule "root"'],
