@@ -101,12 +101,12 @@ export const serviceSettings = {
   toolCallParser: setting(
     "TOOL_CALL_PARSER",
     anyText(),
-    "Format of the model's tool calls: hermes, qwen3_coder, mistral, mistral_v11, llama3_json, pythonic, gemma4, lfm2, glm45, or module:Export; default: what the chat template shows.",
+    "Format of the model's tool calls: hermes, qwen3_coder, mistral, mistral_v11, llama3_json, pythonic, gemma4, lfm2, glm45, hunyuan_a13b, or module:Export; default: what the chat template shows.",
   ),
   reasoningParser: setting(
     "REASONING_PARSER",
     anyText(),
-    "Format of the model's thinking: qwen3, deepseek_r1, mistral, seed_oss, kimi, gemma4, none, or module:Export; default: what the chat template shows.",
+    "Format of the model's thinking: qwen3, deepseek_r1, mistral, seed_oss, kimi, gemma4, hunyuan_a13b, none, or module:Export; default: what the chat template shows.",
   ),
   parserPath: setting(
     "PARSER_PATH",

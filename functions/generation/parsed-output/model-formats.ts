@@ -1,8 +1,10 @@
 /** The formats of a model's output: those of the settings, or those that its chat template shows. */
 import type { Engine, ReasoningMarkers } from "../../../engine/index.ts";
+import type { AnswerTags } from "./answer-tags.ts";
 import { gemma4Format } from "./formats/gemma4.ts";
 import { glm45Format } from "./formats/glm45.ts";
 import { hermesFormat } from "./formats/hermes.ts";
+import { hunyuanA13bFormat } from "./formats/hunyuan-a13b.ts";
 import { lfm2Format } from "./formats/lfm2.ts";
 import { llama3JsonFormat } from "./formats/llama3-json.ts";
 import { mistralFormat, mistralV11Format } from "./formats/mistral.ts";
@@ -32,6 +34,7 @@ export const toolCallFormats: readonly ToolCallFormat[] = [
   gemma4Format,
   lfm2Format,
   glm45Format,
+  hunyuanA13bFormat,
 ];
 
 /** vLLM's other names of the same formats. */
@@ -49,6 +52,7 @@ const signs: readonly (readonly [RegExp, ToolCallFormat])[] = [
   [/\[TOOL_CALLS\][^]*\[ARGS\]|\[ARGS\][^]*\[TOOL_CALLS\]/, mistralV11Format],
   [/\[TOOL_CALLS\]/, mistralFormat],
   [/<arg_key>/, glm45Format],
+  [/<tool_calls>/, hunyuanA13bFormat],
   [/<tool_call>/, hermesFormat],
   [/<\|tool_(?:list|call)_start\|>|List of tools: \[/, lfm2Format],
   [/\[\w+\(\w+=|func_name1?\(/, pythonicFormat],
@@ -84,10 +88,19 @@ function shownFormats({ modelInfo }: Engine): ModelFormats {
 
 export interface ReasoningFormat extends ReasoningMarkers {
   readonly name: string;
+  /** Around the answer behind the thinking, which has them or not. */
+  readonly answer?: AnswerTags;
 }
 
 /** Thinks if the output, or the end of the prompt, has `<think>`. */
 const qwen3: ReasoningFormat = { name: "qwen3", start: "<think>", end: "</think>", startsInside: false };
+
+/** Like `qwen3`, with the answer between tags of its own. */
+const hunyuanA13b: ReasoningFormat = {
+  ...qwen3,
+  name: "hunyuan_a13b",
+  answer: { start: "<answer>", end: "</answer>" },
+};
 
 /** Thinks from the first token on, also with templates that do not write `<think>`. */
 const deepseekR1: ReasoningFormat = { ...qwen3, name: "deepseek_r1", startsInside: true };
@@ -110,10 +123,19 @@ const gemma4: ReasoningFormat = {
   startsInside: false,
 };
 
-export const reasoningFormats: readonly ReasoningFormat[] = [qwen3, deepseekR1, mistral, seedOss, kimi, gemma4];
+export const reasoningFormats: readonly ReasoningFormat[] = [
+  qwen3,
+  deepseekR1,
+  mistral,
+  seedOss,
+  kimi,
+  gemma4,
+  hunyuanA13b,
+];
 
 /** Null for a template that knows no thinking. */
 export function chooseReasoningFormat(template: string): ReasoningFormat | null {
+  if (template.includes(hunyuanA13b.start) && template.includes(hunyuanA13b.answer!.start)) return hunyuanA13b;
   const marked = [mistral, seedOss, kimi, gemma4, qwen3].find(({ start }) => template.includes(start));
   if (marked !== undefined) return marked;
   // Templates that only remove the thinking of earlier turns belong to models that always think.

@@ -3,6 +3,8 @@ import { randomUUID } from "node:crypto";
 
 import type { ReasoningMarkers, ReasoningStart, ToolDefinition } from "../../../engine/index.ts";
 import { parseBoundedJson } from "../../http/bounded-json.ts";
+import { AnswerUnwrapper } from "./answer-tags.ts";
+import type { AnswerTags } from "./answer-tags.ts";
 import type { ParsedDelta, ToolCallDelta } from "./parsed-delta.ts";
 import { ReasoningSplitter } from "./reasoning-splitter.ts";
 import type { OutputEvent, ToolCallFormat, ToolCallParser } from "./tool-call-format.ts";
@@ -17,7 +19,7 @@ export interface OutputParsing {
     readonly maxCalls: number | null;
   } | null;
   /** Null for a model that does not mark its thinking. */
-  readonly reasoning: ReasoningMarkers | null;
+  readonly reasoning: (ReasoningMarkers & { readonly answer?: AnswerTags }) | null;
   /** Whether deltas contain the thinking. */
   readonly includesReasoning: boolean;
 }
@@ -29,6 +31,7 @@ const CALL_ID_LENGTH = 24;
 export class OutputParser {
   readonly #parsing: OutputParsing;
   readonly #splitter: ReasoningSplitter | null;
+  readonly #answer: AnswerUnwrapper | null;
   readonly #calls: ToolCallParser | null;
   #numCalls = 0;
   #isThinking = false;
@@ -40,6 +43,7 @@ export class OutputParser {
     const { reasoning, toolCalls } = parsing;
     this.#parsing = parsing;
     this.#splitter = reasoning === null ? null : new ReasoningSplitter(reasoning, start ?? "before");
+    this.#answer = reasoning?.answer === undefined ? null : new AnswerUnwrapper(reasoning.answer);
     this.#calls = toolCalls === null ? null : toolCalls.format.createParser(toolCalls.tools);
   }
 
@@ -69,9 +73,11 @@ export class OutputParser {
   }
 
   #parse(
-    { reasoning, content }: { readonly reasoning: string; readonly content: string },
+    { reasoning, content: tagged }: { readonly reasoning: string; readonly content: string },
     isEnd: boolean,
   ): ParsedDelta {
+    let content = this.#answer === null || tagged === "" ? tagged : this.#answer.append(tagged);
+    if (isEnd) content += this.#answer?.finish() ?? "";
     const events: OutputEvent[] = [];
     if (this.#calls === null) events.push({ type: "text", text: content });
     else {

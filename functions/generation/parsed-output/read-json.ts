@@ -1,6 +1,6 @@
 /** Reads JSON values and JSON calls from text that arrives in pieces. */
 import { JsonScanner } from "./json-scanner.ts";
-import { peek, skipSpace } from "./text-source.ts";
+import { peek, skipSpace, tryRead } from "./text-source.ts";
 import type { Reading, TextSource } from "./text-source.ts";
 
 /**
@@ -109,6 +109,26 @@ export function* readJsonCall(source: TextSource, { isName, needsArguments }: Js
     return true;
   }
   return isEmitted;
+}
+
+/**
+ * Reads a list of such calls, whose `[` is next. Returns false, with nothing emitted, if it begins with no call. One that
+ * breaks later ends there.
+ */
+export function* readJsonCallList(source: TextSource): Reading<boolean> {
+  source.position += 1;
+  for (let isFirst = true; ; isFirst = false) {
+    yield* skipSpace(source);
+    const start = source.position;
+    if (!(yield* readJsonCall(source, { isName: (name) => name !== "", needsArguments: false }))) {
+      if (!isFirst) source.position = start;
+      return !isFirst;
+    }
+    yield* skipSpace(source);
+    if ((yield* tryRead(source, ",")) === null) break;
+  }
+  yield* tryRead(source, "]");
+  return true;
 }
 
 /** The decoded string; null if there is none. */

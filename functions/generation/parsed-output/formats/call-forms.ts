@@ -42,13 +42,13 @@ export function taggedCalls(
 export function listedCalls(
   tools: readonly ToolDefinition[],
   rules: CallRules,
-  spelling: CallSpelling & { readonly start: string },
+  spelling: CallSpelling & { readonly start: string; readonly end?: string },
 ): StructuredOutput {
   const { mode, isParallel } = rules;
-  const { start } = spelling;
+  const { start, end = "" } = spelling;
   const call = oneCall(tools, rules, spelling);
   const further = isParallel ? [repetition(sequence(text(", "), call), 0, null)] : [];
-  const list = sequence(text("["), call, ...further, text("]"));
+  const list = sequence(text("["), call, ...further, text(`]${end}`));
   if (mode === "required") return structural(sequence(text(start), list));
   return structural({
     type: "alternatives",

@@ -4,7 +4,7 @@
  */
 import { randomInt } from "node:crypto";
 
-import { readJson, readJsonCall } from "../read-json.ts";
+import { readJson, readJsonCallList } from "../read-json.ts";
 import { createReadingParser, emitUntil, peek, readWhile, skipSpace, tryRead } from "../text-source.ts";
 import type { Reading, TextSource } from "../text-source.ts";
 import type { CallRules, ToolCallFormat } from "../tool-call-format.ts";
@@ -57,7 +57,7 @@ function* readCalls(source: TextSource): Reading<void> {
     if (found === null) return;
     const start = source.position;
     yield* skipSpace(source);
-    const isCall = (yield* peek(source)) === "[" ? yield* readList(source) : yield* readNamedCall(source);
+    const isCall = (yield* peek(source)) === "[" ? yield* readJsonCallList(source) : yield* readNamedCall(source);
     if (isCall) {
       yield* skipSpace(source);
     } else {
@@ -65,22 +65,6 @@ function* readCalls(source: TextSource): Reading<void> {
       source.emitText(found.space + startToken);
     }
   }
-}
-
-function* readList(source: TextSource): Reading<boolean> {
-  source.position += 1;
-  for (let isFirst = true; ; isFirst = false) {
-    yield* skipSpace(source);
-    const start = source.position;
-    if (!(yield* readJsonCall(source, { isName: (name) => name !== "", needsArguments: false }))) {
-      if (!isFirst) source.position = start;
-      return !isFirst;
-    }
-    yield* skipSpace(source);
-    if ((yield* tryRead(source, ",")) === null) break;
-  }
-  yield* tryRead(source, "]");
-  return true;
 }
 
 function* readNamedCall(source: TextSource): Reading<boolean> {

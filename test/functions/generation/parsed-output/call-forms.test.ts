@@ -131,6 +131,10 @@ const samples: Readonly<Record<string, { readonly good: readonly string[]; reado
     good: ["Hi", 'Hm.[TOOL_CALLS][{"name": "f", "arguments": {"a":true}}]'],
     bad: ['[TOOL_CALLS][{"name": "f", "arguments": {}}]', "[TOOL_CALLS]x"],
   },
+  hunyuan_a13b: {
+    good: ["Hi", 'Hm.<tool_calls>[{"name": "f", "arguments": {"a":true}}]</tool_calls>'],
+    bad: ['<tool_calls>[{"name": "f", "arguments": {}}]</tool_calls>', "<tool_calls>x"],
+  },
   mistral_v11: {
     good: ["Hi", 'Hm.[TOOL_CALLS]f[ARGS]{"a":true}[TOOL_CALLS]g[ARGS]{}'],
     bad: ["[TOOL_CALLS]f[ARGS]{}", "[TOOL_CALLS]x"],

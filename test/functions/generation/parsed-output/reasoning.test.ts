@@ -29,6 +29,12 @@ test.for<readonly [string, ReasoningStart, string, string, string]>([
   ["gemma4", "before", "<|channel>thought\nHm.\n<channel|>Yes.", "Hm.", "Yes."],
   ["gemma4", "before", "<|channel>thought\n<channel|>Yes.", "", "Yes."],
   ["gemma4", "inside", "Hm.\n<channel|>Yes.", "Hm.", "Yes."],
+  ["hunyuan_a13b", "before", "<think>\nHm.\n</think>\n<answer>\nYes.\n</answer>", "Hm.", "Yes."],
+  ["hunyuan_a13b", "before", "<think>Hm.</think>Yes.\n", "Hm.", "Yes.\n"],
+  ["hunyuan_a13b", "inside", "Hm.</think><answer>a </ans b\n</answer>\n", "Hm.", "a </ans b"],
+  ["hunyuan_a13b", "after", "<answer>\nYes. \n</answer>", "", "Yes."],
+  ["hunyuan_a13b", "after", "<answer>Yes. \n</answ", "", "Yes. \n</answ"],
+  ["hunyuan_a13b", "after", "An <answer>a</answer>", "", "An <answer>a</answer>"],
 ])("%s, starting %s: %j", ([name, start, text, reasoning, content]) => {
   const parsing = { toolCalls: null, reasoning: formatNamed(name), includesReasoning: true };
   expect(parseAll(parsing, [text], start)).toEqual({ content, reasoning, calls: [] });
@@ -41,6 +47,7 @@ test.for([
   ["{{ content.split('</think>')[-1] }}", "deepseek_r1"],
   ["{{ '[THINK]' + block.thinking + '[/THINK]' }}", "mistral"],
   ["{%- if not enable_thinking -%}{{- '<|channel>thought\\n<channel|>' -}}{%- endif -%}", "gemma4"],
+  ["{{ '<think>\\n\\n</think>\\n<answer>\\n' + content + '\\n</answer>' }}", "hunyuan_a13b"],
   ["{{ message.content }}", null],
 ] as const)("the template %s has the format %s", ([template, name]) => {
   expect(chooseReasoningFormat(template)?.name ?? null).toBe(name);

@@ -317,6 +317,21 @@ test.for<Case>([
   ],
   ["glm45", "a call cut off before its arguments as text", "a <tool_call>get_wea\n", "a <tool_call>get_wea\n", []],
   ["glm45", "a broken call as text", "<tool_call>oh dear > me", "<tool_call>oh dear > me", []],
+  [
+    "hunyuan_a13b",
+    "several calls behind the name of the assistant",
+    `Let me see.\n助手：<tool_calls>[\n{"name": "get_weather", "arguments": ${paris}},\n{"name": "stop-it", "arguments": {}}]\n</tool_calls>\n`,
+    "Let me see.",
+    [call(), ["stop-it", "{}"]],
+  ],
+  ["hunyuan_a13b", "no list as text", "<tool_calls>none</tool_calls>", "<tool_calls>none</tool_calls>", []],
+  [
+    "hunyuan_a13b",
+    "a call cut off in its arguments",
+    '<tool_calls>[{"name": "get_weather", "arguments": {"city": "Pa',
+    "",
+    [call('{"city": "Pa')],
+  ],
   ["pythonic", "tags around", "<|python_start|>[stop-it()]<|python_end|>", "", [["stop-it", "{}"]]],
   ["pythonic", "a list of words as text", "[a, b]", "[a, b]", []],
   ["pythonic", "a reference as text", "[get_weather(city)] is called", "[get_weather(city)] is called", []],
@@ -381,6 +396,7 @@ test.for([
   ["{{- 'List of tools: <|tool_list_start|>[' }}", "lfm2"],
   ['{%- set ns.system_prompt = ns.system_prompt + "List of tools: [" -%}', "lfm2"],
   ["{{ '<tool_call>' + tc.name }}<arg_key>{{ k }}</arg_key>", "glm45"],
+  ["{{ '<tool_calls>[' + calls | join(',') + ']</tool_calls>' }}", "hunyuan_a13b"],
   ["{{ message.content }}", "hermes"],
 ])("the template %s has the format %s", ([template, name]) => {
   expect(chooseToolCallFormat(template!).name).toBe(name);
