@@ -3,7 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join } from "node:path";
-import { array, assert, asyncProperty, constantFrom, double, nat, tuple } from "fast-check";
+import { array, assert, asyncProperty, constantFrom, nat, noBias, tuple } from "fast-check";
 import { afterAll, expect, test } from "vitest";
 
 import type { EngineError } from "../../../engine/contract/errors.ts";
@@ -108,18 +108,21 @@ test("a broken frame is replaced by the nearest one that decodes", async () => {
   expect(frames.map(hashOf)).toEqual(hashes.with(4, hashes[3]!));
 });
 
+/** Without a bias towards the beginning, where a change rarely leaves anything to decode. */
+const anywhere = noBias(nat(2 ** 31 - 1));
+
 test("bytes that are changed at random never end the service", async () => {
   const names = [...Object.keys(recordedVideos), "animated.webp"];
   await assert(
     asyncProperty(
       constantFrom(...names),
-      array(tuple(double({ min: 0, max: 1, maxExcluded: true, noNaN: true }), nat(255)), {
+      array(tuple(anywhere, nat(255)), {
         minLength: 1,
         maxLength: 60,
       }),
       async (name, changes) => {
         const bytes = readVideo(name);
-        for (const [place, value] of changes) bytes[Math.floor(place * bytes.length)] = value;
+        for (const [place, value] of changes) bytes[place % bytes.length] = value;
         expect(await codeOf(decodeAll(decoder, bytes))).toMatch(/^(?:decoded|invalid_video|video_too_large)$/);
       },
     ),
