@@ -1,15 +1,11 @@
 /** Turns the images of a request into items for the model, and fetches and processes only those that no cache has. */
 import type { ImageLimits } from "../contract/config.ts";
-import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
 import type { GenerationRequest, ImagePart } from "../contract/generation-request.ts";
 import { epochMs, observeStage } from "../contract/request-stage.ts";
-import type { RequestStage } from "../contract/request-stage.ts";
-import { canTellUnchanged, fetchImageIfChanged } from "../images/fetch-image.ts";
 import { FetchedBytes } from "../images/fetched-bytes.ts";
 import type { HeldBytes } from "../images/fetched-bytes.ts";
-import type { FetchedImage, ImageSource } from "../images/image-source.ts";
-import { sourceCacheKey } from "../images/source-cache.ts";
-import type { KnownImage } from "../images/source-cache.ts";
+import type { ImageSource } from "../images/image-source.ts";
 import { allOrNone } from "../multimodal/all-or-none.ts";
 import { computeMmHash, contentHashOf } from "../multimodal/hasher.ts";
 import type { HashedItem } from "../multimodal/hasher.ts";
@@ -29,6 +25,8 @@ import type { ProcessingInfo } from "../multimodal/processing-info.ts";
 import type { PromptText } from "../multimodal/prompt-text.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { imageBudgets } from "./image-budgets.ts";
+import { getSome, ImageFetcher } from "./image-fetcher.ts";
+import type { FetchRequest, SourceCache } from "./image-fetcher.ts";
 import { checkEmbeddings, checkWork } from "./item-checks.ts";
 import type { NewItem } from "./item-checks.ts";
 import { hasContent, isImagePart, optionsOfPart, parameterOf, parametersOf } from "./item-parts.ts";
@@ -46,12 +44,6 @@ export interface ItemCache {
     processMissing: (missing: readonly string[]) => Promise<readonly ProcessedItem[]>,
     signal: AbortSignal,
   ): Promise<readonly ProcessedItem[]>;
-}
-
-/** Remembers what sources reported about images. Never rejects. */
-export interface SourceCache {
-  getMany(keys: readonly string[]): Promise<readonly (KnownImage | null)[]>;
-  setMany(entries: readonly { readonly key: string; readonly value: KnownImage }[]): void;
 }
 
 export interface ItemCaches {
@@ -87,6 +79,14 @@ interface IdentifiedImage {
   readonly item: ProcessedItem | null;
 }
 
+/** A part that no cache has. */
+interface WantedPart {
+  readonly part: ItemPart;
+  readonly parameter: string;
+  /** Null if it was not fetched to identify it. */
+  readonly fetched: EncodedImage | null;
+}
+
 interface KnownItem extends IdentifiedImage {
   /** The source's validator of the bytes from which the item was made. */
   readonly validator: string;
@@ -104,18 +104,19 @@ export interface ItemRequest extends Pick<GenerationRequest, "tenant" | "cacheSa
 }
 
 /** One whose images are being loaded. */
-interface LoadingRequest extends ItemRequest {
-  readonly onBytes: (numBytes: number) => void;
+interface LoadingRequest extends ItemRequest, Pick<FetchRequest, "onBytes"> {
   readonly onProcessed: Required<EncodedImage>["onProcessed"];
 }
 
 export class ItemLoader {
   readonly #options: ItemLoaderOptions;
+  readonly #images: ImageFetcher;
   readonly #fetchedBytes: FetchedBytes;
   readonly #heldTensors: HeldTensors;
 
   constructor(options: ItemLoaderOptions) {
     this.#options = options;
+    this.#images = new ImageFetcher({ ...options, cache: options.caches.source });
     const budgets = imageBudgets(machineMemoryBytes());
     this.#fetchedBytes = new FetchedBytes(options.limits.maxFetchedBytes ?? budgets.maxFetchedBytes);
     this.#heldTensors = new HeldTensors(options.limits.maxProcessedBytes ?? budgets.maxProcessedBytes);
@@ -173,39 +174,9 @@ export class ItemLoader {
     request: LoadingRequest,
     signal: AbortSignal,
   ): Promise<readonly LoadedItem[]> {
-    const { caches, processor, promptText } = this.#options;
+    const { caches } = this.#options;
     const parameters = parametersOf(parts);
-    const known = await this.#knownItems(parts, parameters, request);
-    /** Bytes that were fetched to identify an image. */
-    const fetched: (EncodedImage | undefined)[] = [];
-    const identified = await allOrNone<ItemPart, IdentifiedImage>(
-      parts,
-      async (part, either, index) => {
-        if (part.type === "frames") return { mmHash: this.#hashFrames(part, request), item: null };
-        const uuid = part.type === "image" ? part.uuid : undefined;
-        if (uuid !== undefined) {
-          const named = { kind: "uuid", tenant: request.tenant ?? "", uuid } as const;
-          return { mmHash: this.#hash("image", named, request), item: null };
-        }
-        const knownItem = known[index] ?? null;
-        const answer = await this.#fetchIfChanged(
-          part,
-          parameters[index]!,
-          knownItem?.validator ?? null,
-          request,
-          either,
-        );
-        if (answer.kind === "unchanged") {
-          invariant(knownItem !== null, "an image without a cached source cannot be unchanged");
-          return knownItem;
-        }
-        fetched[index] = { bytes: answer.bytes, parameter: parameters[index]! };
-        const contentHash = await this.#remember(part, parameters[index]!, answer, request);
-        return { mmHash: this.#hash("image", { kind: "content", contentHash }, request), item: null };
-      },
-      signal,
-    );
-    const mmHashes = identified.map(({ mmHash }) => mmHash);
+    const { identified, fetched } = await this.#identify(parts, parameters, request, signal);
     const wanted = identified.filter(({ item }) => item === null).map(({ mmHash }) => mmHash);
     const { onStage } = request;
     const lookupMs = onStage === undefined ? 0 : epochMs();
@@ -219,52 +190,86 @@ export class ItemLoader {
     };
     const processMissing = async (missing: readonly string[]): Promise<readonly ProcessedItem[]> => {
       endLookup(missing.length);
-      const indices = missing.map((mmHash) => {
-        const candidates = identified.flatMap(({ item, mmHash: other }, at) =>
-          item === null && other === mmHash ? [at] : [],
-        );
-        // Of several images with one uuid, any may bring the image.
-        const index = candidates.find((at) => hasContent(parts[at]!)) ?? candidates[0];
-        invariant(index !== undefined, "a cache requests only images that are missing");
-        return index;
+      const indices = missing.map((mmHash) => indexOfContent(mmHash, identified, parts));
+      const wantedParts = indices.map((index): WantedPart => {
+        return { part: parts[index]!, parameter: parameters[index]!, fetched: fetched[index] ?? null };
       });
-      const fetchedImages = await allOrNone(
-        indices,
-        async (index, either) => {
-          const part = parts[index]!;
-          if (part.type === "frames") return null;
-          const encoded = fetched[index] ?? (await this.#fetch(part, parameters[index]!, request, either));
-          return this.#inspect(encoded, request, either);
-        },
-        signal,
-      );
-      const newItems = indices.map((index, at): NewItem => {
-        const part = parts[index]!;
-        const header = part.type === "frames" ? headerOf(part) : fetchedImages[at]!.header;
-        return { header, options: optionsOfPart(part, request), parameter: parameters[index]! };
-      });
-      checkWork(newItems, this.#options.limits);
-      checkEmbeddings(newItems, this.#options, request.maxNumEmbeddings ?? Number.POSITIVE_INFINITY);
-      const processing = { promptText, signal };
-      const processAll = async (): Promise<readonly ProcessedItem[]> => {
-        const images = fetchedImages.filter((image) => image !== null);
-        const ofImages =
-          images.length === 0
-            ? []
-            : await processImages(processor, images, { ...processing, options: request.processorOptions });
-        const ofFrames = await this.#processFrames(
-          indices.map((index) => parts[index]!),
-          request,
-          processing,
-        );
-        const next = ofImages.values();
-        return indices.map((index) => ofFrames.get(parts[index]!) ?? next.next().value!);
-      };
-      return observeStage("image_processing", onStage, processAll, () => ({ "fovea.images": indices.length }));
+      return this.#processParts(wantedParts, request, signal);
     };
     const found = (await caches.processor.getOrProcess(wanted, processMissing, signal)).values();
     endLookup(0);
-    return identified.map(({ item }, index) => ({ mmHash: mmHashes[index]!, item: item ?? found.next().value! }));
+    return identified.map(({ item, mmHash }) => ({ mmHash, item: item ?? found.next().value! }));
+  }
+
+  /** By part: its hash, with its item where the source confirms that it is the cached one, and bytes that were fetched. */
+  async #identify(
+    parts: readonly ItemPart[],
+    parameters: readonly string[],
+    request: LoadingRequest,
+    signal: AbortSignal,
+  ): Promise<{
+    readonly identified: readonly IdentifiedImage[];
+    readonly fetched: readonly (EncodedImage | undefined)[];
+  }> {
+    const known = await this.#knownItems(parts, parameters, request);
+    const fetched: (EncodedImage | undefined)[] = [];
+    const identify = async (part: ItemPart, either: AbortSignal, index: number): Promise<IdentifiedImage> => {
+      if (part.type === "frames") return { mmHash: this.#hashFrames(part, request), item: null };
+      const uuid = part.type === "image" ? part.uuid : undefined;
+      if (uuid !== undefined) {
+        const named = { kind: "uuid", tenant: request.tenant ?? "", uuid } as const;
+        return { mmHash: this.#hash("image", named, request), item: null };
+      }
+      const parameter = parameters[index]!;
+      const knownItem = known[index] ?? null;
+      const validator = knownItem?.validator ?? null;
+      const answer = await this.#images.fetchIfChanged(part, parameter, validator, request, either);
+      if (answer.kind === "unchanged") {
+        invariant(knownItem !== null, "an image without a cached source cannot be unchanged");
+        return knownItem;
+      }
+      fetched[index] = { bytes: answer.bytes, parameter };
+      const contentHash = await this.#images.remember(part, parameter, answer, request);
+      return { mmHash: this.#hash("image", { kind: "content", contentHash }, request), item: null };
+    };
+    return { identified: await allOrNone(parts, identify, signal), fetched };
+  }
+
+  /** Checks all parts by their headers, and then processes them. Items in the order of the parts. */
+  async #processParts(
+    wanted: readonly WantedPart[],
+    request: LoadingRequest,
+    signal: AbortSignal,
+  ): Promise<readonly ProcessedItem[]> {
+    const { processor, promptText, limits } = this.#options;
+    const encoded = await allOrNone(
+      wanted,
+      async ({ part, parameter, fetched }, either) => {
+        if (part.type === "frames") return null;
+        const image = fetched ?? (await this.#images.fetch(part, parameter, request, either));
+        return this.#inspect(image, request, either);
+      },
+      signal,
+    );
+    const newItems = wanted.map(({ part, parameter }, at): NewItem => {
+      const header = part.type === "frames" ? headerOf(part) : encoded[at]!.header;
+      return { header, options: optionsOfPart(part, request), parameter };
+    });
+    checkWork(newItems, limits);
+    checkEmbeddings(newItems, this.#options, request.maxNumEmbeddings ?? Number.POSITIVE_INFINITY);
+    const processing = { promptText, signal };
+    const processAll = async (): Promise<readonly ProcessedItem[]> => {
+      const images = encoded.filter((image) => image !== null);
+      const ofImages =
+        images.length === 0
+          ? []
+          : await processImages(processor, images, { ...processing, options: request.processorOptions });
+      const parts = wanted.map(({ part }) => part);
+      const ofFrames = await this.#processFrames(parts, request, processing);
+      const next = ofImages.values();
+      return parts.map((part) => ofFrames.get(part) ?? next.next().value!);
+    };
+    return observeStage("image_processing", request.onStage, processAll, () => ({ "fovea.images": wanted.length }));
   }
 
   /** Embeddings are not cached: they came with the request and are what a cache would hold. */
@@ -278,7 +283,7 @@ export class ItemLoader {
     const loaded = await allOrNone(
       parts,
       async (part, either, index) => {
-        const file = await this.#fetch(part, parameterOf(index), request, either);
+        const file = await this.#images.fetch(part, parameterOf(index), request, either);
         const grid = (part.type === "image_embeds" ? part.grid : undefined) ?? null;
         const fileHash = await contentHashOf(file.bytes);
         // Positions depend on the grid.
@@ -305,52 +310,14 @@ export class ItemLoader {
     parameters: readonly string[],
     request: ItemRequest,
   ): Promise<readonly (KnownItem | null)[]> {
-    const { caches } = this.#options;
-    const keys = await Promise.all(parts.map((part, index) => this.#sourceKey(part, parameters[index]!, request)));
-    const known = await getSome(caches.source, keys);
+    const known = await this.#images.knownImages(parts, parameters, request);
     const mmHashes = known.map((image) =>
       image === null ? null : this.#hash("image", { kind: "content", contentHash: image.contentHash }, request),
     );
-    const items = await getSome(caches.processor, mmHashes);
+    const items = await getSome(this.#options.caches.processor, mmHashes);
     return items.map((item, index) =>
       item === null ? null : { item, mmHash: mmHashes[index]!, validator: known[index]!.validator },
     );
-  }
-
-  /** Null if the source cannot confirm an unchanged image, or if a uuid identifies the image anyway. */
-  async #sourceKey(part: ItemPart, parameter: string, { tenant = "", cacheSalt }: ItemRequest): Promise<string | null> {
-    if (part.type === "frames") return null;
-    const isNamed = part.type === "image" && part.uuid !== undefined;
-    if (part.reference === null || isNamed) return null;
-    const { reference } = part;
-    const isTold = await namingImage(parameter, () => canTellUnchanged(this.#options.sources, reference));
-    return isTold ? sourceCacheKey(reference, JSON.stringify([tenant, cacheSalt ?? null])) : null;
-  }
-
-  /** Returns the hash of the image's bytes and stores it in the source cache. */
-  async #remember(
-    part: ImagePart,
-    parameter: string,
-    { bytes, validator }: Extract<FetchedImage, { readonly kind: "fetched" }>,
-    request: ItemRequest,
-  ): Promise<string> {
-    const contentHash = await contentHashOf(bytes);
-    const key = await this.#sourceKey(part, parameter, request);
-    if (key !== null && validator !== null) {
-      this.#options.caches.source.setMany([{ key, value: { validator, contentHash } }]);
-    }
-    return contentHash;
-  }
-
-  async #fetch(
-    part: ImagePart,
-    parameter: string,
-    request: LoadingRequest,
-    signal: AbortSignal,
-  ): Promise<EncodedImage> {
-    const answer = await this.#fetchIfChanged(part, parameter, null, request, signal);
-    invariant(answer.kind === "fetched", "an image without a validator is fetched");
-    return { bytes: answer.bytes, parameter };
   }
 
   /** By part, for those that are frames. */
@@ -384,26 +351,6 @@ export class ItemLoader {
     return { ...owned, header: await this.#options.pixels.inspect(owned, signal) };
   }
 
-  #fetchIfChanged(
-    { reference }: ImagePart,
-    parameter: string,
-    validator: string | null,
-    { onStage, onBytes }: LoadingRequest,
-    signal: AbortSignal,
-  ): Promise<FetchedImage> {
-    const { sources, limits } = this.#options;
-    return namingImage(parameter, () => {
-      if (reference !== null) {
-        const fetching = async () => fetchImageIfChanged(sources, reference, validator, { signal, limits, onBytes });
-        return observeStage("fetch", onStage, fetching, (answer) => fetchAttributes(reference, answer));
-      }
-      throw new EngineError(
-        "invalid_argument",
-        "The image was sent as a uuid only, and is not cached. Send the image with its uuid.",
-      );
-    });
-  }
-
   #hashFrames(part: FramesPart, request: ItemRequest): string {
     const contentHash = `${part.file.contentHash} ${part.frameIndices.join(" ")}`;
     const processorOptions = optionsOfPart(part, request);
@@ -417,32 +364,10 @@ export class ItemLoader {
   }
 }
 
-/** Not the reference itself: it may carry the picture or a signature. */
-function fetchAttributes(reference: string, answer: FetchedImage): RequestStage["attributes"] {
-  const scheme = reference.slice(0, reference.indexOf(":"));
-  return {
-    "url.scheme": scheme,
-    "fovea.image.unchanged": answer.kind === "unchanged",
-    ...(answer.kind === "fetched" && { "fovea.image.bytes": answer.bytes.byteLength }),
-  };
-}
-
-/** By position; null for entries without a key. */
-async function getSome<Value>(
-  cache: { getMany(keys: readonly string[]): Promise<readonly (Value | null)[]> },
-  keys: readonly (string | null)[],
-): Promise<readonly (Value | null)[]> {
-  const wanted = keys.filter((key) => key !== null);
-  if (wanted.length === 0) return keys.map(() => null);
-  const found = (await cache.getMany(wanted)).values();
-  return keys.map((key) => (key === null ? null : (found.next().value ?? null)));
-}
-
-/** Adds the name of the image to errors. */
-async function namingImage<Result>(parameter: string, run: () => Result | Promise<Result>): Promise<Result> {
-  try {
-    return await run();
-  } catch (error) {
-    throw error instanceof EngineError ? aboutParameter(error, parameter) : error;
-  }
+/** Of several parts with one hash, any may bring the content. */
+function indexOfContent(mmHash: string, identified: readonly IdentifiedImage[], parts: readonly ItemPart[]): number {
+  const candidates = identified.flatMap((image, at) => (image.item === null && image.mmHash === mmHash ? [at] : []));
+  const index = candidates.find((at) => hasContent(parts[at]!)) ?? candidates[0];
+  invariant(index !== undefined, "a cache requests only images that are missing");
+  return index;
 }
