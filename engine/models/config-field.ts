@@ -30,8 +30,8 @@ export const expertCount = countUpTo(4096);
 /** 262,144. */
 export const vocabularySize = countUpTo(4_194_304);
 /** 10,485,760; the tables of rotary embeddings have a separate bound. */
-export const MOST_POSITIONS = 134_217_728;
-export const positionCount = countUpTo(MOST_POSITIONS);
+export const MAX_POSITIONS = 134_217_728;
+export const positionCount = countUpTo(MAX_POSITIONS);
 /** Side of pictures, in pixels: 1,536. */
 export const pictureSide = countUpTo(16_384);
 /** Side of patches in pixels, and of squares in patches: 32. */

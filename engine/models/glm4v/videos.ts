@@ -65,7 +65,7 @@ const ratesOfGlm46V = [
   { upToSeconds: 300, rate: 1 },
   { upToSeconds: 2400, rate: 0.5 },
 ] as const;
-const MOST_FRAMES = 640;
+const MAX_FRAMES = 640;
 
 /** Fewer frames per second the longer the video is. May repeat frames. */
 function framesOfGlm46V(file: VideoFile): number[] {
@@ -73,7 +73,7 @@ function framesOfGlm46V(file: VideoFile): number[] {
   const duration = secondsOf(file);
   const seconds = Math.min(duration, ratesOfGlm46V.at(-1)!.upToSeconds);
   const { rate } = ratesOfGlm46V.find(({ upToSeconds }) => seconds <= upToSeconds)!;
-  const count = Math.min(Math.trunc(seconds * rate * FRAMES_PER_ITEM), MOST_FRAMES);
+  const count = Math.min(Math.trunc(seconds * rate * FRAMES_PER_ITEM), MAX_FRAMES);
   if (numFrames < count) return placesBetween(0, numFrames - 1, count);
   const chosen: number[] = [];
   const step = 1 / (FRAMES_PER_ITEM * rate);

@@ -41,7 +41,7 @@ const visionDefaults = {
 export const unevenSides: readonly number[] = [
   19, 25, 29, 31, 38, 40, 41, 43, 47, 49, 50, 54, 55, 58, 59, 61, 62, 67, 68, 71, 72, 73, 74, 76, 77, 80,
 ];
-const MOST_PATCHES_PER_SIDE = 80;
+const MAX_PATCHES_PER_SIDE = 80;
 
 /** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
 export function parseIdefics3Config(json: unknown): Idefics3Config {
@@ -53,7 +53,7 @@ export function parseIdefics3Config(json: unknown): Idefics3Config {
   const text = parseTextConfig(fields.text_config);
   const vision = parseVisionConfig(fields.vision_config, "vision_config", visionDefaults);
   const side = patchesPerSide(vision);
-  if (side > MOST_PATCHES_PER_SIDE || unevenSides.includes(side)) {
+  if (side > MAX_PATCHES_PER_SIDE || unevenSides.includes(side)) {
     const reason = `positions of ${side} patches per side are not known to be evenly spaced`;
     throw unsupportedField("vision_config", "patch_size", vision.patchSize, reason);
   }

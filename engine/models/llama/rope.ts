@@ -5,7 +5,7 @@
 import { z } from "zod";
 
 import { EngineError } from "../../contract/errors.ts";
-import { MOST_POSITIONS, parseConfigObject, positiveNumber, unsupportedField } from "../config-field.ts";
+import { MAX_POSITIONS, parseConfigObject, positiveNumber, unsupportedField } from "../config-field.ts";
 
 export type RopeScaling =
   | { readonly kind: "none" }
@@ -137,7 +137,7 @@ export function parseRopeConfig(
           truncate: fields.truncate ?? true,
           originalMaxPositionEmbeddings: original,
         },
-        ...(statedOriginal != null && { maxPositions: Math.min(Math.floor(original * factor), MOST_POSITIONS) }),
+        ...(statedOriginal != null && { maxPositions: Math.min(Math.floor(original * factor), MAX_POSITIONS) }),
       };
     }
     default:

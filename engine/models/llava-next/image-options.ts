@@ -16,9 +16,9 @@ import {
 } from "../../multimodal/processor-options.ts";
 
 /** Tiles of one picture: four times those of LLaVA-OneVision's largest resolution. */
-const MOST_TILES = 144;
+const MAX_TILES = 144;
 /** Resolutions to choose from; LLaVA-OneVision has 36. */
-const MOST_RESOLUTIONS = 256;
+const MAX_RESOLUTIONS = 256;
 
 const square = z.strictObject({ height: edge, width: edge });
 const squareShape = 'an object such as {"height": 336, "width": 336}';
@@ -26,7 +26,7 @@ const squareShape = 'an object such as {"height": 336, "width": 336}';
 const resolutions = z
   .array(z.tuple([edge, edge]), "a list of resolutions such as [336, 672], height and width")
   .min(1, "a list of at least one resolution")
-  .max(MOST_RESOLUTIONS, `a list of at most ${MOST_RESOLUTIONS} resolutions`);
+  .max(MAX_RESOLUTIONS, `a list of at most ${MAX_RESOLUTIONS} resolutions`);
 
 const imageOptions = z.object({
   ...clipScalingFields,
@@ -48,7 +48,7 @@ const imageOptions = z.object({
   default_tile_size: edge,
   crops_tiles: flag.default(false),
   features_per_side: integer(1, 1024),
-  most_tiles: integer(1, MOST_TILES).optional(),
+  most_tiles: integer(1, MAX_TILES).optional(),
   /** Whether several pictures of one prompt are shown as one tile each, instead of one picture in many tiles. */
   has_single_tiles: flag.default(false),
   /** Set for a frame of a video: whether the embedding that ends a video comes after its own. */
@@ -110,7 +110,7 @@ export function parseAnyresOptions(json: ProcessorOptions): AnyresOptions {
     const isWhole = height % tile === 0 && width % tile === 0;
     if (!isWhole) throw invalidOption(path, `is ${height}x${width}; expected multiples of the tile's side, ${tile}`);
     const numTiles = (height / tile) * (width / tile);
-    if (numTiles > MOST_TILES) throw invalidOption(path, `has ${numTiles} tiles; expected at most ${MOST_TILES}`);
+    if (numTiles > MAX_TILES) throw invalidOption(path, `has ${numTiles} tiles; expected at most ${MAX_TILES}`);
   }
   return {
     tile,

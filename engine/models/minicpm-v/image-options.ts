@@ -16,9 +16,9 @@ import {
 } from "../../multimodal/processor-options.ts";
 
 /** Slices of one picture; files of the hub have 9. */
-const MOST_SLICES = 144;
+const MAX_SLICES = 144;
 /** Pixels of all slices: decoders do not accept larger pictures. */
-const MOST_PIXELS = 2 ** 28;
+const MAX_PIXELS = 2 ** 28;
 
 const downsampleMode = z.literal(["16x", "4x"], '"16x" or "4x"');
 
@@ -26,7 +26,7 @@ const imageOptions = z.object({
   ...scalingFields,
   do_resize: always("this model always resizes pictures to whole squares of patches").default(true),
   resample: filter.default("bicubic"),
-  max_slice_nums: integer(1, MOST_SLICES).default(9),
+  max_slice_nums: integer(1, MAX_SLICES).default(9),
   scale_resolution: integer(1, 4096).default(448),
   patch_size: integer(1, 1024).default(14),
   slice_mode: flag.default(true),
@@ -86,10 +86,10 @@ export function parseMiniCpmVImageOptions(json: ProcessorOptions): MiniCpmVImage
     const problem = 'is "adaptive": sizes that depend on the letters in a picture are not supported';
     throw unsupportedOption("small_image_upsize", `${problem}; supported are "always" and "never"`);
   }
-  if (mostSlices * resolution ** 2 > MOST_PIXELS) {
+  if (mostSlices * resolution ** 2 > MAX_PIXELS) {
     throw invalidOption(
       "scale_resolution",
-      `is ${resolution}; with max_slice_nums ${mostSlices} a picture has more than ${MOST_PIXELS} pixels`,
+      `is ${resolution}; with max_slice_nums ${mostSlices} a picture has more than ${MAX_PIXELS} pixels`,
     );
   }
   return {

@@ -9,7 +9,7 @@ import type { VideoContext } from "../model-definition.ts";
 
 export const videoToken = "<|video_pad|>";
 
-const MOST_FRAMES = 128;
+const MAX_FRAMES = 128;
 /** At which a longer video is looked at, before some of these frames are taken. */
 const TICKS_PER_SECOND = 10;
 
@@ -36,7 +36,7 @@ export function createMiniCpmVVideos({
       if ((stack_frames ?? 1) > 1) {
         throw unsupportedOption("stack_frames", `is ${stack_frames}; pictures of several frames are not supported`);
       }
-      return [...new Set(framesBySecond(file, max_num_frames ?? MOST_FRAMES))];
+      return [...new Set(framesBySecond(file, max_num_frames ?? MAX_FRAMES))];
     }),
     itemOptions(_, options, room) {
       const item = videoItemOptions(options, { images, videos });

@@ -111,7 +111,7 @@ export function timeOf({ video, index }: VideoItem, pictures: Qwen2VlImageOption
 }
 
 /** More than any model's length. */
-const MOST_POSITIONS_PER_ITEM = 2 ** 30;
+const MAX_POSITIONS_PER_ITEM = 2 ** 30;
 
 /** In the numbers of transformers (float32); null if items are numbered. */
 function positionsPerItem(
@@ -120,5 +120,5 @@ function positionsPerItem(
 ): number | null {
   if (perSecond === undefined) return null;
   const sampledPerSecond = (numShownFrames(video) / video.numFrames) * video.framesPerSecond;
-  return Math.min(Math.fround(perSecond * Math.fround(numTimes / sampledPerSecond)), MOST_POSITIONS_PER_ITEM);
+  return Math.min(Math.fround(perSecond * Math.fround(numTimes / sampledPerSecond)), MAX_POSITIONS_PER_ITEM);
 }

@@ -68,7 +68,7 @@ export interface CappedVideo {
 }
 
 /** The least that a frame keeps where the prompt has no room for more, as in Qwen's own code. */
-const LEAST_TOKENS_PER_ITEM = 128;
+const MIN_TOKENS_PER_ITEM = 128;
 
 /**
  * Options of the image processor for the frames of a video: transformers' `smart_resize` for videos. A frame has at most
@@ -91,7 +91,7 @@ export function frameOptions(
   const capped = { numFrames: shown, squareSize, shortest: minPixels, longest: maxPixels, maxVideoTokens };
   const most = isCapped ? capOf(capped) : maxPixels;
   const area = squareSize ** 2;
-  const mostOfFrame = Math.min(ofPictures.maxPixels, Math.max(room, LEAST_TOKENS_PER_ITEM) * area);
+  const mostOfFrame = Math.min(ofPictures.maxPixels, Math.max(room, MIN_TOKENS_PER_ITEM) * area);
   const bound = mostOfFrame * (countsVideo ? Math.min(shown, wholeTimes(shown, numTimes)) : 1);
   // Near the upper limit, a frame that is scaled up to the lower one could have more squares than any picture.
   const isFar = 2 * (minPixels / counted / area + 1) < mostOfFrame / area;

@@ -10,9 +10,9 @@ export interface Siglip2Config extends VisionConfig {
 }
 
 /** 256. */
-const MOST_POSITIONS = 65_536;
+const MAX_POSITIONS = 65_536;
 
-const siglip2Fields = z.looseObject({ num_patches: z.int().min(1).max(MOST_POSITIONS).default(256) });
+const siglip2Fields = z.looseObject({ num_patches: z.int().min(1).max(MAX_POSITIONS).default(256) });
 
 const defaults = {
   hidden_size: 768,

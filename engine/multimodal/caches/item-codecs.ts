@@ -16,7 +16,7 @@ import type { ValueCodec } from "./value-codec.ts";
 export const PROCESSED_ITEM_VERSION = 2;
 
 /** Tensors up to this size stay with the placement: grids and sizes do, pixels do not. */
-const MOST_BYTES_OF_PLACEMENT = 256;
+const MAX_BYTES_OF_PLACEMENT = 256;
 
 export type ItemTensors = ReadonlyMap<string, ItemTensor>;
 
@@ -30,7 +30,7 @@ export function divideItem({ tensors, promptUpdates }: ProcessedItem): {
   placement: ItemPlacement;
   pixels: ItemTensors;
 } {
-  const isSmall = ([, { data }]: readonly [string, ItemTensor]): boolean => data.byteLength <= MOST_BYTES_OF_PLACEMENT;
+  const isSmall = ([, { data }]: readonly [string, ItemTensor]): boolean => data.byteLength <= MAX_BYTES_OF_PLACEMENT;
   const small = new Map([...tensors].filter(isSmall));
   const pixels = new Map([...tensors].filter((entry) => !isSmall(entry)));
   return { placement: { tensors: small, promptUpdates }, pixels };
