@@ -51,22 +51,25 @@ export function workOnVideo(
       const sent = new Set<number>();
       const converter = createRgbConverter(library, video);
       const chosen = decodesAll ? undefined : [...wanted.keys()];
-      decodeFrames(
-        library,
-        video,
-        table,
-        limits,
-        (index, frame) => {
-          const standsFor = wanted.get(index);
-          if (standsFor === undefined || sent.has(index)) return;
-          const pixels = converter.convert(frame);
-          if (pixels === null) return;
-          sent.add(index);
-          for (const index of standsFor) send({ kind: "frame", index, ...size }, pixels);
-        },
-        chosen,
-      );
-      converter.free();
+      try {
+        decodeFrames(
+          library,
+          video,
+          table,
+          limits,
+          (index, frame) => {
+            const standsFor = wanted.get(index);
+            if (standsFor === undefined || sent.has(index)) return;
+            const pixels = converter.convert(frame);
+            if (pixels === null) return;
+            sent.add(index);
+            for (const index of standsFor) send({ kind: "frame", index, ...size }, pixels);
+          },
+          chosen,
+        );
+      } finally {
+        converter.free();
+      }
       return sent;
     });
 
