@@ -1,5 +1,7 @@
 /** Turns JSON Schemas into languages: the texts of the values that they describe. */
 import { EngineError } from "../contract/errors.ts";
+import { countedItems, MAX_COUNTED_PLACES, numCountedPlaces } from "./counted-items.ts";
+import type { CountedItems } from "./counted-items.ts";
 import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
 import type { Expression, Language } from "./expression.ts";
 import { readGrammar } from "./grammar-reader.ts";
@@ -94,6 +96,7 @@ class SchemaReader {
   #multiplesSize = 0;
   #numUniquePlaces = 0;
   #numMerged = 0;
+  #numCountedPlaces = 0;
   /** Why a part of the schema allows no value; null if all do. */
   #impossibility: string | null = null;
 
@@ -345,6 +348,39 @@ class SchemaReader {
     return sequenceOf([literalOf("["), whitespace, bounds.min === 0 ? repeat(content, 0, 1) : content, literalOf("]")]);
   }
 
+  /** Items that match `contains` are counted. */
+  #countedArrayOf(
+    schema: JsonObject,
+    first: readonly unknown[],
+    others: unknown,
+    length: CountBounds,
+    path: string,
+  ): Expression {
+    const { contains, minContains = 1, maxContains } = schema;
+    const counted = countBounds({ minContains, maxContains }, "minContains", "maxContains", path);
+    const isOpen = counted.max === Infinity;
+    const schemas = [...first, others].map((item) => ({
+      counted: { allOf: [item, contains] },
+      other: isOpen ? item : { allOf: [item, { not: contains }] },
+    }));
+    const at = (index: number): (typeof schemas)[number] => schemas[Math.min(index, first.length)]!;
+    const items: CountedItems = {
+      length,
+      counted,
+      numFirst: first.length,
+      countedAt: (index) => this.#valueOf(at(index).counted, `${path}.contains`),
+      otherAt: (index) => this.#valueOf(at(index).other, `${path}.items`),
+    };
+    this.#numCountedPlaces += numCountedPlaces(items);
+    if (this.#numCountedPlaces > MAX_COUNTED_PLACES) {
+      refuseStructuredOutput(`${path} has contains beside bounds that take too many parts; make the bounds smaller`);
+    }
+    const lists = countedItems(items, `${path} (list ${this.#numCountedPlaces})`, this.#rules);
+    // Which of the counts can end is found with all other parts that no value matches.
+    this.#impossibility ??= `${path} has no list with so many items that match contains`;
+    return lists;
+  }
+
   /** All values of a schema that lists them; null for any other. */
   #valuesOf(given: unknown, path: string, levelsLeft: number = MAX_LISTED_LEVELS): readonly unknown[] | null {
     if (given === false) return [];
@@ -376,6 +412,13 @@ class SchemaReader {
     if (max < first.length || min > mostItems) {
       const number = min > mostItems ? `at least ${min}` : `at most ${max}`;
       refuseStructuredOutput(`${path} requires ${number} items and describes ${first.length}`);
+    }
+    if (schema.contains !== undefined) {
+      if (schema.uniqueItems === true) {
+        refuseStructuredOutput(`${path} has the keywords contains and uniqueItems together, which is not supported`);
+      }
+      const length = { min: Math.max(min, first.length), max: others === false ? first.length : max };
+      return this.#countedArrayOf(schema, first, others, length, path);
     }
     if (schema.uniqueItems === true && mostItems > 1)
       return this.#uniqueArrayOf(others, first.length, { min, max }, path);

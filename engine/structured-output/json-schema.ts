@@ -7,9 +7,8 @@ import { excludedConstants, NoValue, SchemaMerger } from "./schema-merge.ts";
 export type JsonObject = Readonly<Record<string, unknown>>;
 
 const countingKeywords = ["contains", "minContains", "maxContains"];
-const dynamicKeywords = ["$dynamicRef", "$recursiveRef"];
 /** Keywords that restrict values but are not enforced. */
-const unsupportedKeywords = [...countingKeywords, ...dynamicKeywords];
+const unsupportedKeywords = ["$dynamicRef", "$recursiveRef"];
 
 /** Each of these determines the value alone: other restrictions next to it would be ignored. */
 const decisiveKeywords = ["$ref", "const", "enum", "anyOf", "oneOf", "allOf"];
@@ -22,7 +21,15 @@ export const nameKeywords = [
   "maxProperties",
 ];
 export const restKeywords = ["additionalProperties", "unevaluatedProperties"];
-export const listKeywords = ["items", "prefixItems", "unevaluatedItems", "minItems", "maxItems", "uniqueItems"];
+export const listKeywords = [
+  "items",
+  "prefixItems",
+  "unevaluatedItems",
+  "minItems",
+  "maxItems",
+  "uniqueItems",
+  ...countingKeywords,
+];
 export const textKeywords = ["format", "pattern"];
 export const lengthKeywords = ["minLength", "maxLength"];
 const restrictingKeywords = [
@@ -44,7 +51,7 @@ const restricting = new Set([
   ...unsupportedKeywords,
 ]);
 
-const keywordsWithSchema = [...restKeywords, "propertyNames", "items", "unevaluatedItems"];
+const keywordsWithSchema = [...restKeywords, "propertyNames", "items", "unevaluatedItems", "contains"];
 const keywordsWithSchemas = ["anyOf", "oneOf", "allOf", "prefixItems"];
 const keywordsWithNamedSchemas = ["properties", "patternProperties", "$defs", "definitions"] as const;
 
