@@ -6,7 +6,7 @@ import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom
 
 import type { FinishReason } from "../engine/index.ts";
 import { addAdapterMetric } from "./adapter-metrics.ts";
-import type { FinalStatus } from "./batch/batch-record.ts";
+import type { FinalStatus, RemovedKind } from "./batch/batch-record.ts";
 import { addCacheMetrics } from "./cache-metrics.ts";
 import { addDraftMetrics } from "./draft-metrics.ts";
 import type { BodyIntake } from "./http/body-intake.ts";
@@ -58,6 +58,8 @@ export interface Metrics {
   countBatchLine(outcome: "completed" | "failed"): void;
   /** Unfinished batches of this model, on all replicas. */
   setUnfinishedBatches(numBatches: number): void;
+  /** The sweep has removed objects from the store of batches. */
+  countRemoved(kind: RemovedKind, numObjects: number): void;
   /** Batches that this process is working on. */
   setRunningBatches(numBatches: number): void;
   /** A job of a queue has ended, or went back to its queue. */
@@ -154,6 +156,12 @@ export function createMetrics(
     help: "Unfinished batches of this model, on all replicas.",
     registers,
   });
+  const removed = new Counter({
+    name: "fovea_batch_store_removed_total",
+    help: "Expired files, batches after their retention, and leftovers of killed servers that were removed.",
+    labelNames: ["kind"],
+    registers,
+  });
   const runningBatches = new Gauge({
     name: "fovea_batches_running",
     help: "Batches that this process is working on.",
@@ -214,6 +222,7 @@ export function createMetrics(
     setUnfinishedBatches: (numBatches) => unfinishedBatches.set(numBatches),
     countJob: (outcome) => jobs.inc({ outcome }),
     setRunningJobs: (numJobs) => runningJobs.set(numJobs),
+    countRemoved: (kind, numObjects) => removed.inc({ kind }, numObjects),
     setRunningBatches: (numBatches) => runningBatches.set(numBatches),
   };
 }

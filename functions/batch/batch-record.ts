@@ -7,6 +7,8 @@ const finalStatuses = ["failed", "completed", "expired", "cancelled"] as const;
 const statuses = ["validating", "in_progress", "finalizing", "cancelling", ...finalStatuses] as const;
 export type BatchStatus = (typeof statuses)[number];
 export type FinalStatus = (typeof finalStatuses)[number];
+/** `leftover`: bytes and results that no record names. */
+export type RemovedKind = "file" | "batch" | "leftover";
 
 /** Unix time in seconds; null until it happens. */
 const timestamp = z.int().nullable();
@@ -63,6 +65,8 @@ export const batchRecord = z.object({
   /** Chosen when the batch is created, so that results written again after a crash replace the first ones. */
   outputFileId: z.string(),
   errorFileId: z.string(),
+  /** Lifetime of the result files, from their creation; null leaves it to the settings. */
+  outputExpiresAfterSeconds: z.int().nullable().default(null),
   /**
    * How the batch ends even if lines have no answer; null while it runs. `completed` is never set in advance, because
    * only the stored results show that a batch is complete.

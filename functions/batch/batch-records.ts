@@ -11,6 +11,13 @@ import { createdAtMs, isId } from "./ids.ts";
 import { TenantRecords, tenantTag } from "./tenant-records.ts";
 import type { Page, PageOptions } from "./tenant-records.ts";
 
+/** Everything in the store that names a job. */
+export interface JobTraces {
+  readonly jobId: string;
+  /** Tags of the models whose servers have it as unfinished. */
+  readonly unfinishedBy: readonly string[];
+}
+
 /** The store's data about a job. `damaged`: neither its state nor its marker can be read. */
 export type StoredJob =
   | { readonly kind: "open" | "ended"; readonly record: BatchRecord }
@@ -125,6 +132,52 @@ export class BatchRecords {
     await this.#endings.write(...splitJobId(jobId), record);
   }
 
+  /** Jobs of all models and tenants, those with nothing but leftovers included. */
+  async listTraces(): Promise<readonly JobTraces[]> {
+    const models = new Map<string, string[]>();
+    const add = (jobId: string, model: string | null): void => {
+      if (!isId("batch", splitJobId(jobId)[1] ?? "")) return;
+      const known = models.get(jobId) ?? [];
+      models.set(jobId, model === null ? known : [...known, model]);
+    };
+    for (const folder of ["batches", "endings", "cancellations", "results"]) {
+      for (const key of await this.#store.list(`${folder}/`)) {
+        add(splitJobId(key.slice(folder.length + 1)).join("."), null);
+      }
+    }
+    for (const key of await this.#store.list("unfinished/")) {
+      const [model = "", ...jobId] = key.slice("unfinished/".length).split(".");
+      add(jobId.join("."), model);
+    }
+    return Array.from(models, ([jobId, unfinishedBy]) => ({ jobId, unfinishedBy }));
+  }
+
+  /** Number of batches of all models and tenants. */
+  async count(): Promise<number> {
+    return (await this.#store.list("batches/")).length;
+  }
+
+  /** Whether servers of this model work on the job. */
+  isOwn({ unfinishedBy }: JobTraces): boolean {
+    return unfinishedBy.includes(this.#model);
+  }
+
+  /** The record with which an unfinished batch was created; null if it is damaged or has just ended. */
+  async readCreated({ jobId, unfinishedBy }: JobTraces): Promise<BatchRecord | null> {
+    const [tag, batchId] = splitJobId(jobId);
+    return this.#markers.read(`${unfinishedBy[0] ?? this.#model}.${tag}`, batchId).catch(nullIfDamaged);
+  }
+
+  /** Removes all records of a job. The markers go first: a marker alone would be a new batch. */
+  async remove({ jobId, unfinishedBy }: JobTraces): Promise<void> {
+    const [tag, batchId] = splitJobId(jobId);
+    for (const model of unfinishedBy) await this.#markers.delete(`${model}.${tag}`, batchId);
+    await this.#store.delete(`cancellations/${jobId}`);
+    await this.#states.delete(tag, batchId);
+    // Last, because a state without its ending would seem to be running.
+    await this.#endings.delete(tag, batchId);
+  }
+
   /** The batches of this model, in the order of creation. */
   async listUnfinished(): Promise<readonly string[]> {
     const jobIds = await this.#markers.listIds(this.#model);
@@ -162,6 +215,11 @@ export class BatchRecords {
 
 function asValue(error: unknown): DamagedRecordError {
   if (error instanceof DamagedRecordError) return error;
+  throw error;
+}
+
+function nullIfDamaged(error: unknown): null {
+  if (error instanceof DamagedRecordError) return null;
   throw error;
 }
 

@@ -341,7 +341,7 @@ class BatchJob {
 
   /** Null if the file was deleted. */
   async #readInput(): Promise<AsyncIterable<NumberedLine> | null> {
-    const input = await this.#options.files.read(this.#record.tenant, this.#batch.input_file_id);
+    const input = await this.#options.files.readInput(this.#record.tenant, this.#batch.input_file_id);
     return input === null ? null : readLines(input.chunks, this.#options.maxBodyBytes + LINE_ROOM_BYTES);
   }
 

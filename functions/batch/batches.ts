@@ -14,8 +14,9 @@ import { BatchRecords } from "./batch-records.ts";
 import { runBatchJob } from "./batch-runner.ts";
 import type { BatchRunnerOptions } from "./batch-runner.ts";
 import { DamagedRecordError, DamageLog } from "./damaged-records.ts";
-import { createId } from "./ids.ts";
+import { createdAtMs, createId, isId } from "./ids.ts";
 import type { JobOutcome, JobQueue } from "./job-queue.ts";
+import { RetentionSweep } from "./retention-sweep.ts";
 import { StoreQuota } from "./store-quota.ts";
 import { StoredFiles } from "./stored-files.ts";
 import type { Page, PageOptions } from "./tenant-records.ts";
@@ -24,13 +25,19 @@ import type { Ticker } from "./ticker.ts";
 
 /** Maximum number of waiting and running batches. All are listed in each look for work. */
 export const MAX_UNFINISHED = 1000;
+/** Batches of all models, ended ones included: a list of them has to stay cheap. */
+const MAX_STORED = 100_000;
 /** OpenAI's only completion window. */
 const COMPLETION_WINDOW_SECONDS = 24 * 60 * 60;
+/** Interval of the sweep. Many replicas share one: most find that another has just made it. */
+const SWEEP_MS = 10 * 60 * 1000;
 
 export interface BatchLimits {
   readonly maxFileBytes: number;
   /** Limit for all files together. It applies to uploads and new batches; results are stored beyond it. */
   readonly maxStoreBytes: number;
+  /** How long files and ended batches are kept; null means until they are deleted. */
+  readonly retentionMs: number | null;
 }
 
 export interface BatchesOptions {
@@ -47,6 +54,10 @@ export interface BatchesOptions {
   readonly lookMs: number;
   /** How long the cancellation of a waiting batch may hold the request; the work continues after it. */
   readonly cancelMs: number;
+  /** Removes what writes of killed processes left in the store, apart from objects. Never rejects. */
+  readonly removeLeftovers?: () => Promise<void>;
+  /** A clock that nobody sets. Default: milliseconds since the process started. */
+  readonly steadyNow?: () => number;
   readonly logger: Logger;
 }
 
@@ -54,12 +65,14 @@ export interface NewBatch {
   readonly inputFileId: string;
   readonly endpoint: BatchUrl;
   readonly metadata: Readonly<Record<string, string>> | null;
+  /** Lifetime of the result files; null leaves it to the retention. */
+  readonly outputExpiresAfterSeconds?: number | null;
 }
 
 export type CreatedBatch =
   | { readonly kind: "created"; readonly batch: BatchObject }
   | { readonly kind: "unknown file" | "damaged file" | "file of results" }
-  | { readonly kind: "too many"; readonly limit: number };
+  | { readonly kind: "too many" | "store full"; readonly limit: number };
 
 export type CancelledBatch =
   | { readonly kind: "cancelling" | "ended"; readonly batch: BatchObject }
@@ -73,6 +86,7 @@ export class Batches {
   readonly files: StoredFiles;
   readonly limits: BatchLimits;
   readonly quota: StoreQuota;
+  readonly sweep: RetentionSweep;
   readonly #records: BatchRecords;
   readonly #options: BatchesOptions;
   readonly #runner: BatchRunnerOptions;
@@ -81,6 +95,7 @@ export class Batches {
   /** Jobs that `cancel` is working on. */
   readonly #takenJobs = new Set<string>();
   #looking: Ticker | null = null;
+  #sweeping: Ticker | null = null;
   #isOutOfReach = false;
   #numRunning = 0;
 
@@ -88,21 +103,39 @@ export class Batches {
     const { store, backgroundStore, model, limits, runner, logger } = options;
     const damage = new DamageLog(logger);
     const { now } = runner;
+    const { retentionMs } = limits;
     this.#options = options;
     this.limits = limits;
-    this.files = new StoredFiles({ store, now, damage });
+    this.files = new StoredFiles({ store, now, retentionMs, damage });
     this.quota = new StoreQuota({ maxBytes: limits.maxStoreBytes, measure: () => this.files.measure() });
     this.#records = new BatchRecords({ store, model, damage });
+    const records = new BatchRecords({ store: backgroundStore, model, damage });
+    const files = new StoredFiles({ store: backgroundStore, now, retentionMs, damage });
+    this.sweep = new RetentionSweep({
+      ...options,
+      store: backgroundStore,
+      records,
+      files,
+      logs: runner.logs,
+      metrics: runner.answer.metrics,
+      retentionMs,
+      windowMs: COMPLETION_WINDOW_SECONDS * 1000,
+      intervalMs: SWEEP_MS,
+      now,
+    });
     this.#runner = {
       ...runner,
-      records: new BatchRecords({ store: backgroundStore, model, damage }),
-      files: new StoredFiles({ store: backgroundStore, now, damage }),
+      records,
+      files,
       serverId: randomUuid(),
       onDamaged: (jobId) => this.#damagedJobs.add(jobId),
     };
   }
 
-  async create(tenant: string, { inputFileId, endpoint, metadata }: NewBatch): Promise<CreatedBatch> {
+  async create(
+    tenant: string,
+    { inputFileId, endpoint, metadata, outputExpiresAfterSeconds = null }: NewBatch,
+  ): Promise<CreatedBatch> {
     const file = await this.files.find(tenant, inputFileId).catch(asDamaged);
     if (file === "damaged") return { kind: "damaged file" };
     if (file === null) return { kind: "unknown file" };
@@ -110,6 +143,7 @@ export class Batches {
     if ((await this.#records.listUnfinished()).length >= MAX_UNFINISHED) {
       return { kind: "too many", limit: MAX_UNFINISHED };
     }
+    if ((await this.#records.count()) >= MAX_STORED) return { kind: "store full", limit: MAX_STORED };
     // Otherwise batches of one small file could fill the disk with results, one after the other.
     await this.quota.requireRoom();
     const nowMs = this.#options.runner.now();
@@ -139,7 +173,13 @@ export class Batches {
       metadata: metadata === null ? null : { ...metadata },
     };
     const beside = { outputFileId: this.files.newId(), errorFileId: this.files.newId() };
-    const progress = { ending: null, startedBy: null, numFruitlessStarts: 0, numFailedAttempts: 0 };
+    const progress = {
+      outputExpiresAfterSeconds,
+      ending: null,
+      startedBy: null,
+      numFruitlessStarts: 0,
+      numFailedAttempts: 0,
+    };
     const jobId = await this.#records.add({ batch, tenant, ...beside, ...progress });
     await this.#tell(jobId);
     return { kind: "created", batch };
@@ -147,6 +187,13 @@ export class Batches {
 
   async find(tenant: string, batchId: string): Promise<BatchObject | null> {
     return this.#records.find(tenant, batchId);
+  }
+
+  /** Call it for an id that `find` does not know: whether such a batch has been removed. */
+  isPastRetention(batchId: string): boolean {
+    const { retentionMs } = this.limits;
+    if (retentionMs === null || !isId("batch", batchId)) return false;
+    return createdAtMs("batch", batchId) + retentionMs <= this.#options.runner.now();
   }
 
   async list(tenant: string, page: PageOptions): Promise<Page<BatchObject>> {
@@ -183,11 +230,13 @@ export class Batches {
     queue.start(this.#work);
     await this.#look();
     this.#looking = startTicker(lookMs, () => this.#look());
+    this.#sweeping = startTicker(SWEEP_MS, () => this.sweep.tick());
   }
 
   /** Releases running batches; lines in progress end with the service. */
   async stop(): Promise<void> {
-    await this.#looking?.stop();
+    this.sweep.stop();
+    await Promise.all([this.#looking?.stop(), this.#sweeping?.stop()]);
     await this.#options.queue.close();
   }
 

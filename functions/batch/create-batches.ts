@@ -53,11 +53,13 @@ interface Storage {
   readonly tryLock: () => Promise<FolderLock | null>;
   readonly tickMs: number;
   readonly lookMs: number;
+  /** See BatchesOptions. */
+  readonly removeLeftovers?: () => Promise<void>;
 }
 
 export async function createBatches(dependencies: BatchesDependencies): Promise<Batches> {
   const { config, service, engine, metrics, logger } = dependencies;
-  const { store, backgroundStore, logs, tag, tryLock, tickMs, lookMs } = await openStorage(dependencies);
+  const { store, backgroundStore, logs, tag, tryLock, tickMs, ...looks } = await openStorage(dependencies);
   const queue = await createQueue(dependencies, tag, tryLock);
   return new Batches({
     store,
@@ -74,7 +76,7 @@ export async function createBatches(dependencies: BatchesDependencies): Promise<
     },
     model: config.servedModelNames[0]!,
     limits: config.batches,
-    lookMs,
+    ...looks,
     cancelMs: config.batches.storeTimeoutMs,
     logger,
   });
@@ -117,7 +119,8 @@ async function openStorage({ config, logger, createS3Client }: BatchesDependenci
         import("../storage/folder-lock.ts"),
         import("../storage/folder-id.ts"),
       ]);
-      void removeLeftovers(folder, Date.now());
+      const tidy = (): Promise<void> => removeLeftovers(folder, Date.now());
+      void tidy();
       const store = createFolderObjectStore(folder);
       return {
         store,
@@ -127,6 +130,7 @@ async function openStorage({ config, logger, createS3Client }: BatchesDependenci
         tryLock: async () => tryLockFolder(folder, modelTag(config.servedModelNames[0]!)),
         tickMs: 1000,
         lookMs: 2000,
+        removeLeftovers: tidy,
       };
     }
     case "s3": {

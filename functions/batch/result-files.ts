@@ -82,7 +82,7 @@ export interface ResultSources {
  * @throws MissingResultsError, before a file is stored, if the log lacks expected lines.
  */
 export async function writeResultFiles(
-  { batch, tenant, outputFileId, errorFileId }: BatchRecord,
+  { batch, tenant, outputFileId, errorFileId, outputExpiresAfterSeconds: expiresAfterSeconds }: BatchRecord,
   { log, expected, readInput }: ResultSources,
   files: StoredFiles,
 ): Promise<ResultFiles> {
@@ -128,7 +128,8 @@ export async function writeResultFiles(
     const line = await lines.next();
     if (line.done) return null;
     const numBytes = await files.receive(id, startingWith(line.value, lines));
-    await files.publish(tenant, { id, numBytes, filename: `${batch.id}_${suffix}.jsonl`, purpose: "batch_output" });
+    const filename = `${batch.id}_${suffix}.jsonl`;
+    await files.publish(tenant, { id, numBytes, filename, purpose: "batch_output", expiresAfterSeconds });
     return id;
   }
 

@@ -1,7 +1,7 @@
 /** Settings of files and batches. */
 import { MAX_SEQUENCES } from "./engine.ts";
 import { setting } from "./setting.ts";
-import { batchStore, bytes, GIBIBYTE, integer, seconds } from "./values.ts";
+import { batchStore, bytes, GIBIBYTE, integer, seconds, secondsOrNever } from "./values.ts";
 
 export const batchSettings = {
   /** Null if it depends on the user's home. */
@@ -28,6 +28,13 @@ export const batchSettings = {
   maxNumLines: setting("BATCH_MAX_LINES", integer(1, 10_000_000, "lines"), "Largest number of requests per batch.", {
     default: 50_000,
   }),
+  /** Null means until clients delete files, and forever for batches. */
+  retentionMs: setting(
+    "BATCH_RETENTION_SECONDS",
+    secondsOrNever(3600, 10 * 365 * 86_400),
+    "How long files are kept after they are created, and batches after they end. Earlier where a client sets expires_after. 0 keeps files until they are deleted.",
+    { default: 30 * 86_400 },
+  ),
   /** Time limit of one call for a waiting request. */
   storeTimeoutMs: setting(
     "BATCH_STORE_TIMEOUT_SECONDS",

@@ -39,6 +39,12 @@ export function seconds(min: number, max: number): Parser<number> {
   };
 }
 
+/** Like `seconds`; `0` means never and parses to null. */
+export function secondsOrNever(min: number, max: number): Parser<number | null> {
+  const { expected, parse } = seconds(min, max);
+  return { expected: `0, or ${expected}`, parse: (text) => (parseDecimal(text) === 0 ? null : parse(text)) };
+}
+
 /** GiB, with fractions, as whole bytes. */
 export function gibibytes(min: number, max: number): Parser<number> {
   return {

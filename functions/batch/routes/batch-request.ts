@@ -3,6 +3,7 @@ import { z } from "zod";
 
 import { addIssue } from "../../generation/schemas/wire-types.ts";
 import { batchUrls } from "../batch-line.ts";
+import { expiresAfter } from "./expires-after.ts";
 
 const MAX_METADATA_PAIRS = 16;
 const MAX_METADATA_KEY_LENGTH = 64;
@@ -33,5 +34,5 @@ export const batchRequest = z.object({
   endpoint: z.enum(batchUrls, `must be one of ${batchUrls.join(", ")}`),
   completion_window: z.literal("24h", "must be 24h"),
   metadata: metadata.nullish(),
-  output_expires_after: z.null("is not supported: files are kept until they are deleted").optional(),
+  output_expires_after: expiresAfter(z.number()).nullish(),
 });

@@ -6,6 +6,7 @@ import { parseFields } from "../../generation/schemas/parse-fields.ts";
 import { HttpError } from "../../http/errors.ts";
 import { readJsonObject } from "../../http/json-body.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
+import type { Batches } from "../batches.ts";
 import { batchRequest } from "./batch-request.ts";
 import { batchRoute, toList } from "./batch-route.ts";
 import { pageQuery } from "./page-query.ts";
@@ -18,15 +19,18 @@ const listQuery = pageQuery("batch");
 export function createBatchRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return batchRoute(dependencies, async (c, batches) => {
     const body = await readJsonObject(c.req.raw, MAX_BODY_BYTES, dependencies.bodies);
-    const { input_file_id: inputFileId, endpoint, metadata } = parseFields(batchRequest, body);
-    const created = await batches.create(c.get("tenant"), { inputFileId, endpoint, metadata: metadata ?? null });
+    const { input_file_id: inputFileId, endpoint, ...rest } = parseFields(batchRequest, body);
+    const metadata = rest.metadata ?? null;
+    const outputExpiresAfterSeconds = rest.output_expires_after?.seconds ?? null;
+    const order = { inputFileId, endpoint, metadata, outputExpiresAfterSeconds };
+    const created = await batches.create(c.get("tenant"), order);
     const shownId = inputFileId.slice(0, 100);
     switch (created.kind) {
       case "created":
         Object.assign(c.get("logFields"), { id: created.batch.id });
         return c.json(created.batch);
       case "unknown file":
-        throw new HttpError(400, "invalid_value", `input_file_id: there is no file ${shownId}.`, {
+        throw new HttpError(400, "invalid_value", `input_file_id: there is no file ${shownId}, or it has expired.`, {
           parameter: "input_file_id",
         });
       case "damaged file":
@@ -47,6 +51,12 @@ export function createBatchRoute(dependencies: AppDependencies): Handler<AppEnvi
           `${created.limit} batches are unfinished, which is the limit. Wait until one has ended, or cancel one.`,
           { headers: { "Retry-After": "60" } },
         );
+      case "store full":
+        throw new HttpError(
+          507,
+          "storage_full",
+          `The store has ${created.limit} batches, which is the limit. BATCH_RETENTION_SECONDS after their end, batches are removed.`,
+        );
     }
   });
 }
@@ -60,7 +70,7 @@ export function listBatchesRoute(dependencies: AppDependencies): Handler<AppEnvi
 export function getBatchRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return batchRoute(dependencies, async (c, batches) => {
     const id = c.req.param("batch") ?? "";
-    return c.json((await batches.find(c.get("tenant"), id)) ?? unknownBatch(id));
+    return c.json((await batches.find(c.get("tenant"), id)) ?? unknownBatch(batches, id));
   });
 }
 
@@ -78,11 +88,12 @@ export function cancelBatchRoute(dependencies: AppDependencies): Handler<AppEnvi
           `The batch is ${cancelled.batch.status} and can no longer be cancelled.`,
         );
       case "unknown":
-        return unknownBatch(id);
+        return unknownBatch(batches, id);
     }
   });
 }
 
-function unknownBatch(id: string): never {
-  throw new HttpError(404, "not_found", `There is no batch ${id.slice(0, 100)}.`, { parameter: "id" });
+function unknownBatch(batches: Batches, id: string): never {
+  const reason = batches.isPastRetention(id) ? ": BATCH_RETENTION_SECONDS after their end, batches are removed" : "";
+  throw new HttpError(404, "not_found", `There is no batch ${id.slice(0, 100)}${reason}.`, { parameter: "id" });
 }

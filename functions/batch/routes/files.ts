@@ -10,8 +10,9 @@ import type { AppEnvironment } from "../../http/request-trace.ts";
 import type { Batches } from "../batches.ts";
 import { StoreFullError } from "../store-quota.ts";
 import type { Reservation } from "../store-quota.ts";
-import type { FileObject } from "../stored-files.ts";
+import type { FileObject, StoredFiles } from "../stored-files.ts";
 import { batchRoute, storageFull, toList } from "./batch-route.ts";
+import { expiresAfter } from "./expires-after.ts";
 import { pageQuery } from "./page-query.ts";
 
 const listQuery = pageQuery("file").extend({
@@ -20,7 +21,7 @@ const listQuery = pageQuery("file").extend({
 
 const uploadFields = z.object({
   purpose: z.literal("batch", "must be batch: only files for batches are accepted"),
-  expires_after: z.undefined("is not supported: files are kept until they are deleted").optional(),
+  expires_after: expiresAfter(z.coerce.number()).optional(),
 });
 
 export function uploadFileRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
@@ -52,11 +53,11 @@ async function upload(request: Request, tenant: string, { files, limits, quota }
       throw new HttpError(400, "missing_file", "file must be a file in the form.", { parameter: "file" });
     }
     try {
-      // `expires_after[anchor]` and similar names are parts of one field.
-      const given = [...fields].map(([name, value]) => [name.split("[", 1)[0], value] as const);
-      const { purpose } = parseFields(uploadFields, Object.fromEntries(given));
+      const { purpose, expires_after: lifetime } = parseFields(uploadFields, toObject(fields));
       await reservation?.settle();
-      return await files.publish(tenant, { id, numBytes: file.taken, filename: file.filename, purpose });
+      const { taken: numBytes, filename } = file;
+      const expiresAfterSeconds = lifetime?.seconds ?? null;
+      return await files.publish(tenant, { id, numBytes, filename, purpose, expiresAfterSeconds });
     } catch (error) {
       await files.withdraw(tenant, id);
       throw error;
@@ -68,6 +69,17 @@ async function upload(request: Request, tenant: string, { files, limits, quota }
   } finally {
     reservation?.release();
   }
+}
+
+/** `expires_after[seconds]` is the field `seconds` of `expires_after`. */
+function toObject(fields: Iterable<readonly [name: string, value: string]>): object {
+  const values = new Map(fields);
+  const parts = [...values].flatMap(([name, value]) => {
+    const part = /^expires_after\[(\w+)\]$/.exec(name)?.[1];
+    return part === undefined ? [] : [[part, value] as const];
+  });
+  const lifetime = parts.length > 0 ? Object.fromEntries(parts) : values.get("expires_after");
+  return { purpose: values.get("purpose"), expires_after: lifetime };
 }
 
 async function* reserving(chunks: AsyncIterable<Uint8Array>, reservation: Reservation): AsyncGenerator<Uint8Array> {
@@ -87,7 +99,7 @@ export function listFilesRoute(dependencies: AppDependencies): Handler<AppEnviro
 export function fileRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return batchRoute(dependencies, async (c, { files }) => {
     const id = c.req.param("file") ?? "";
-    return c.json((await files.find(c.get("tenant"), id)) ?? unknownFile(id));
+    return c.json((await files.find(c.get("tenant"), id)) ?? (await unknownFile(c.get("tenant"), id, files)));
   });
 }
 
@@ -101,10 +113,11 @@ export function fileContentRoute(dependencies: AppDependencies): Handler<AppEnvi
     });
     if (c.req.method === "HEAD") {
       // Nothing would read a body, and so close its file.
-      const { bytes } = (await files.find(c.get("tenant"), id)) ?? unknownFile(id);
+      const { bytes } = (await files.find(c.get("tenant"), id)) ?? (await unknownFile(c.get("tenant"), id, files));
       return c.body(null, 200, headersOf(bytes));
     }
-    const { numBytes, chunks } = (await files.read(c.get("tenant"), id)) ?? unknownFile(id);
+    const tenant = c.get("tenant");
+    const { numBytes, chunks } = (await files.read(tenant, id)) ?? (await unknownFile(tenant, id, files));
     return c.body(Readable.toWeb(Readable.from(chunks)) as ReadableStream, 200, headersOf(numBytes));
   });
 }
@@ -112,11 +125,16 @@ export function fileContentRoute(dependencies: AppDependencies): Handler<AppEnvi
 export function deleteFileRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return batchRoute(dependencies, async (c, { files }) => {
     const id = c.req.param("file") ?? "";
-    if (!(await files.delete(c.get("tenant"), id))) unknownFile(id);
+    if (!(await files.delete(c.get("tenant"), id))) await unknownFile(c.get("tenant"), id, files);
     return c.json({ id, object: "file", deleted: true });
   });
 }
 
-function unknownFile(id: string): never {
-  throw new HttpError(404, "not_found", `There is no file ${id.slice(0, 100)}.`, { parameter: "id" });
+async function unknownFile(tenant: string, id: string, files: StoredFiles): Promise<never> {
+  if (await files.hasExpired(tenant, id)) {
+    const message = `The file ${id} has expired, because its expires_after or BATCH_RETENTION_SECONDS is over.`;
+    throw new HttpError(404, "file_expired", message, { parameter: "id" });
+  }
+  const message = `There is no file ${id.slice(0, 100)}. It may have been deleted, or have expired.`;
+  throw new HttpError(404, "not_found", message, { parameter: "id" });
 }

@@ -207,7 +207,7 @@ class Observer {
     this.store = openStore(world);
     const damage = new DamageLog(silent);
     this.#records = new BatchRecords({ store: this.store, model: "tiny", damage });
-    this.#files = new StoredFiles({ store: this.store, now: () => startMs, damage });
+    this.#files = new StoredFiles({ store: this.store, now: () => startMs, retentionMs: null, damage });
   }
 
   async list(): Promise<readonly BatchObject[]> {

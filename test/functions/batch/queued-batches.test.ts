@@ -275,12 +275,31 @@ describe("an invalid request names its field", () => {
     [{ metadata: { key: 3 } }, "metadata.key"],
     [{ metadata: { key: "x".repeat(513) } }, "metadata.key"],
     [{ metadata: Object.fromEntries(Array.from({ length: 17 }, (_, index) => [`key${index}`, ""])) }, "metadata"],
-    [{ output_expires_after: { anchor: "created_at", seconds: 3600 } }, "output_expires_after"],
+    [{ output_expires_after: { anchor: "created_at", seconds: 3599 } }, "output_expires_after.seconds"],
+    [{ output_expires_after: { anchor: "completed_at", seconds: 3600 } }, "output_expires_after.anchor"],
+    [{ output_expires_after: 3600 }, "output_expires_after"],
   ])("%j", async ([change, param]) => {
     const body = { input_file_id: await upload("{}"), endpoint, completion_window: "24h", ...change };
     const response = await post("/v1/batches", "input_file_id" in change || param !== "input_file_id" ? body : change);
     expect(response.status).toBe(400);
     expect(await response.json()).toMatchObject({ error: { type: "invalid_request_error", param } });
+  });
+
+  test("lifetimes of files and results are shown, and an expired file is named as such", async () => {
+    const file = await toFile(Buffer.from(JSON.stringify(line("a", { prompt: "a", max_tokens: 1 }))), "in.jsonl");
+    const expires_after = { anchor: "created_at", seconds: 7200 } as const;
+    const input = await client.files.create({ file, purpose: "batch", expires_after });
+    expect(input.expires_at).toBe(input.created_at + 7200);
+    const output_expires_after = { anchor: "created_at", seconds: 3600 } as const;
+    const order = { input_file_id: input.id, endpoint, completion_window: "24h", output_expires_after } as const;
+    const { output_file_id: id } = await whenEnded(await client.batches.create(order));
+    const output = await client.files.retrieve(id!);
+    expect(output.expires_at).toBe(output.created_at + 3600);
+    const { created_at, expires_at } = await client.files.retrieve(await upload("{}"));
+    expect(expires_at).toBe(created_at + 30 * 86_400);
+    const old = `file-${"0".repeat(12)}${"a".repeat(32)}`;
+    await expect(client.files.content(old)).rejects.toMatchObject({ status: 404, code: "file_expired" });
+    await expect(client.files.content(old.replace("a", "g"))).rejects.toMatchObject({ code: "not_found" });
   });
 
   test("results are rejected as input, and an ended batch cannot be cancelled", async () => {

@@ -32,7 +32,7 @@ test("the usage of a batch is the sum of its answers: chats, completions and Res
   await using folder = await createTemporaryFolder();
   const logger = createLogger({ level: "error", write() {} });
   const store = createFolderObjectStore(folder.path);
-  const files = new StoredFiles({ store, now: () => 0, damage: new DamageLog(logger) });
+  const files = new StoredFiles({ store, now: () => 0, retentionMs: null, damage: new DamageLog(logger) });
   const logs = createFolderResultLogs(join(folder.path, "results"), logger);
   const log = await logs.open("batch", new AbortController().signal);
   for (const [id, usage] of Object.entries({ chatUsage, completionUsage, responseUsage })) {

@@ -42,11 +42,18 @@ test.for<[string, Record<string, string | Blob>, number, string]>([
   ["without a file", { purpose: "batch" }, 400, "file"],
   ["whose file is a text", { purpose: "batch", file: "x" }, 400, "file"],
   [
-    "that is to expire",
+    "whose lifetime has no anchor",
     { purpose: "batch", file: new Blob(["x"]), "expires_after[seconds]": "3600" },
     400,
-    "expires_after",
+    "expires_after.anchor",
   ],
+  [
+    "that lives less than an hour",
+    { purpose: "batch", file: new Blob(["x"]), "expires_after[anchor]": "created_at", "expires_after[seconds]": "60" },
+    400,
+    "expires_after.seconds",
+  ],
+  ["with another lifetime", { purpose: "batch", file: new Blob(["x"]), expires_after: "3600" }, 400, "expires_after"],
   ["over the limit", { purpose: "batch", file: new Blob(["x".repeat(1024 ** 2 + 1)]) }, 413, "file"],
   ["far over the limit", { purpose: "batch", file: new Blob(["x".repeat(8 * 1024 ** 2)]) }, 413, "file"],
 ])("an upload %s is rejected and leaves nothing behind", async ([, fields, status, param]) => {

@@ -27,6 +27,10 @@ export interface BatchServerOptions {
   readonly clock?: { nowMs: number };
   /** Lines answered together; default 2. */
   readonly numTogether?: number;
+  /** Of files and ended batches; default: forever. */
+  readonly retentionMs?: number;
+  /** Default: the other clock, which then is never set. */
+  readonly steadyNow?: () => number;
   readonly tickMs?: number;
   readonly lookMs?: number;
 }
@@ -84,9 +88,10 @@ export function createBatchServer(options: BatchServerOptions): BatchServer {
       now: () => clock.nowMs,
     },
     model: "tiny",
-    limits: { maxFileBytes: 10_000, maxStoreBytes: 1_000_000 },
+    limits: { maxFileBytes: 10_000, maxStoreBytes: 1_000_000, retentionMs: options.retentionMs ?? null },
     lookMs: options.lookMs ?? 20,
     cancelMs: 60_000,
+    steadyNow: options.steadyNow ?? (() => clock.nowMs),
     logger,
   });
   const { files } = batches;
