@@ -2,6 +2,7 @@
 import { complement, LAST_CODE_POINT, unite } from "./code-point-set.ts";
 import type { CodePointRange, CodePointSet } from "./code-point-set.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
+import { charactersOf } from "./unicode-properties.ts";
 
 const digits: CodePointSet = [[0x30, 0x39]];
 /** `\w`. */
@@ -38,6 +39,8 @@ const codesByLetter: Readonly<Record<string, number>> = {
 };
 const hyphen: CodePointRange = [0x2d, 0x2d];
 const hexEscapePattern = /x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|u\{([0-9A-Fa-f]{1,6})\}/y;
+/** `\p{L}` and its complement. */
+const propertyPattern = /([pP])\{([A-Za-z_=]{1,40})\}/y;
 
 export interface ReadSet {
   readonly set: CodePointSet;
@@ -58,6 +61,13 @@ export function readEscape(text: string, start: number): ReadSet | null {
     );
     if (code > LAST_CODE_POINT) refuseStructuredOutput(`The escape \\${hex[0]} is not a character`);
     return { set: [[code, code]], end: start + 1 + hex[0].length };
+  }
+  propertyPattern.lastIndex = start + 1;
+  const property = propertyPattern.exec(text);
+  if (property !== null) {
+    const characters = charactersOf(property[2]!);
+    if (characters === null) return null;
+    return { set: property[1] === "P" ? complement(characters) : characters, end: start + 1 + property[0].length };
   }
   const codePoint = text.codePointAt(start + 1);
   if (codePoint === undefined) return null;
