@@ -117,9 +117,8 @@ function corrected(
   correction: RouterCorrection,
 ): Chosen {
   const { graph } = context;
-  const shares = sigmoid(graph, `${name}.shares`, logits);
-  const { rows, own } = neverEmpty(context, name, correctedShares(graph, name, shares, correction));
-  const { columns } = topK(graph, `${name}.chosen`, withinBestGroups(graph, name, rows, correction), numActive);
+  const { shares, choices, own } = correctedChoices(context, name, logits, correction);
+  const { columns } = topK(graph, `${name}.chosen`, choices, numActive);
   const experts = own(`${name}.chosen.experts`, columns);
   return { values: gatherElements(graph, `${name}.chosen.shares`, shares, experts), experts };
 }
@@ -140,9 +139,7 @@ export function logitsOfChosen(
 ): Value {
   const { graph } = context;
   const all = cast(graph, `${name}.logits.cast`, logits, "float32");
-  const shares = sigmoid(graph, `${name}.shares`, all);
-  const { rows, own } = neverEmpty(context, name, correctedShares(graph, name, shares, correction));
-  const choices = withinBestGroups(graph, name, rows, correction);
+  const { choices, own } = correctedChoices(context, name, all, correction);
   const { values } = topK(graph, `${name}.chosen`, choices, numActive);
   const condition = greaterOrEqual(graph, `${name}.is_chosen`, choices, lastColumn(graph, `${name}.least`, values));
   // Logarithms of the sigmoids.
@@ -151,8 +148,23 @@ export function logitsOfChosen(
   return where(graph, `${name}.of_chosen`, { condition: own(`${name}.is_chosen.own`, condition), chosen, other });
 }
 
-function correctedShares(graph: GraphContext["graph"], name: string, shares: Value, { bias }: RouterCorrection): Value {
-  return add(graph, `${name}.corrected`, shares, bias);
+interface CorrectedChoices extends Pick<NeverEmpty, "own"> {
+  /** float32 [N, numExperts]. */
+  readonly shares: Value;
+  /** The same after the correction, with one more row if there may be none; minus infinity outside of the best groups. */
+  readonly choices: Value;
+}
+
+function correctedChoices(
+  context: GraphContext,
+  name: string,
+  logits: Value,
+  correction: RouterCorrection,
+): CorrectedChoices {
+  const { graph } = context;
+  const shares = sigmoid(graph, `${name}.shares`, logits);
+  const { rows, own } = neverEmpty(context, name, add(graph, `${name}.corrected`, shares, correction.bias));
+  return { shares, choices: withinBestGroups(graph, name, rows, correction), own };
 }
 
 /** `choices` float32 [N, numExperts], and minus infinity for experts of other groups than the best. */
@@ -183,15 +195,18 @@ function lastColumn(graph: GraphContext["graph"], name: string, rows: Value): Va
   return slice(graph, name, rows, { axis: 1, start: end - 1, end });
 }
 
+interface NeverEmpty {
+  /** [N, numExperts], or [N + 1, numExperts]. */
+  readonly rows: Value;
+  /** The N rows of what is computed of them. */
+  own(this: void, name: string, rows: Value): Value;
+}
+
 /**
  * `values` float32 [N, numExperts], with one more row if there may be none: TopK of ONNX Runtime 1.30 ends the process
- * without one. `own` removes it from what is computed of them.
+ * without one.
  */
-function neverEmpty(
-  { graph, emptySizes }: GraphContext,
-  name: string,
-  values: Value,
-): { readonly rows: Value; own(this: void, name: string, rows: Value): Value } {
+function neverEmpty({ graph, emptySizes }: GraphContext, name: string, values: Value): NeverEmpty {
   const [size, numExperts] = values.shape as readonly [string, number];
   if (!emptySizes.has(size)) return { rows: values, own: (_, rows) => rows };
   const row = graph.constant(`experts.no_shares.${numExperts}`, "float32", [1, numExperts], Array(numExperts).fill(0));

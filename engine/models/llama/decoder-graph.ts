@@ -71,7 +71,10 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     inputs,
     rotary: firstRotation === undefined ? rotaryOf(context, options) : null,
     rotate: firstRotation?.create(context, inputs) ?? null,
-    factors: queryScaling === null ? null : queryFactors(context, inputs, queryScaling, options.maxModelLen),
+    factors:
+      queryScaling === null
+        ? scaleOfQueries(context, options)
+        : queryFactors(context, inputs, queryScaling, options.maxModelLen),
   };
   const tableName = `${prefix}embed_tokens.weight`;
 
@@ -144,7 +147,7 @@ interface Mixing {
   /** Null if queries and keys are rotated before. */
   readonly rotary: Rotary | null;
   readonly rotate: RotateHeads | null;
-  /** [N, 1]: the factor of each token's query; null if it is 1. */
+  /** [N or 1, 1]: the factor of each token's query; null if it is 1. */
   readonly factors: Value | null;
 }
 
@@ -187,8 +190,8 @@ function attention(
     numKvHeads,
     headDim,
     localWindowSize: config.slidingWindows[layer] ?? null,
-    // The rotary tables contain the scale, or the norms after a rotation.
-    scale: rotate !== null || scalesByTables(config, isGlm) ? 1 : (config.multipliers?.attention ?? null),
+    // The rotary tables contain the scale, or the norms after a rotation, or the factors of queries.
+    scale: 1,
   });
 }
 
@@ -203,6 +206,14 @@ function scoreFactor({ headDim, multipliers }: DecoderConfig): number {
 /** Whether the rotary tables contain the scores' scale, which takes all dimensions of a head. */
 function scalesByTables({ headDim, rotaryDim = headDim }: DecoderConfig, isGlm: boolean): boolean {
   return isGlm || rotaryDim === headDim;
+}
+
+/** [1, 1]: the scores' scale, as a factor of queries; null if the tables or norms contain it. */
+function scaleOfQueries({ graph, precision }: GraphContext, options: DecoderOptions): Value | null {
+  const { config, isGlm = false, firstRotation } = options;
+  if (firstRotation !== undefined || scalesByTables(config, isGlm)) return null;
+  const scale = config.multipliers?.attention ?? config.headDim ** -0.5;
+  return graph.constant("attention.scale", precision.activations, [1, 1], [scale]);
 }
 
 function rotatedFirst(
