@@ -130,7 +130,7 @@ test("a video is shown, sent and answered", async () => {
     ],
   });
   // Eight frames of 64 tokens, for a checkpoint without a video processor.
-  expect(await page.locator(".figures").last().innerText()).toMatch(/\(512 from pictures/);
+  expect(await page.locator(".figures").last().innerText()).toMatch(/\(512 from videos/);
   await expect.poll(() => widthOf(".question-pictures video")).toBe(64);
 
   // From the browser's storage.
