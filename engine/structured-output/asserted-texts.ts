@@ -1,5 +1,6 @@
 /** The texts of patterns with lookaheads and word boundaries. */
-import { readAssertionPattern } from "./assertion-pattern.ts";
+import { readAssertionPattern, textEnd } from "./assertion-pattern.ts";
+import type { PatternPart } from "./assertion-pattern.ts";
 import { automatonLanguage } from "./automaton-language.ts";
 import type { Expression } from "./expression.ts";
 import type { CountBounds } from "./json-bounds.ts";
@@ -42,12 +43,42 @@ export function readAssertedTexts(
       `${place} has lookaheads and more than ${MAX_CHARACTERS} characters, which is not supported`,
     );
   }
-  const automaton = automatonOf(readAssertionPattern(pattern, place), isWhole, meter);
+  const { part, counts } = withoutCounts(readAssertionPattern(pattern, place), isWhole);
+  const automaton = automatonOf(part, isWhole, meter);
   const prefix = `${place} (state ${rules.size})`;
-  const texts = automaton === null ? "too-large" : automatonLanguage(automaton, bounds, prefix, rules);
+  const length = { min: Math.max(bounds.min, counts.min), max: Math.min(bounds.max, counts.max) };
+  const texts = automaton === null ? "too-large" : automatonLanguage(automaton, length, prefix, rules);
   if (texts === null) return refuseStructuredOutput(`${place} matches no text of the allowed length`);
   if (texts === "too-large") {
     return refuseStructuredOutput(`${place} has lookaheads and counts that take too many states; make them smaller`);
   }
   return texts;
+}
+
+const anyCount: CountBounds = { min: 0, max: Infinity };
+
+/**
+ * A pattern whose text is one repeated set behind lookaheads, such as `^(?=.*a).{8,64}$`, without the counts, which bound
+ * the length of the text then. With them, the automaton would have its states once for each count.
+ */
+function withoutCounts(
+  pattern: PatternPart,
+  isWhole: boolean,
+): { readonly part: PatternPart; readonly counts: CountBounds } {
+  const parts = pattern.kind === "sequence" ? pattern.parts : [pattern];
+  const [counted, ...others] = parts.filter((part) => !isEmpty(part));
+  const isAnchored = isWhole || (parts[0]?.kind === "start" && parts.at(-1) === textEnd);
+  if (!isAnchored || others.length > 0 || counted?.kind !== "repetition" || counted.part.kind !== "set") {
+    return { part: pattern, counts: anyCount };
+  }
+  const { min, max } = counted;
+  const any: PatternPart = { ...counted, ...anyCount };
+  return {
+    part: { kind: "sequence", parts: parts.map((part) => (part === counted ? any : part)) },
+    counts: { min, max },
+  };
+}
+
+function isEmpty({ kind }: PatternPart): boolean {
+  return kind === "start" || kind === "lookahead" || kind === "boundary";
 }

@@ -1,6 +1,8 @@
 /** Patterns with lookaheads and word boundaries allow exactly the strings that RegExp finds. */
 import { expect, test } from "vitest";
 
+import { createAssertionMeter, readAssertedTexts } from "../../../engine/structured-output/asserted-texts.ts";
+import type { Expression } from "../../../engine/structured-output/expression.ts";
 import { checkJsonSchema } from "../../../engine/structured-output/json-schema.ts";
 import type { StructuredOutput } from "../../../engine/structured-output/structured-output.ts";
 import { createRandom, Reader } from "./grammars.ts";
@@ -24,6 +26,10 @@ test.for<[string, readonly string[], readonly string[]]>([
     ["Passw0rd-", `é1aA${"-".repeat(60)}`],
     ["Passw0rdX", `é1aA${"-".repeat(61)}`],
   ],
+  ["^(?=.*a)[ab]{2,3}(?!c)$", ["ab", "bba"], ["a", "bb", "abab"]],
+  [String.raw`\b^(?=.*1)\w{2}\b$`, ["a1", "11"], ["1", "ab", "1ab", "1-"]],
+  ["^(?=.*a).{2}", ["ab", "xab"], ["a", "bb"]],
+  ["^(?:(?=.*a).{2}|b)$", ["ab", "b"], ["a", "aab"]],
   [String.raw`^\p{Lu}[\p{L}\p{M}'-]*$`, ["Zoë", "Éa", "Ж-中"], ["zoë", "A1", ""]],
   [String.raw`^(?=\P{N}+$)[^\p{Z}]{2,}$`, ["ab", "é-"], ["a b", "a1", "a\u00a0b", "a٣"]],
   [String.raw`^\p{Script=Han}+$`, ["中文"], ["中a", "あ"]],
@@ -42,6 +48,29 @@ test.for<[string, readonly string[], readonly string[]]>([
     expect([text, isMatch]).toEqual([text, matching.includes(text)]);
     expect([text, isWhole(reader, text)]).toEqual([text, isMatch]);
   }
+});
+
+test("the counts of a text behind lookaheads are its length, beside other lengths", () => {
+  const pattern = String.raw`^(?=.*\d)(?=.*[a-z]).{3,5}$`;
+  const judged = (keywords: object): boolean[] => {
+    const reader = strings({ pattern, ...keywords });
+    return ["a1", "ab1", "abc1", "abcd1", "abcde1"].map((text) => isWhole(reader, text));
+  };
+  expect(judged({})).toEqual([false, true, true, true, false]);
+  expect(judged({ minLength: 4 })).toEqual([false, false, true, true, false]);
+  expect(judged({ minLength: 1, maxLength: 4 })).toEqual([false, true, true, false, false]);
+  expect(() => strings({ pattern, minLength: 6 })).toThrow(/matches no text of the allowed length/);
+});
+
+test("counts behind lookaheads take no more work than none", () => {
+  const workOf = (counts: string): number => {
+    const meter = createAssertionMeter();
+    const bounds = { min: 0, max: Infinity };
+    const options = { isWhole: false, bounds, place: "The pattern", meter, rules: new Map<string, Expression>() };
+    readAssertedTexts(String.raw`^(?=.*\d)(?=.*[a-z])(?=.*[A-Z]).${counts}$`, options);
+    return meter.numSpent;
+  };
+  expect(workOf("{8,64}")).toBe(workOf("*"));
 });
 
 test("lengths stand beside a lookahead", () => {
