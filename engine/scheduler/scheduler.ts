@@ -10,6 +10,7 @@ import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import { endTokenOf } from "../multimodal/placeholder.ts";
 import type { EngineCoreOutput, EngineCoreStats } from "../thread/messages.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
+import { adapterStatsOf } from "./adapter-stats.ts";
 import { ChunkPlanner } from "./chunk-planner.ts";
 import type { ChunkOptions } from "./chunk-planner.ts";
 import { Drafts, noDrafts } from "./drafts.ts";
@@ -37,16 +38,6 @@ export interface SchedulerOptions extends StopLimits, DraftOptions, ChunkOptions
 
 /** Looking for a prefix compares a prompt with all slots, so the number of requests that a step passes over is bounded. */
 const MAX_PASSED_OVER = 8;
-
-/** Waiting sequences whose adapters are reported. With thousands, a step must not take longer. */
-const MAX_REPORTED_WAITING = 64;
-
-const noAdapters: readonly number[] = [];
-
-function adaptersOf(sequences: readonly Sequence[]): readonly number[] {
-  if (sequences.every(({ tokens }) => tokens.adapterId === 0)) return noAdapters;
-  return [...new Set(sequences.map(({ tokens }) => tokens.adapterId))].filter((id) => id !== 0);
-}
 
 /** Mutable. By priority; first come, first served among equal ones. */
 export class Scheduler {
@@ -95,10 +86,7 @@ export class Scheduler {
       numPreemptions: this.#numPreemptions,
       numSteps: this.#numSteps,
       drafts: this.#drafts?.stats ?? noDrafts,
-      adapters: {
-        running: adaptersOf(this.#running),
-        waiting: adaptersOf(this.#waiting.first(MAX_REPORTED_WAITING)),
-      },
+      adapters: adapterStatsOf(this.#running, this.#waiting),
     };
   }
 

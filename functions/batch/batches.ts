@@ -56,7 +56,7 @@ export interface BatchesOptions {
   readonly cancelMs: number;
   /** Removes what writes of killed processes left in the store, apart from objects. Never rejects. */
   readonly removeLeftovers?: () => Promise<void>;
-  /** A clock that nobody sets. Default: milliseconds since the process started. */
+  /** A clock that is never set. Default: milliseconds since the process started. */
   readonly steadyNow?: () => number;
   readonly logger: Logger;
 }

@@ -1,4 +1,4 @@
-/** What adapters cost that requests may choose: those that nobody has chosen, one for all requests, and several at once. */
+/** What adapters cost that requests may choose: loaded and not in use, one for all requests, and several at once. */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 

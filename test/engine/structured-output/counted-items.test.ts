@@ -3,14 +3,8 @@ import { Ajv2020 } from "ajv/dist/2020.js";
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 
-import { checkJsonSchema } from "../../../engine/structured-output/json-schema.ts";
-import { Reader } from "./grammars.ts";
-
-function readerOf(schema: object): Reader {
-  const json = JSON.stringify(schema);
-  checkJsonSchema(json);
-  return new Reader({ kind: "json-schema", schema: json });
-}
+import type { Reader } from "./grammars.ts";
+import { isWhole, readerOf } from "./schema-readers.ts";
 
 /** Null for a schema that no list matches. */
 function readerOrNull(schema: object): Reader | null {
@@ -26,9 +20,6 @@ function readerOrNull(schema: object): Reader | null {
     throw error;
   }
 }
-
-const isWhole = (reader: Reader | null, value: unknown): boolean =>
-  reader?.judge(Buffer.from(JSON.stringify(value))) === "whole";
 
 const values = [1, 2, 3, "a"];
 const lists: unknown[][] = [[]];

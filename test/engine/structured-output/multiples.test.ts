@@ -1,13 +1,7 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 
-import { checkJsonSchema } from "../../../engine/structured-output/json-schema.ts";
-import { Reader } from "./grammars.ts";
-
-function readerOf(schema: object): Reader {
-  checkJsonSchema(JSON.stringify(schema));
-  return new Reader({ kind: "json-schema", schema: JSON.stringify(schema) });
-}
+import { readerOf } from "./schema-readers.ts";
 
 /** In thousandths. */
 const thousandths = fc.integer({ min: 1, max: 400 });

@@ -214,7 +214,7 @@ describe.for(Object.keys(places))("in %s", (kind) => {
     const { input_file_id: input } = (await server.batches.find(tenant, id))!;
     expect(await server.batches.files.find(tenant, input)).toBeNull();
     expect(await place.store.list("contents/")).toContain(`contents/${input}`);
-    // Another attempt reads the input anew.
+    // Another attempt reads the input again.
     const stopped = server.stop();
     proceed();
     await stopped;
