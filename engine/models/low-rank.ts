@@ -3,6 +3,7 @@ import { invariant } from "../contract/errors.ts";
 import { add, addProduct, gatherColumns, gatherRows, gemm, multiply, reshape } from "../graph/standard-ops.ts";
 import type { Dimension, Value } from "../graph/value.ts";
 import type { AdapterMatrices, AdapterRequest } from "../weights/adapters/prepare-adapters.ts";
+import { isFloat, type FloatElementType } from "../weights/float-conversion.ts";
 import type { StoredTensor } from "../weights/stored-tensor.ts";
 import type { AdapterTokens, GraphContext } from "./graph-context.ts";
 
@@ -18,12 +19,14 @@ interface Projection {
  * once for each token, like an expert: adapters that change it are rejected by `requireTensorsOf`.
  */
 export function adapterMatrices(
-  { weights, adapterTokens, precision }: GraphContext,
+  { weights, adapterTokens }: GraphContext,
   { name, input, layers }: Projection,
 ): AdapterMatrices | null {
   if (adapterTokens?.ids.has(input.shape[0]!) !== true) return null;
   const { inFeatures } = layers[0]!;
-  return weights.adapters?.matrices({ name, layers, inFeatures, elementType: precision.activations }) ?? null;
+  // Routers may compute in float32, whatever the other layers do.
+  const elementType = floatType(input);
+  return weights.adapters?.matrices({ name, layers, inFeatures, elementType }) ?? null;
 }
 
 /** float [tokens, out]: `product`, with the updates of `input`. */
@@ -37,7 +40,7 @@ export function addLowRank(
   const down = activeRows(context, `${name}.adapters.down.active`, matrices.down, numLayers);
   const up = activeRows(context, `${name}.adapters.up.active`, matrices.up, numLayers);
   const columns = gemm(graph, `${name}.adapters.columns`, input, down, null);
-  const own = multiply(graph, `${name}.adapters.own`, columns, ownColumns(context, input.shape[0]!, numLayers));
+  const own = multiply(graph, `${name}.adapters.own`, columns, ownColumns(context, input, numLayers));
   return addProduct(graph, name, { left: own, right: up, sum: product });
 }
 
@@ -61,26 +64,32 @@ function activeColumns(context: GraphContext, numLayers: number): Value | null {
   });
 }
 
-/** float [tokens, columns]: 1 in those of a token's adapter, 0 in all others. */
-function ownColumns(context: GraphContext, numTokens: Dimension, numLayers: number): Value {
-  const { graph, precision } = context;
+/** [tokens, columns] of the input's type: 1 in those of a token's adapter, 0 in all others. */
+function ownColumns(context: GraphContext, input: Value, numLayers: number): Value {
+  const { graph } = context;
   const { tokens, ranks } = adaptersOf(context);
+  const [numTokens] = input.shape as readonly [Dimension];
+  const elementType = floatType(input);
+  const name = `adapters.of_${numLayers}.${elementType}`;
   const table = (): Value => {
     const owners = ranks.flatMap((rank, index) => Array<number>(rank).fill(index + 1));
     const ofColumns = Array.from({ length: numLayers }, () => owners).flat();
     const numRows = ranks.length + 1;
     const rows = Array.from({ length: numRows }, (_, id) => ofColumns.map((owner) => (owner === id ? 1 : 0))).flat();
     const shape = [numRows, ofColumns.length];
-    return graph.constant(`adapters.of_${numLayers}`, precision.activations, shape, rows);
+    return graph.constant(name, elementType, shape, rows);
   };
   const active = activeColumns(context, numLayers);
   const byAdapter =
     active === null
       ? table()
-      : shared(tokens, `adapters.of_${numLayers}.active`, (name) => gatherColumns(graph, name, table(), active));
-  return shared(tokens, `adapters.of_${numLayers}.${numTokens}`, (name) =>
-    gatherRows(graph, name, byAdapter, tokens.ids.get(numTokens)!),
-  );
+      : shared(tokens, `${name}.active`, (chosen) => gatherColumns(graph, chosen, table(), active));
+  return shared(tokens, `${name}.${numTokens}`, (own) => gatherRows(graph, own, byAdapter, tokens.ids.get(numTokens)!));
+}
+
+function floatType({ name, elementType }: Value): FloatElementType {
+  invariant(isFloat(elementType), `${name} is of floats`);
+  return elementType;
 }
 
 function adaptersOf({ weights, adapterTokens }: GraphContext): {

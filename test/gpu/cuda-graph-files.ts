@@ -1,4 +1,4 @@
-/** The CUDA graphs of every family, precision and KV layout as files, over weights of zeros. */
+/** The CUDA graphs of every family, precision and KV layout, and of adapters, as files over weights of zeros. */
 import { mkdir, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
@@ -8,7 +8,13 @@ import { bytesPerElement } from "../../engine/weights/safetensors.ts";
 import type { StoredTensor } from "../../engine/weights/stored-tensor.ts";
 import { cudaDtypes, cudaFamilies, cudaLayouts, familyConfig } from "./cuda-families.ts";
 
-/** Writes `{family}.{dtype}.decoder.{layout}.onnx` and `{family}.{dtype}.vision.onnx`; returns the names. */
+/** Of two adapters that change every linear layer. */
+const ranks = [8, 16] as const;
+
+/**
+ * Writes `{family}.{dtype}.decoder.{layout}.onnx`, the same with adapters that requests choose as
+ * `{family}.{dtype}.adapters.{layout}.onnx`, and `{family}.{dtype}.vision.onnx`; returns the names.
+ */
 export async function writeCudaGraphs(folder: string): Promise<string[]> {
   const names: string[] = [];
   const zeros = join(folder, "zeros");
@@ -35,6 +41,26 @@ export async function writeCudaGraphs(folder: string): Promise<string[]> {
       };
     },
   };
+  const withAdapters: WeightSource = {
+    ...weights,
+    adapters: {
+      ranks,
+      matrices({ name, layers, inFeatures, elementType }) {
+        const numColumns = layers.length * ranks.reduce((sum, rank) => sum + rank, 0);
+        const outFeatures = layers.reduce((sum, layer) => sum + layer.outFeatures, 0);
+        const matrix = (part: string, width: number): StoredTensor =>
+          overZeros({
+            name: `${name}.adapters.${part}`,
+            elementType,
+            shape: [numColumns, width],
+            file: "/",
+            byteOffset: 0,
+            byteLength: 0,
+          });
+        return { down: matrix("down", inFeatures), up: matrix("up", outFeatures), numLayers: layers.length };
+      },
+    },
+  };
   const write = async (name: string, bytes: Uint8Array): Promise<void> => {
     names.push(name);
     await writeFile(join(folder, name), bytes);
@@ -47,6 +73,9 @@ export async function writeCudaGraphs(folder: string): Promise<string[]> {
         const graphs = configureGraphs(config, { dtype, device: "cuda", maxModelLen: 64, kvLayout });
         const name = `${family.name.replaceAll(/\W+/g, "-")}.${dtype}`;
         await write(`${name}.decoder.${kvLayout.kind}.onnx`, graphs.buildDecoder(weights).graph.encode());
+        if (dtype === "bfloat16" || dtype === "int4") {
+          await write(`${name}.adapters.${kvLayout.kind}.onnx`, graphs.buildDecoder(withAdapters).graph.encode());
+        }
         const vision = graphs.buildVisionEncoder(weights);
         if (vision === null || names.includes(`${name}.vision.onnx`)) continue;
         await write(`${name}.vision.onnx`, vision.graph.encode());
