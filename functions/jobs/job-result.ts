@@ -1,6 +1,9 @@
 /** Results of jobs: a line of OpenAI's Batch output, whose id is that of the job. */
 import type { LineResponse } from "../batch/result-line.ts";
 
+/** The type of events with a result, which Standard Webhooks asks for. */
+export const resultEventType = "fovea.job.finished";
+
 export interface JobResult {
   readonly jobId: string;
   /** Whether the answer has status 200. */

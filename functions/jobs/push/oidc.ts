@@ -1,7 +1,6 @@
 /** Verifies ID tokens of OpenID Connect: signature, issuer, audience and time. */
 import { createPublicKey, verify } from "node:crypto";
 import type { JsonWebKey, KeyObject } from "node:crypto";
-import { request } from "undici";
 
 import { HttpError } from "../../http/errors.ts";
 
@@ -142,6 +141,8 @@ function importKey(jwk: JsonWebKey): [string, { readonly key: KeyObject; readonl
 }
 
 async function fetchJson(url: string): Promise<object> {
+  // Imported late, because every start would pay for it.
+  const { request } = await import("undici");
   const { statusCode, body } = await request(url, { signal: AbortSignal.timeout(FETCH_TIMEOUT_MS) });
   let text = "";
   for await (const chunk of body.setEncoding("utf8")) {

@@ -7,12 +7,12 @@ import { readJsonObject } from "../../http/json-body.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
 import { readTraceContext } from "../../telemetry/trace-context.ts";
 import type { TraceContext } from "../../telemetry/trace-context.ts";
+import { resultEventType } from "../job-result.ts";
 import type { EventsDependencies } from "../push/events-dependencies.ts";
 import { readEvent } from "../push/read-event.ts";
 import type { PushedEvent } from "../push/read-event.ts";
 import { RecentAnswers } from "../push/recent-answers.ts";
 import type { RecentAnswer } from "../push/recent-answers.ts";
-import { resultEventType } from "../sinks/webhook-result-sink.ts";
 
 /**
  * 200: the job is done, or refused for good and its refusal delivered. 4xx: refused for good. 429 and 503: send it again.

@@ -4,12 +4,10 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { request } from "undici";
 import type { Dispatcher } from "undici";
 
+import { resultEventType } from "../job-result.ts";
 import { ResultRefusedError } from "../result-sink.ts";
 import type { ResultSink } from "../result-sink.ts";
 import { describeTarget } from "../targets.ts";
-
-/** The type of the events, which Standard Webhooks asks for. */
-export const resultEventType = "fovea.job.finished";
 
 /** Delays before the second attempt and the further ones. */
 const defaultRetryMs = [1_000, 5_000, 30_000] as const;
