@@ -3,7 +3,7 @@ import { createAssertionMeter, readAssertedTexts } from "./asserted-texts.ts";
 import { hasAssertions } from "./assertion-pattern.ts";
 import type { Expression } from "./expression.ts";
 import { countBounds } from "./json-bounds.ts";
-import { patternsByFormat } from "./json-format.ts";
+import { maxLengthByFormat, patternsByFormat } from "./json-format.ts";
 import type { JsonObject } from "./json-schema.ts";
 import { quoted, repeat, rule, StringEscaper } from "./json-text.ts";
 import { LongTexts } from "./long-texts.ts";
@@ -53,10 +53,13 @@ export class JsonStringWriter {
         ? this.#stringOfAssertions(pattern, schema, path)
         : this.#stringOfPattern("pattern", pattern, schema, path);
     }
-    const known = typeof format === "string" ? patternsByFormat.get(format) : undefined;
-    return known === undefined
-      ? this.#stringOfLength(schema, path)
-      : this.#stringOfPattern("format", known, schema, path);
+    if (typeof format !== "string") return this.#stringOfLength(schema, path);
+    const known = patternsByFormat.get(format);
+    if (known === undefined) return this.#stringOfLength(schema, path);
+    const longest = maxLengthByFormat.get(format);
+    const { maxLength = Infinity } = schema;
+    const isShorter = longest !== undefined && typeof maxLength === "number" && longest < maxLength;
+    return this.#stringOfPattern("format", known, isShorter ? { ...schema, maxLength: longest } : schema, path);
   }
 
   #stringOfPattern(keyword: "format" | "pattern", pattern: string, schema: JsonObject, path: string): Expression {
