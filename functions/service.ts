@@ -29,6 +29,7 @@ export class Service {
   #hasFailed = false;
   readonly #draining = new AbortController();
   #released = Promise.withResolvers<void>();
+  #requestEnded = Promise.withResolvers<void>();
 
   constructor({ maxNumRequests, holdMs = 0 }: ServiceOptions) {
     this.#maxNumRequests = maxNumRequests;
@@ -145,6 +146,11 @@ export class Service {
     return this.#released.promise;
   }
 
+  /** Resolves when the next request ends; batch lines do not count. */
+  whenRequestEnds(): Promise<void> {
+    return this.#requestEnded.promise;
+  }
+
   /** Throws like `admit`, without taking a place. Call it before a body is read. */
   checkRoom(): void {
     this.#requireEngine();
@@ -163,7 +169,10 @@ export class Service {
    */
   admit(requestSignal: AbortSignal): Admission {
     this.checkRoom();
-    return this.#admit(requestSignal, () => {});
+    return this.#admit(requestSignal, () => {
+      this.#requestEnded.resolve();
+      this.#requestEnded = Promise.withResolvers();
+    });
   }
 
   /** Counts a line of a batch, or a job, as in progress. Their senders limit their number themselves. */

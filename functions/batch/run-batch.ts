@@ -6,6 +6,7 @@ import type { NumberedLine } from "./numbered-lines.ts";
 import type { DoneLines, ResultSink } from "./result-file.ts";
 import { errorLine, responseLine } from "./result-line.ts";
 import type { LineResponse } from "./result-line.ts";
+import { WindowShare } from "./window-share.ts";
 import type { WorkWindow } from "./work-window.ts";
 
 export interface BatchOptions {
@@ -49,13 +50,14 @@ export async function runBatch(options: BatchOptions): Promise<BatchSummary> {
   return new BatchRun(options).run();
 }
 
-const givenUp: LineAnswer = { kind: "given up" };
-
 /** Mutable. */
 class BatchRun {
   readonly #options: BatchOptions;
+  readonly #share: WindowShare;
   /** Lines that have entered the window. */
   readonly #underWay = new Set<Promise<void>>();
+  /** Resolves when the next of them is complete. */
+  #completed = Promise.withResolvers<void>();
   /** All valid lines so far by custom_id: the number of the first line that has it. */
   readonly #lineNumbers = new Map<string, number>();
   /** Why a result could not be written. */
@@ -65,6 +67,7 @@ class BatchRun {
 
   constructor(options: BatchOptions) {
     this.#options = options;
+    this.#share = new WindowShare(options.window, options.stopping.signal);
   }
 
   async run(): Promise<BatchSummary> {
@@ -100,40 +103,35 @@ class BatchRun {
     if (firstLineNumber !== undefined) return this.#report(duplicateOf(line, firstLineNumber));
     this.#lineNumbers.set(line.customId, line.lineNumber);
     if (this.#options.done.customIds.has(line.customId)) return this.#count("numSkipped");
+    // Lines that wait for another try, and those beside them.
+    while (this.#underWay.size >= 2 * this.#options.window.maxWeight) await this.#completed.promise;
     const prepared = this.#options.prepare(line);
-    await this.#options.window.enter(prepared.numSequences);
+    if (!(await this.#share.enter(prepared.numSequences))) return;
     const completed = this.#complete(line, prepared);
     this.#underWay.add(completed);
-    void completed.then(() => this.#underWay.delete(completed));
+    void completed.finally(() => {
+      this.#underWay.delete(completed);
+      this.#completed.resolve();
+      this.#completed = Promise.withResolvers();
+    });
     // Nothing else would slow down reading lines that cost the engine nothing.
     if (prepared.numSequences === 0) await completed;
   }
 
-  /** Always leaves the window. Never rejects. */
-  async #complete({ customId }: BatchLine, { numSequences, answer }: PreparedLine): Promise<void> {
-    const { window } = this.#options;
-    let weight = numSequences;
+  /** Never rejects. */
+  async #complete({ customId }: BatchLine, prepared: PreparedLine): Promise<void> {
     try {
-      let answered = this.#isStopping ? givenUp : await answer();
-      // If it is rejected although nothing else uses the engine, it never fits.
-      for (let isAlone = false; answered.kind === "busy" && !(isAlone && !window.hasOthers);) {
-        if (window.hasOthers) await window.whenChanged();
-        window.leave(weight);
-        weight = window.maxWeight;
-        await window.enter(weight);
-        isAlone = !window.hasOthers;
-        answered = this.#isStopping ? givenUp : await answer();
-      }
-      if (answered.kind === "given up") {
-        this.#numGivenUp += 1;
-        this.#options.stopping.abort();
-      } else await this.#write(customId, answered.response);
+      await this.#share.answer(prepared, (answered) => this.#use(customId, answered));
     } catch (cause) {
       this.#failure ??= { cause };
       this.#options.stopping.abort();
-    } finally {
-      window.leave(weight);
     }
+  }
+
+  async #use(customId: string, answered: LineAnswer): Promise<void> {
+    if (answered.kind !== "given up") return this.#write(customId, answered.response);
+    this.#numGivenUp += 1;
+    this.#options.stopping.abort();
   }
 
   async #write(customId: string, response: LineResponse): Promise<void> {

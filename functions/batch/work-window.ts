@@ -19,6 +19,8 @@ export class WorkWindow {
   #numInside = 0;
   #lastEntered = Promise.resolve();
   #left = Promise.withResolvers<void>();
+  /** Called when work has ended inside. */
+  readonly #onEnded = new Set<(value?: unknown) => void>();
 
   constructor(maxWeight: number, options: WorkWindowOptions = {}) {
     const { room = () => maxWeight, whenRoomChanges } = options;
@@ -65,11 +67,36 @@ export class WorkWindow {
     entered.resolve();
   }
 
+  /** For work that has ended. */
   leave(weight: number): void {
+    this.stepOut(weight);
+    for (const notify of this.#onEnded) notify();
+  }
+
+  /** For work that the engine has rejected, and that will enter again. */
+  stepOut(weight: number): void {
     this.#weight -= weight;
     this.#numInside -= 1;
     this.#left.resolve();
     this.#left = Promise.withResolvers();
+  }
+
+  /**
+   * For work that has stepped out: resolves when the engine may have room for it, because work inside or outside has ended
+   * `numChanges` times, or nothing outside uses the engine. Work that steps out is no change: two of it would wake each
+   * other for ever. Also resolves when one of the signals is aborted.
+   */
+  async whenChangedOften(numChanges: number, signals: readonly AbortSignal[]): Promise<void> {
+    for (let count = 0; count < numChanges && this.hasOthers; count += 1) {
+      if (signals.some(({ aborted }) => aborted)) return;
+      const { promise: changed, resolve } = Promise.withResolvers<unknown>();
+      this.#onEnded.add(resolve);
+      for (const signal of signals) signal.addEventListener("abort", resolve, { once: true });
+      void this.#whenRoomChanges?.().then(resolve);
+      await changed;
+      this.#onEnded.delete(resolve);
+      for (const signal of signals) signal.removeEventListener("abort", resolve);
+    }
   }
 
   /** Resolves when something inside or outside has left. */

@@ -5,6 +5,8 @@ import type { LineAnswer, PreparedLine } from "../batch/answer-line.ts";
 import type { BatchLine } from "../batch/batch-line.ts";
 import { RetryDelays } from "../batch/retry-delays.ts";
 import type { RetryDelaysOptions } from "../batch/retry-delays.ts";
+import { settledBefore } from "../batch/settled-before.ts";
+import { WindowShare } from "../batch/window-share.ts";
 import type { WorkWindow } from "../batch/work-window.ts";
 import { HttpError } from "../http/errors.ts";
 import type { Logger } from "../logger.ts";
@@ -70,17 +72,15 @@ type Attempt =
 export class JobRunner {
   readonly #options: JobRunnerOptions;
   readonly #stopping = new AbortController();
-  readonly #stopped = Promise.withResolvers<void>();
   readonly #underWay = new Set<Promise<void>>();
   /** End the work on jobs that are under way. */
   readonly #attempts = new Set<AbortController>();
   readonly #delays: RetryDelays;
   readonly #delivery: ResultDelivery;
   #heldBytes = 0;
-  /** Jobs in the window, and files, whose lines enter it by themselves. */
-  #numInside = 0;
-  /** Of the jobs in the window, without files. */
-  #weightInside = 0;
+  readonly #share: WindowShare;
+  /** Their lines enter the window by themselves. */
+  #numFiles = 0;
   #taking: Promise<void> | null = null;
   #ended: Promise<void> | null = null;
   #isInTrouble = false;
@@ -89,7 +89,7 @@ export class JobRunner {
     this.#options = options;
     this.#delays = new RetryDelays(options.retry);
     this.#delivery = new ResultDelivery(options);
-    this.#stopping.signal.addEventListener("abort", () => this.#stopped.resolve(), { once: true });
+    this.#share = new WindowShare(options.window, this.#stopping.signal);
   }
 
   get numRunning(): number {
@@ -148,9 +148,9 @@ export class JobRunner {
         continue;
       }
       // A job may have several sequences, so the number of jobs is limited as well.
-      const room = Math.min(window.free, window.maxWeight - this.#underWay.size, this.#roomForMessages());
-      if (room <= 0 && !(window.isEmpty && this.#underWay.size === 0) && !this.#isCrowdedOut) {
-        await Promise.race([window.whenChanged(), this.#stopped.promise, ...this.#underWay]);
+      const room = Math.min(window.free, window.maxWeight - this.#numWorking, this.#roomForMessages());
+      if (room <= 0 && !this.#isIdle && !this.#isCrowdedOut) {
+        await settledBefore(signal, Promise.race([window.whenChanged(), ...this.#underWay]));
         continue;
       }
       try {
@@ -169,15 +169,27 @@ export class JobRunner {
     }
   }
 
+  /** Jobs under way, without those that wait for another try: as many of them as the window has places. */
+  get #numWorking(): number {
+    return this.#underWay.size - Math.min(this.#share.numPostponed, this.#options.window.maxWeight);
+  }
+
+  /** Whether a job may be taken without room for it. */
+  get #isIdle(): boolean {
+    const hasRoom = this.#underWay.size === 0 || this.#roomForMessages() > 0;
+    return this.#options.window.isEmpty && this.#numWorking === 0 && hasRoom;
+  }
+
   /**
    * Whether batches or files fill the window, and no job waits for a place there. They always have a next line waiting, so
    * no place is ever free; but places are given in turn, so one job may wait with them.
    */
   get #isCrowdedOut(): boolean {
     const { window } = this.#options;
-    const isFilledByOthers = window.free <= 0 && window.weight > this.#weightInside;
-    const hasRoom = this.#underWay.size < window.maxWeight && this.#roomForMessages() > 0;
-    return isFilledByOthers && hasRoom && this.#underWay.size === this.#numInside;
+    const isFilledByOthers = window.free <= 0 && window.weight > this.#share.weightInside;
+    const hasRoom = this.#numWorking < window.maxWeight && this.#roomForMessages() > 0;
+    const isNoneWaiting = this.#numWorking === this.#share.numInside + this.#numFiles;
+    return isFilledByOthers && hasRoom && isNoneWaiting;
   }
 
   /** Number of messages that may be taken now, as each may have the maximum length. */
@@ -294,14 +306,14 @@ export class JobRunner {
   ): Promise<Attempt> {
     const { id, numDeliveries, tenant = "" } = leased;
     if (job.kind === "file") {
-      this.#numInside += 1;
+      this.#numFiles += 1;
       try {
         const result = await this.#options.runFile(leased, job, signal);
         return result === null ? { kind: "release", delayMs: 0 } : { kind: "complete", result, sinks };
       } catch (error) {
         return { kind: "reject", result: refusalResult(id, job.customId, toRefusal(error)), sinks };
       } finally {
-        this.#numInside -= 1;
+        this.#numFiles -= 1;
       }
     }
     const span = this.#startSpan(leased, leased.traceContext ?? job.traceContext);
@@ -346,34 +358,9 @@ export class JobRunner {
     signal: AbortSignal,
     stream?: (chunk: object) => Promise<void>,
   ): Promise<LineAnswer> {
-    const { window } = this.#options;
-    let weight = numSequences;
-    for (let isRetry = false; ; isRetry = true, weight = window.maxWeight) {
-      if (!(await this.#enter(weight))) return { kind: "given up" };
-      try {
-        const isAlone = isRetry && !window.hasOthers;
-        const answered = await answer(signal, stream);
-        // If it is rejected although nothing else uses the engine, it never fits.
-        if (answered.kind !== "busy" || (isAlone && !window.hasOthers)) return answered;
-        if (window.hasOthers) await Promise.race([window.whenChanged(), this.#stopped.promise]);
-      } finally {
-        this.#numInside -= 1;
-        this.#weightInside -= weight;
-        window.leave(weight);
-      }
-    }
-  }
-
-  /** False if the runner stops first. */
-  async #enter(weight: number): Promise<boolean> {
-    const { window } = this.#options;
-    const entering = window.enter(weight).then(() => true);
-    const hasEntered = await Promise.race([entering, this.#stopped.promise.then(() => false)]);
-    if (hasEntered) {
-      this.#numInside += 1;
-      this.#weightInside += weight;
-    } else void entering.then(() => window.leave(weight));
-    return hasEntered;
+    if (!(await this.#share.enter(numSequences))) return { kind: "given up" };
+    const begun = { numSequences, answer: () => answer(signal, stream) };
+    return this.#share.answer(begun, async (answered) => answered, signal);
   }
 }
 

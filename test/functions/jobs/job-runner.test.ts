@@ -104,6 +104,40 @@ test("a job that is rejected beside requests is answered after them", async () =
   expect(numAttempts).toBe(5);
 });
 
+test("jobs pass one that is rejected as long as clients are there", async () => {
+  const full = new EngineError("queue_full", "There is no room.");
+  const never = Promise.withResolvers<void>().promise;
+  const window = new WorkWindow(1, { whenRoomChanges: () => never, hasOthers: () => true });
+  let isFirst = true;
+  const { runner, source } = startRunner({ window }, () => {
+    const script: Script = isFirst ? [full] : ["x"];
+    isFirst = false;
+    return script;
+  });
+  // The end of the second job is the change after which the first is tried again.
+  const outcomes = ["a", "b"].map((id) => source.push({ id, body, numDeliveries: 1 }));
+  runner.start();
+  expect((await outcomes[1])?.kind).toBe("completed");
+  expect((await outcomes[0])?.kind).toBe("completed");
+});
+
+test("a stop releases a job that waits for another try", async () => {
+  const full = new EngineError("queue_full", "There is no room.");
+  const never = Promise.withResolvers<void>().promise;
+  const window = new WorkWindow(1, { whenRoomChanges: () => never, hasOthers: () => true });
+  let numAttempts = 0;
+  const { runner, source } = startRunner({ window }, () => {
+    numAttempts += 1;
+    return [full];
+  });
+  const outcome = source.push({ id: "a", body, numDeliveries: 1 });
+  runner.start();
+  await expect.poll(() => numAttempts).toBe(1);
+  await runner.stop();
+  expect((await outcome)?.kind).toBe("released");
+  expect(window.isEmpty).toBe(true);
+});
+
 test("a job that is rejected alone keeps the answer", async () => {
   const full = new EngineError("queue_full", "There is no room.");
   const { runner, source } = startRunner({}, () => [full]);
