@@ -49,10 +49,12 @@ export type ServingSetting =
   | "maxDecodeCost"
   | "maxRequestDecodeCost"
   | "decodeTimeoutMs"
+  | "fetchTimeoutMs"
   | "maxVideosPerPrompt"
   | "maxVideoBytes"
   | "maxVideoFrames"
   | "videoDecodeTimeoutMs"
+  | "videoFetchTimeoutMs"
   | "allowedDomains"
   | "allowedPrivateHosts"
   | "allowHttp";

@@ -1,6 +1,7 @@
 /** Fetches the bytes of an image reference from the source of its scheme. */
 import type { ImageLimits } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
+import { RunningTimer } from "../running-timer.ts";
 import { describeReference } from "./describe-reference.ts";
 import { bytesOf } from "./image-source.ts";
 import type { FetchedImage, FetchImageOptions, ImageSource } from "./image-source.ts";
@@ -9,9 +10,6 @@ export interface FetchImageContext extends Pick<FetchImageOptions, "onBytes"> {
   readonly signal: AbortSignal;
   readonly limits: Pick<ImageLimits, "maxImageBytes" | "fetchTimeoutMs">;
 }
-
-/** Timers of Node take whole milliseconds, and fire at once if they have more. */
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /**
  * Returns the encoded bytes of one image: at most `maxImageBytes`, within `fetchTimeoutMs` for redirects, retries and
@@ -36,8 +34,10 @@ export async function fetchImageIfChanged(
   { signal, limits, onBytes }: FetchImageContext,
 ): Promise<FetchedImage> {
   const source = findSource(sources, reference);
-  const timeout = AbortSignal.timeout(Math.min(Math.ceil(limits.fetchTimeoutMs), LONGEST_TIMER_MS));
-  const options = { signal: AbortSignal.any([signal, timeout]), maxImageBytes: limits.maxImageBytes, onBytes };
+  const timeout = new AbortController();
+  using _ = new RunningTimer(limits.fetchTimeoutMs, () => timeout.abort());
+  const ended = AbortSignal.any([signal, timeout.signal]);
+  const options = { signal: ended, maxImageBytes: limits.maxImageBytes, onBytes };
   try {
     if (source.fetchIfChanged !== undefined) return await source.fetchIfChanged(reference, { ...options, validator });
     return { kind: "fetched", bytes: await source.fetch(reference, options), validator: null };
@@ -45,11 +45,11 @@ export async function fetchImageIfChanged(
     if (signal.aborted) {
       throw new EngineError("aborted", "The request was aborted while its image was being fetched.", { cause: error });
     }
-    if (timeout.aborted && error === timeout.reason) {
+    if (timeout.signal.aborted && error === timeout.signal.reason) {
       throw new EngineError(
         "image_unreachable",
         `The image ${describeReference(reference)} did not arrive within ${limits.fetchTimeoutMs} ms.`,
-        { cause: error },
+        { cause: error, setting: "fetchTimeoutMs" },
       );
     }
     throw error;

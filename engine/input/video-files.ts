@@ -185,6 +185,12 @@ function ownerOf(request: VideoFetching["request"]): PictureOwner {
   return { tenant, request, priority };
 }
 
+/** By the setting of images that has the same meaning. */
+const settingsOfVideos: Readonly<Partial<Record<NonNullable<EngineError["setting"]>, EngineError["setting"]>>> = {
+  maxImageBytes: "maxVideoBytes",
+  fetchTimeoutMs: "videoFetchTimeoutMs",
+};
+
 /** Sources fetch images, and say so. */
 async function namingVideo<Result>(run: () => Result | Promise<Result>): Promise<Result> {
   try {
@@ -198,7 +204,7 @@ async function namingVideo<Result>(run: () => Result | Promise<Result>): Promise
       {
         cause,
         ...(parameter !== null && { parameter }),
-        ...(setting !== null && { setting: setting === "maxImageBytes" ? "maxVideoBytes" : setting }),
+        ...(setting !== null && { setting: settingsOfVideos[setting] ?? setting }),
       },
     );
   }

@@ -4,6 +4,7 @@ import { setImmediate as turn } from "node:timers/promises";
 import { Busboy } from "@fastify/busboy";
 import type { BusboyFileStream, BusboyHeaders } from "@fastify/busboy";
 
+import { RunningTimer } from "../../engine/index.ts";
 import { HttpError } from "./errors.ts";
 
 const MAX_FIELDS = 20;
@@ -120,8 +121,8 @@ async function* withDeadlines(
   try {
     for (;;) {
       const { promise: idle, reject } = Promise.withResolvers<never>();
-      const timer = setTimeout(() => reject(stalled(idleMs)), idleMs);
-      const { done, value } = await Promise.race([reader.read(), idle, failure]).finally(() => clearTimeout(timer));
+      const timer = new RunningTimer(idleMs, () => reject(stalled(idleMs)));
+      const { done, value } = await Promise.race([reader.read(), idle, failure]).finally(() => timer[Symbol.dispose]());
       if (done) return;
       yield value;
     }

@@ -3,6 +3,7 @@ import { Readable } from "node:stream";
 import type { Transform } from "node:stream";
 import { createBrotliDecompress, createGunzip, createInflate } from "node:zlib";
 
+import { RunningTimer } from "../../engine/index.ts";
 import { HttpError } from "./errors.ts";
 
 /** A body may be slow at first; after this time its mean rate counts. Both figures are Apache's (mod_reqtimeout). */
@@ -39,12 +40,11 @@ export async function* receiveBody(
   try {
     for (;;) {
       signal?.throwIfAborted();
-      const start = performance.now();
-      const timer = setTimeout(() => ended.reject(idle(numBytes, idleTimeoutMs)), idleTimeoutMs);
-      const { done, value } = await Promise.race([reader.read(), ended.promise]).finally(() => clearTimeout(timer));
+      const timer = new RunningTimer(idleTimeoutMs, () => ended.reject(idle(numBytes, idleTimeoutMs)));
+      const { done, value } = await Promise.race([reader.read(), ended.promise]).finally(() => timer[Symbol.dispose]());
       if (done) return;
       numBytes += value.byteLength;
-      waitedMs += performance.now() - start;
+      waitedMs += timer.elapsedMs;
       if (waitedMs > rateGraceMs && numBytes < (waitedMs / 1000) * MIN_BYTES_PER_SECOND) {
         throw tooSlow(numBytes, waitedMs);
       }

@@ -4,7 +4,7 @@
  */
 import { STATUS_CODES, createServer } from "node:http";
 import type { IncomingMessage, RequestListener, Server, ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 
 import { errorBody } from "./error-body.ts";
@@ -98,6 +98,7 @@ export async function openServer(
     opened.closeSilent();
     onFull?.();
   });
+  server.on("timeout", (socket: Socket) => closeIdle(socket, unanswered));
   answerUnparsedRequests(server, unanswered);
   const listening = Promise.withResolvers<void>();
   server.once("error", listening.reject);
@@ -118,6 +119,18 @@ export async function openServer(
       clearTimeout(deadline);
     },
   };
+}
+
+/**
+ * Ends a connection that has been idle for too long, unless a request is in its buffer. Platforms pause a process between
+ * requests and continue it when the next one arrives, and timers run before sockets are read.
+ */
+function closeIdle(socket: Socket, unanswered: UnansweredRequests): void {
+  if (unanswered.of(socket).length > 0) return;
+  const { bytesRead } = socket;
+  setImmediate(() => {
+    if (socket.bytesRead === bytesRead) socket.destroy();
+  });
 }
 
 /**

@@ -305,7 +305,7 @@ describe("a file", () => {
     expect(status).toBe(422);
     expect(body.error).toMatchObject({
       code: "image_unreachable",
-      message: expect.stringMatching(/^The video .* did not arrive within 100 ms/),
+      message: expect.stringMatching(/^The video .* did not arrive within 100 ms\. VIDEO_FETCH_TIMEOUT_SECONDS sets/),
     });
   });
 });

@@ -4,6 +4,7 @@ import { createDataUrlImageSource } from "../../../engine/images/data-url-image-
 import { fetchImage } from "../../../engine/images/fetch-image.ts";
 import { createHttpsImageSource } from "../../../engine/images/https-image-source.ts";
 import type { ConnectedImageSource } from "../../../engine/images/image-source.ts";
+import { pauseProcess } from "../../support/pause-process.ts";
 import { makeCertificate } from "./certificate.ts";
 import { startWebServer, type WebServer } from "./web-server.ts";
 
@@ -14,6 +15,10 @@ let web: ConnectedImageSource;
 beforeAll(async () => {
   server = await startWebServer((request, response) => {
     if (request.url === "/silent") return;
+    if (request.url === "/before-a-pause") {
+      response.end("png");
+      return pauseProcess(400);
+    }
     if (request.url === "/picture") return setTimeout(() => response.end("png"), 20);
     const timer = setInterval(() => response.write("x"), 10);
     response.on("close", () => clearInterval(timer));
@@ -61,7 +66,12 @@ test.for(["/silent", "/trickle"])("a host that answers %s is unreachable after t
   await expect(fetchFrom(`https://${server.host}${path}`, undefined, 100)).rejects.toMatchObject({
     code: "image_unreachable",
     message: `The image "https://${server.host}${path}" did not arrive within 100 ms.`,
+    setting: "fetchTimeoutMs",
   });
+});
+
+test("a picture that arrived while the process was paused is in time", async () => {
+  expect(await fetchFrom(`https://${server.host}/before-a-pause`, undefined, 200)).toHaveLength(3);
 });
 
 test.for([Number.POSITIVE_INFINITY, 2 ** 31, 59_999.5])("a time limit of %d ms is accepted", async (fetchTimeoutMs) => {

@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import type { Socket } from "node:net";
+import { setImmediate as turn } from "node:timers/promises";
 import { brotliCompressSync, deflateSync, gzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
 
@@ -7,6 +8,7 @@ import { BodyIntake, roomForBodies } from "../../../functions/http/body-intake.t
 import { HttpError } from "../../../functions/http/errors.ts";
 import { receiveBody } from "../../../functions/http/received-body.ts";
 import { hang } from "../../support/engine/scripted-engine.ts";
+import { pauseProcess } from "../../support/pause-process.ts";
 import { openSocket, readAnswer, requestHead } from "../../support/requests/raw-connection.ts";
 import { chatBody, createTestApp, serveApp } from "../../support/service/test-app.ts";
 import type { TestAppOptions } from "../../support/service/test-app.ts";
@@ -132,6 +134,18 @@ describe("the deadlines of a body", () => {
       status: 408,
       message: expect.stringMatching(/500 bytes a second/),
     });
+  });
+
+  test("do not count a pause of the process, in which the rest may arrive", async () => {
+    await using server = await start({ bodyIdleTimeoutMs: 200 });
+    const socket = await openSocket(server.baseUrl);
+    socket.write(requestHead(chatText.length, { headers: ["Connection: close"] }) + chatText.slice(0, 5));
+    await expect.poll(() => server.bodies.numHeldBytes).toBe(5);
+    // From here on, timers run before sockets are read.
+    await turn();
+    socket.write(chatText.slice(5));
+    pauseProcess(500);
+    expect((await readAnswer(socket)).status).toBe(200);
   });
 
   test("pause while its reader is busy", async () => {
