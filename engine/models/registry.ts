@@ -20,6 +20,7 @@ import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts"
 import { internVlDefinition, qianfanOcrDefinition } from "./internvl/definition.ts";
 import { lfm2VlDefinition } from "./lfm2-vl/definition.ts";
 import { lfm2TextDefinition, lfm3TextDefinition } from "./lfm2/definition.ts";
+import { lfm3VlDefinition } from "./lfm3-vl/definition.ts";
 import {
   llamaDefinition,
   ministral3Definition,
@@ -66,6 +67,7 @@ export const modelDefinitions: readonly ModelDefinition[] = [
   lfm2TextDefinition,
   lfm3TextDefinition,
   lfm2VlDefinition,
+  lfm3VlDefinition,
   persimmonDefinition,
   gemma3TextDefinition,
   gemma3Definition,

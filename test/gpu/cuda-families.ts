@@ -92,6 +92,7 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/qwen3.5/v4", sizes: { intermediate_size: 128, vocab_size: 512 }, layouts: [paged] },
   { name: "../hub/lfm2/v4", sizes: { ...wide, num_key_value_heads: 2, block_ff_dim: 768 }, layouts: [paged] },
   { name: "../hub/lfm2-vl/v4", sizes: { ...wide, num_key_value_heads: 2, block_ff_dim: 768 }, layouts: [paged] },
+  { name: "../hub/lfm3-vl/v4", sizes: grouped, layouts: [paged] },
   { name: "../hub/minicpm-v-4.6/v4", sizes: miniCpm, layouts: [paged] },
   { name: "../hub/minicpm-v-4.7/v4", sizes: miniCpm, layouts: [paged] },
   { name: "../hub/minicpm-ocr/v4", sizes: miniCpm, layouts: [paged] },

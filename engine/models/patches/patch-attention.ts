@@ -58,26 +58,27 @@ export function patchAttention(
     sizes: [embedDim, embedDim, embedDim],
   });
   const normalised = (part: string, rows: Value): Value =>
-    normEpsilon === null ? rows : normaliseHeads(context, sizes, `${name}.${part}`, rows, normEpsilon);
+    normEpsilon === null
+      ? rows
+      : normaliseHeads(context, `${name}.${part}`, rows, { headDim: embedDim / sizes.numHeads, epsilon: normEpsilon });
   const projections = { query: normalised("q_norm", query), key: normalised("k_norm", key), value };
   const attended = attendPatches(context, sizes, name, projections, options);
   const output = { name: `${name}.proj`, inFeatures: embedDim, outFeatures: embedDim, hasBias: biases.output };
   return linear(context, attended, output, precision.vision);
 }
 
-/** float [numPatches, embedDim]; all heads share the weights of the norm. */
-function normaliseHeads(
+/** float [numPatches, heads * headDim], as is `rows`; all heads share the weights of the norm. */
+export function normaliseHeads(
   context: GraphContext,
-  { embedDim, numHeads }: Pick<PatchRotaryConfig, "embedDim" | "numHeads">,
   name: string,
   rows: Value,
-  epsilon: number,
+  { headDim, epsilon }: { readonly headDim: number; readonly epsilon: number },
 ): Value {
   const { graph } = context;
-  const headDim = embedDim / numHeads;
-  const heads = reshapeTo(graph, `${name}.heads`, rows, [`${patches} * numHeads`, headDim]);
+  const width = Number(rows.shape[1]);
+  const heads = reshapeTo(graph, `${name}.heads`, rows, [`${patches} * ${width / headDim}`, headDim]);
   const normalised = rmsNorm(context, name, heads, { size: headDim, epsilon });
-  return reshapeTo(graph, `${name}.rows`, normalised, [patches, embedDim]);
+  return reshapeTo(graph, `${name}.rows`, normalised, [patches, width]);
 }
 
 /** Returns float [numPatches, embedDim]: what the patches attend to, before the output's projection. */

@@ -46,6 +46,21 @@ export function embedStillPatches(
   });
 }
 
+/**
+ * Like `embedPatches`, for a linear layer without a bias.
+ *
+ * @param name Name of the layer in the checkpoint.
+ */
+export function embedFlatPatches(
+  context: GraphContext,
+  config: PatchShape & { readonly embedDim: number },
+  name: string,
+  pixels: Value,
+): Value {
+  const storedShape = [config.embedDim, patchFeatures(config)];
+  return projectPatches(context, pixels, { name, hasBias: false, storedShape });
+}
+
 function projectPatches(
   context: GraphContext,
   pixels: Value,

@@ -116,6 +116,8 @@ export interface PatchModel<Vision> extends Pick<VisionEncoderDefinition, "image
   readonly maxPositionEmbeddings: number;
   /** Default: Qwen-VL's. */
   readonly towerNames?: TowerNames;
+  /** Other sizes of the largest picture, by name; see `VisionEncoderDefinition`. */
+  sizesOf?(this: void, numSquares: number): ReadonlyMap<string, number>;
   /** @param prefix Prefix of the decoder's tensors, e.g. "model.language_model." */
   buildDecoder(this: void, context: GraphContext, prefix: string, maxModelLen: number): void;
 }
@@ -137,7 +139,8 @@ export function patchModel<Vision extends PatchVision>(
       ],
       imageSize: vision.patchSize * vision.mergeSize,
       numImageTokens: 1,
-      largestSizes: (numEmbeddings) => new Map([[patches, numEmbeddings * vision.mergeSize ** 2]]),
+      largestSizes: (numEmbeddings) =>
+        new Map([[patches, numEmbeddings * vision.mergeSize ** 2], ...(model.sizesOf?.(numEmbeddings) ?? [])]),
       ...(imageOptions && { imageOptions }),
       ...(refusesExports !== undefined && { refusesExports }),
       build: (context) => buildVisionEncoder(context, model, buildTower),

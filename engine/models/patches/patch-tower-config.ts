@@ -38,13 +38,13 @@ export interface NamedWidth {
   readonly value: number;
 }
 
-/** Widths of a tower and its embeddings, and of the decoder's hidden state, which the embeddings must match. */
+/** Widths of a tower and, if it makes the embeddings itself, of them and of the decoder's hidden state, which must match. */
 export interface PatchTowerWidths {
   readonly tower: NamedWidth;
   /** Field of the number of heads. Default: `num_heads`. */
   readonly heads?: string;
-  readonly output: NamedWidth;
-  readonly textHiddenSize: number;
+  readonly output?: NamedWidth;
+  readonly textHiddenSize?: number;
 }
 
 /**
@@ -61,7 +61,7 @@ export function patchTower(
     const reason = `${tower.field} ${tower.value} does not divide into heads whose size is a multiple of 4`;
     throw unsupportedField(path, heads, numHeads, reason);
   }
-  if (output.value !== textHiddenSize) {
+  if (output !== undefined && output.value !== textHiddenSize) {
     throw unsupportedField(path, output.field, output.value, `the decoder's is ${textHiddenSize}`);
   }
   return {

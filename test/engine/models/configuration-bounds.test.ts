@@ -105,6 +105,16 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
   },
   Lfm2ForCausalLM: { fields: lfm2Text },
   Lfm3ForCausalLM: { fields: [...llamaText, "sliding_window", "conv_L_cache"] },
+  Lfm3VlForConditionalGeneration: {
+    fields: [
+      ...inText([...llamaText, "sliding_window", "conv_L_cache"]),
+      ...tower.filter((field) => !field.endsWith("image_size")),
+      ...["num_key_value_heads", "spatial_merge_size", "temporal_patch_size", "conv_kernel_size"].map(
+        (field) => `vision_config.${field}`,
+      ),
+      "projector_hidden_size",
+    ],
+  },
   Lfm2VlForConditionalGeneration: {
     fields: [
       ...inText(lfm2Text),

@@ -18,6 +18,7 @@ const families = [
   "hunyuan-dense",
   "hunyuan-ocr",
   "lfm2-vl",
+  "lfm3-vl",
   "minicpm-v-4.7",
   "paddleocr-vl",
   "qianfan-ocr",

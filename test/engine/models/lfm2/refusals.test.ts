@@ -44,7 +44,6 @@ testRefusals([
     { ...lfm3, rope_parameters: { full_attention: { ...full, partial_rotary_factor: 0.5 } }, num_hidden_layers: 3 },
     "partial_rotary_factor = 0.5 is not supported",
   ],
-  [{ ...lfm3, architectures: ["Lfm3VlForConditionalGeneration"] }, "The architecture Lfm3VlForConditionalGeneration"],
 ]);
 
 test("layers of LFM3 have the kinds that transformers gives them", () => {
