@@ -8,7 +8,7 @@ import { shown } from "../excerpt.ts";
 import { findAnnouncements } from "../installed-packages.ts";
 import type { Announcement } from "../installed-packages.ts";
 import type { ModelDefinition } from "../models/model-definition.ts";
-import { chooseDefinition, findModelDefinition } from "../models/registry.ts";
+import { chooseDefinition, loadShippedDefinition } from "../models/registry.ts";
 import { importExport } from "../sampling/custom/import-export.ts";
 
 export type DefinitionConfig = Pick<EngineConfig, "modelDefinitions" | "modelDefinitionPath">;
@@ -32,7 +32,7 @@ export async function findDefinition(
   const chosen = chooseDefinition(named, json);
   if (chosen !== null) return chosen;
   try {
-    return findModelDefinition(json);
+    return await loadShippedDefinition(json);
   } catch (error) {
     if (!(error instanceof EngineError) || error.code !== "unsupported_model") throw error;
     const announced = await findAnnouncements([...searchPath, "."], "models");

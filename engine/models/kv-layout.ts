@@ -6,7 +6,6 @@ import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import type { KvLayout } from "./built-model.ts";
 import type { KvPrecision } from "./graph-context.ts";
 import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
-import { findModelDefinition } from "./registry.ts";
 
 export interface KvLayoutSettings {
   readonly device: DeviceName;
@@ -15,9 +14,9 @@ export interface KvLayoutSettings {
   readonly numBlocks?: number | null;
 }
 
-/** A checkpoint with the definition of its model. Default: the one that ships with Fovea. */
+/** A checkpoint with the definition of its model. */
 export interface DefinedCheckpoint extends Pick<Checkpoint, "config"> {
-  readonly definition?: ModelDefinition;
+  readonly definition: ModelDefinition;
 }
 
 /** Small blocks share more of a prefix, and the CPU's reference attention computes all sizes alike. */
@@ -119,16 +118,12 @@ function unavailable(reason: string): EngineError {
 }
 
 /** Causal kernels cannot compute these models' attention to images; see `attendToWholeImages`. */
-function keepsImagesWhole({
-  onnxFileNames,
-  config,
-  ...rest
-}: Pick<Checkpoint, "onnxFileNames"> & Partial<DefinedCheckpoint>): boolean {
-  return (
-    config !== undefined && onnxFileNames === null && configOf({ config, ...rest }).decoder.keepsImagesWhole === true
-  );
+function keepsImagesWhole(checkpoint: Pick<Checkpoint, "onnxFileNames"> & Partial<DefinedCheckpoint>): boolean {
+  if (checkpoint.onnxFileNames !== null) return false;
+  const { config, definition } = checkpoint;
+  return definition !== undefined && configOf({ config, definition }).decoder.keepsImagesWhole === true;
 }
 
-export function configOf({ config, definition = findModelDefinition(config) }: DefinedCheckpoint): ConfiguredModel {
+export function configOf({ config, definition }: DefinedCheckpoint): ConfiguredModel {
   return definition.configure(withoutQuantisation(config));
 }

@@ -14,7 +14,6 @@ import {
 } from "./graph-context.ts";
 import type { ConfiguredModel, DecoderDimensions, ModelDefinition } from "./model-definition.ts";
 import { keepsIntegers, precisionOf, resolveDtype, type ResolvedDtype, type WidenedLayers } from "./precision.ts";
-import { findModelDefinition } from "./registry.ts";
 import { refuseVisionParts, resolveVisionParts } from "./vision-parts.ts";
 import type { VisionParts, VisionPartSettings } from "./vision-parts.ts";
 import type { WeightSource } from "./weight-source.ts";
@@ -34,8 +33,7 @@ export interface GraphOptions extends VisionPartSettings {
   readonly kvPrecision?: KvPrecision;
   /** Whether ONNX Runtime's operator computes experts on the CPU too, in float32. Default false: it does on cuda only. */
   readonly fusesExperts?: boolean;
-  /** Default: that of the architecture. */
-  readonly definition?: ModelDefinition;
+  readonly definition: ModelDefinition;
 }
 
 export interface ModelGraphs {
@@ -61,7 +59,7 @@ const slots: KvLayout = { kind: "slots" };
  *   dtype or KV layout that the device lacks or a length above the checkpoint's. Building throws the errors of tensors.
  */
 export function configureGraphs(config: unknown, options: GraphOptions): ModelGraphs {
-  const { device, maxModelLen, kvLayout = slots, kvPrecision = { kind: "activations" } } = options;
+  const { definition, device, maxModelLen, kvLayout = slots, kvPrecision = { kind: "activations" } } = options;
   checkKvLayout(kvLayout, device);
   const dtype = resolveDtype({ dtype: options.dtype, device, config });
   const isKept = keepsIntegers({ dtype: options.dtype, config });
@@ -70,7 +68,6 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
     ...(isKept && { keepsIntegers: true }),
     ...(options.fusesExperts === true && { experts: { kind: "plain", elementType: "float32" } }),
   };
-  const { definition = findModelDefinition(config) } = options;
   const configured = definition.configure(withoutQuantisation(config));
   checkDevice(definition.architecture, configured.decoder, { device, kvLayout, dtype, precision });
   const model = withStatesOf(configured, device, precision);

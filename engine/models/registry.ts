@@ -3,110 +3,70 @@ import { z } from "zod";
 
 import { EngineError } from "../contract/errors.ts";
 import { parseConfigObject } from "./config-field.ts";
-import {
-  deepseekOcr2Definition,
-  deepseekOcrDefinition,
-  nativeDeepseekOcr2Definition,
-} from "./deepseek-ocr/definition.ts";
-import { dotsOcrDefinition } from "./dots-ocr/definition.ts";
-import { fuyuDefinition } from "./fuyu/definition.ts";
-import { gemma3Definition, gemma3TextDefinition } from "./gemma3/definition.ts";
-import { gemma4Definition, gemma4TextDefinition, gemma4UnifiedDefinition } from "./gemma4/definition.ts";
-import { glm4MoeDefinition } from "./glm4-moe/definition.ts";
-import { glm46vDefinition, glm4vDefinition, glm4vMoeDefinition, glmOcrDefinition } from "./glm4v/definition.ts";
-import { graniteDoclingDefinition } from "./granite-docling/definition.ts";
-import { hunYuanDenseDefinition, hunYuanVlDefinition } from "./hunyuan-vl/definition.ts";
-import { idefics3Definition, smolVlmDefinition } from "./idefics3/definition.ts";
-import { internVlDefinition, qianfanOcrDefinition } from "./internvl/definition.ts";
-import { lfm2VlDefinition } from "./lfm2-vl/definition.ts";
-import { lfm2TextDefinition, lfm3TextDefinition } from "./lfm2/definition.ts";
-import { lfm3VlDefinition } from "./lfm3-vl/definition.ts";
-import {
-  llamaDefinition,
-  ministral3Definition,
-  mistralDefinition,
-  phi3Definition,
-  qwen2Definition,
-  qwen3Definition,
-  qwen3MoeDefinition,
-} from "./llama/definition.ts";
-import { llavaNextDefinition, llavaOneVisionDefinition } from "./llava-next/definition.ts";
-import { llavaDefinition } from "./llava/definition.ts";
-import { miniCpmOcrDefinition, miniCpmV46Definition, miniCpmV47Definition } from "./minicpm-v/definition.ts";
 import type { ModelDefinition } from "./model-definition.ts";
-import { paddleOcrVlDefinition } from "./paddleocr-vl/definition.ts";
-import { persimmonDefinition } from "./persimmon/definition.ts";
-import {
-  earlyLightOnOcrDefinition,
-  lightOnOcrDefinition,
-  mistral3Definition,
-  pixtralDefinition,
-} from "./pixtral/definition.ts";
-import { qwen25VlDefinition } from "./qwen2-5-vl/definition.ts";
-import { qwen2VlDefinition } from "./qwen2-vl/definition.ts";
-import {
-  qwen35Definition,
-  qwen35MoeDefinition,
-  qwen35MoeTextDefinition,
-  qwen35TextDefinition,
-} from "./qwen3-5/definition.ts";
-import { qwen3VlDefinition, qwen3VlMoeDefinition } from "./qwen3-vl/definition.ts";
 
-export const modelDefinitions: readonly ModelDefinition[] = [
-  llamaDefinition,
-  mistralDefinition,
-  ministral3Definition,
-  phi3Definition,
-  qwen2Definition,
-  qwen3Definition,
-  qwen3MoeDefinition,
-  glm4MoeDefinition,
-  qwen35TextDefinition,
-  qwen35MoeTextDefinition,
-  hunYuanDenseDefinition,
-  lfm2TextDefinition,
-  lfm3TextDefinition,
-  lfm2VlDefinition,
-  lfm3VlDefinition,
-  persimmonDefinition,
-  gemma3TextDefinition,
-  gemma3Definition,
-  gemma4Definition,
-  gemma4TextDefinition,
-  gemma4UnifiedDefinition,
-  llavaDefinition,
-  llavaNextDefinition,
-  llavaOneVisionDefinition,
-  pixtralDefinition,
-  mistral3Definition,
-  lightOnOcrDefinition,
-  earlyLightOnOcrDefinition,
-  idefics3Definition,
-  smolVlmDefinition,
-  graniteDoclingDefinition,
-  internVlDefinition,
-  qianfanOcrDefinition,
-  fuyuDefinition,
-  qwen2VlDefinition,
-  qwen25VlDefinition,
-  qwen3VlDefinition,
-  qwen3VlMoeDefinition,
-  glm4vDefinition,
-  glm46vDefinition,
-  glm4vMoeDefinition,
-  glmOcrDefinition,
-  paddleOcrVlDefinition,
-  hunYuanVlDefinition,
-  dotsOcrDefinition,
-  qwen35Definition,
-  qwen35MoeDefinition,
-  miniCpmV46Definition,
-  miniCpmV47Definition,
-  miniCpmOcrDefinition,
-  deepseekOcrDefinition,
-  deepseekOcr2Definition,
-  nativeDeepseekOcr2Definition,
-];
+/**
+ * By architecture, followed by the tower if the definition is for one tower only: `ARCHITECTURE of TOWER`. A definition
+ * is imported when it is served, because the modules of all families take a tenth of a start.
+ */
+export const shippedDefinitions: Readonly<Record<string, () => Promise<ModelDefinition>>> = {
+  LlamaForCausalLM: async () => (await import("./llama/definition.ts")).llamaDefinition,
+  MistralForCausalLM: async () => (await import("./llama/definition.ts")).mistralDefinition,
+  Ministral3ForCausalLM: async () => (await import("./llama/definition.ts")).ministral3Definition,
+  Phi3ForCausalLM: async () => (await import("./llama/definition.ts")).phi3Definition,
+  Qwen2ForCausalLM: async () => (await import("./llama/definition.ts")).qwen2Definition,
+  Qwen3ForCausalLM: async () => (await import("./llama/definition.ts")).qwen3Definition,
+  Qwen3MoeForCausalLM: async () => (await import("./llama/definition.ts")).qwen3MoeDefinition,
+  Glm4MoeForCausalLM: async () => (await import("./glm4-moe/definition.ts")).glm4MoeDefinition,
+  Qwen3_5ForCausalLM: async () => (await import("./qwen3-5/definition.ts")).qwen35TextDefinition,
+  Qwen3_5MoeForCausalLM: async () => (await import("./qwen3-5/definition.ts")).qwen35MoeTextDefinition,
+  HunYuanDenseV1ForCausalLM: async () => (await import("./hunyuan-vl/definition.ts")).hunYuanDenseDefinition,
+  Lfm2ForCausalLM: async () => (await import("./lfm2/definition.ts")).lfm2TextDefinition,
+  Lfm3ForCausalLM: async () => (await import("./lfm2/definition.ts")).lfm3TextDefinition,
+  Lfm2VlForConditionalGeneration: async () => (await import("./lfm2-vl/definition.ts")).lfm2VlDefinition,
+  Lfm3VlForConditionalGeneration: async () => (await import("./lfm3-vl/definition.ts")).lfm3VlDefinition,
+  PersimmonForCausalLM: async () => (await import("./persimmon/definition.ts")).persimmonDefinition,
+  Gemma3ForCausalLM: async () => (await import("./gemma3/definition.ts")).gemma3TextDefinition,
+  Gemma3ForConditionalGeneration: async () => (await import("./gemma3/definition.ts")).gemma3Definition,
+  Gemma4ForConditionalGeneration: async () => (await import("./gemma4/definition.ts")).gemma4Definition,
+  Gemma4ForCausalLM: async () => (await import("./gemma4/definition.ts")).gemma4TextDefinition,
+  Gemma4UnifiedForConditionalGeneration: async () => (await import("./gemma4/definition.ts")).gemma4UnifiedDefinition,
+  LlavaForConditionalGeneration: async () => (await import("./llava/definition.ts")).llavaDefinition,
+  LlavaNextForConditionalGeneration: async () => (await import("./llava-next/definition.ts")).llavaNextDefinition,
+  LlavaOnevisionForConditionalGeneration: async () =>
+    (await import("./llava-next/definition.ts")).llavaOneVisionDefinition,
+  "LlavaForConditionalGeneration of pixtral": async () => (await import("./pixtral/definition.ts")).pixtralDefinition,
+  Mistral3ForConditionalGeneration: async () => (await import("./pixtral/definition.ts")).mistral3Definition,
+  LightOnOcrForConditionalGeneration: async () => (await import("./pixtral/definition.ts")).lightOnOcrDefinition,
+  LightOnOCRForConditionalGeneration: async () => (await import("./pixtral/definition.ts")).earlyLightOnOcrDefinition,
+  Idefics3ForConditionalGeneration: async () => (await import("./idefics3/definition.ts")).idefics3Definition,
+  SmolVLMForConditionalGeneration: async () => (await import("./idefics3/definition.ts")).smolVlmDefinition,
+  GraniteDoclingForConditionalGeneration: async () =>
+    (await import("./granite-docling/definition.ts")).graniteDoclingDefinition,
+  InternVLForConditionalGeneration: async () => (await import("./internvl/definition.ts")).internVlDefinition,
+  QianfanOCRForConditionalGeneration: async () => (await import("./internvl/definition.ts")).qianfanOcrDefinition,
+  FuyuForCausalLM: async () => (await import("./fuyu/definition.ts")).fuyuDefinition,
+  Qwen2VLForConditionalGeneration: async () => (await import("./qwen2-vl/definition.ts")).qwen2VlDefinition,
+  Qwen2_5_VLForConditionalGeneration: async () => (await import("./qwen2-5-vl/definition.ts")).qwen25VlDefinition,
+  Qwen3VLForConditionalGeneration: async () => (await import("./qwen3-vl/definition.ts")).qwen3VlDefinition,
+  Qwen3VLMoeForConditionalGeneration: async () => (await import("./qwen3-vl/definition.ts")).qwen3VlMoeDefinition,
+  Glm4vForConditionalGeneration: async () => (await import("./glm4v/definition.ts")).glm4vDefinition,
+  Glm46VForConditionalGeneration: async () => (await import("./glm4v/definition.ts")).glm46vDefinition,
+  Glm4vMoeForConditionalGeneration: async () => (await import("./glm4v/definition.ts")).glm4vMoeDefinition,
+  GlmOcrForConditionalGeneration: async () => (await import("./glm4v/definition.ts")).glmOcrDefinition,
+  PaddleOCRVLForConditionalGeneration: async () => (await import("./paddleocr-vl/definition.ts")).paddleOcrVlDefinition,
+  HunYuanVLForConditionalGeneration: async () => (await import("./hunyuan-vl/definition.ts")).hunYuanVlDefinition,
+  DotsOCRForCausalLM: async () => (await import("./dots-ocr/definition.ts")).dotsOcrDefinition,
+  Qwen3_5ForConditionalGeneration: async () => (await import("./qwen3-5/definition.ts")).qwen35Definition,
+  Qwen3_5MoeForConditionalGeneration: async () => (await import("./qwen3-5/definition.ts")).qwen35MoeDefinition,
+  MiniCPMV4_6ForConditionalGeneration: async () => (await import("./minicpm-v/definition.ts")).miniCpmV46Definition,
+  MiniCPMV4_7ForConditionalGeneration: async () => (await import("./minicpm-v/definition.ts")).miniCpmV47Definition,
+  MiniCPMOcrForConditionalGeneration: async () => (await import("./minicpm-v/definition.ts")).miniCpmOcrDefinition,
+  DeepseekOCRForCausalLM: async () => (await import("./deepseek-ocr/definition.ts")).deepseekOcrDefinition,
+  DeepseekOCR2ForCausalLM: async () => (await import("./deepseek-ocr/definition.ts")).deepseekOcr2Definition,
+  DeepseekOcr2ForConditionalGeneration: async () =>
+    (await import("./deepseek-ocr/definition.ts")).nativeDeepseekOcr2Definition,
+};
 
 const namesExpected = 'a list with the name of the model\'s class, such as ["LlamaForCausalLM"]';
 const architectureField = z.looseObject({
@@ -120,19 +80,23 @@ function architectureOf(config: unknown): string {
 }
 
 /**
+ * The shipped definition of the checkpoint's architecture and tower, else the one of its architecture that takes all towers.
+ *
  * @param config The content of config.json.
  * @throws EngineError `unsupported_model` for an architecture without a definition.
  */
-export function findModelDefinition(config: unknown): ModelDefinition {
-  const definition = chooseDefinition(modelDefinitions, config);
-  if (definition === null) {
-    const known = [...new Set(modelDefinitions.map((candidate) => candidate.architecture))].join(", ");
-    throw new EngineError(
-      "unsupported_model",
-      `The architecture ${architectureOf(config)} is not supported; supported are: ${known}.`,
-    );
-  }
-  return definition;
+export async function loadShippedDefinition(config: unknown): Promise<ModelDefinition> {
+  const architecture = architectureOf(config);
+  const tower = towerOf(config);
+  // A configuration chooses the name of the architecture, which must not be read as one with a tower.
+  const names = /^\w+$/.test(architecture) ? [`${architecture} of ${tower}`, architecture] : [];
+  const name = names.find((candidate) => Object.hasOwn(shippedDefinitions, candidate));
+  if (name !== undefined) return shippedDefinitions[name]!();
+  const known = Object.keys(shippedDefinitions).filter((key) => !key.includes(" of "));
+  throw new EngineError(
+    "unsupported_model",
+    `The architecture ${architecture} is not supported; supported are: ${known.join(", ")}.`,
+  );
 }
 
 /**
@@ -141,8 +105,12 @@ export function findModelDefinition(config: unknown): ModelDefinition {
  */
 export function chooseDefinition(candidates: readonly ModelDefinition[], config: unknown): ModelDefinition | null {
   const architecture = architectureOf(config);
-  const tower = towerField.safeParse(config).data?.vision_config.model_type;
+  const tower = towerOf(config);
   const ofArchitecture = candidates.filter((candidate) => candidate.architecture === architecture);
   const ofTower = ofArchitecture.find(({ towerType }) => towerType !== undefined && towerType === tower);
   return ofTower ?? ofArchitecture.find(({ towerType }) => towerType === undefined) ?? null;
+}
+
+function towerOf(config: unknown): string | undefined {
+  return towerField.safeParse(config).data?.vision_config.model_type;
 }

@@ -2,11 +2,11 @@
 import { performance } from "node:perf_hooks";
 
 import { decoderSessionOptions } from "../../engine/core/session-options.ts";
-import { buildModel } from "../../engine/models/build-model.ts";
 import type { BuiltModel } from "../../engine/models/built-model.ts";
 import { Session } from "../../engine/runtime/session.ts";
 import { Tensor } from "../../engine/runtime/tensor.ts";
 import { openCheckpoint } from "../../engine/weights/checkpoint.ts";
+import { buildModel } from "../support/engine/shipped-models.ts";
 import { benchConfig } from "./engine-throughput.ts";
 import type { EngineBenchOptions } from "./engine-throughput.ts";
 

@@ -7,11 +7,11 @@ import { performance } from "node:perf_hooks";
 import { DecoderBinding } from "../../engine/decoder/decoder-binding.ts";
 import { createKvCache } from "../../engine/kv/create-kv-cache.ts";
 import type { KvCache } from "../../engine/kv/kv-cache.ts";
-import { buildModel } from "../../engine/models/build-model.ts";
 import type { DecoderGraph } from "../../engine/models/built-model.ts";
 import { Session } from "../../engine/runtime/session.ts";
 import { Tensor } from "../../engine/runtime/tensor.ts";
 import { openCheckpoint } from "../../engine/weights/checkpoint.ts";
+import { buildModel } from "../support/engine/shipped-models.ts";
 
 /** Of one decode step, in milliseconds, one entry per round. */
 export interface WebGpuSteps {

@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { expect, test } from "vitest";
 
-import { modelDefinitions } from "../../engine/models/registry.ts";
+import { modelDefinitions } from "../support/engine/shipped-models.ts";
 
 test("docs/models.md lists the architectures that are served, and no others", async () => {
   const page = await readFile(new URL("../../docs/models.md", import.meta.url), "utf8");

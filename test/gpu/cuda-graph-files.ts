@@ -2,10 +2,10 @@
 import { mkdir, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
-import { configureGraphs } from "../../engine/models/model-graphs.ts";
 import { imaginedWeights, type WeightSource } from "../../engine/models/weight-source.ts";
 import { bytesPerElement } from "../../engine/weights/safetensors.ts";
 import type { StoredTensor } from "../../engine/weights/stored-tensor.ts";
+import { configureGraphs } from "../support/engine/shipped-models.ts";
 import { cudaDtypes, cudaFamilies, cudaLayouts, familyConfig } from "./cuda-families.ts";
 
 /** Of two adapters that change every linear layer. */

@@ -3,10 +3,10 @@ import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 import type { DtypeName, EngineConfig } from "../../engine/contract/config.ts";
-import { buildModel } from "../../engine/models/build-model.ts";
 import type { BuiltModel, KvLayout } from "../../engine/models/built-model.ts";
 import { openCheckpoint } from "../../engine/weights/checkpoint.ts";
 import { createWorkerOptions, SteppedEngine } from "../engine/core/golden-engine.ts";
+import { buildModel } from "../support/engine/shipped-models.ts";
 import { collectReport } from "./collect-report.ts";
 import type { ExperimentContext, ExperimentDevice } from "./experiment.ts";
 import type { Comparison } from "./near-ties.ts";

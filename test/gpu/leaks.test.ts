@@ -2,7 +2,6 @@
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { buildModel } from "../../engine/models/build-model.ts";
 import { collectGarbage } from "../../engine/runtime/collect-garbage.ts";
 import { cudaMemoryBytes } from "../../engine/runtime/cuda-memory.ts";
 import { openCheckpoint } from "../../engine/weights/checkpoint.ts";
@@ -10,6 +9,7 @@ import { createWorkerOptions, SteppedEngine } from "../engine/core/golden-engine
 import { mixedRequest } from "../engine/core/mixed-requests.ts";
 import { loadGoldens } from "../support/checkpoints/goldens.ts";
 import { testDevices } from "../support/devices/test-devices.ts";
+import { buildModel } from "../support/engine/shipped-models.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 import { collectReport } from "./collect-report.ts";

@@ -4,9 +4,9 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 
 import type { DtypeName } from "../../engine/contract/config.ts";
-import { buildModel } from "../../engine/models/build-model.ts";
 import type { BuiltModel, KvLayout } from "../../engine/models/built-model.ts";
 import { openCheckpoint } from "../../engine/weights/checkpoint.ts";
+import { buildModel } from "../support/engine/shipped-models.ts";
 import type { ExperimentDevice, HalfType } from "./experiment.ts";
 import { encode, randomNumbers } from "./numbers.ts";
 

@@ -41,10 +41,10 @@ export async function openExport(
   options: GraphOptions & { readonly signal?: AbortSignal },
 ): Promise<OpenedExport> {
   // The dtype selects files, and the runtime keeps their cache; the precisions of Fovea's own graphs do not matter.
-  const { maxModelLen, definition: given } = options;
-  const own = { dtype: "float32", device: "cpu", maxModelLen, ...(given && { definition: given }) } as const;
+  const { maxModelLen, definition } = options;
+  const own = { dtype: "float32", device: "cpu", maxModelLen, definition } as const;
   const graphs = configureGraphs(checkpoint.config, own);
-  const { definition, model } = graphs;
+  const { model } = graphs;
   const chosen = chooseOnnxFiles(fileNames, options);
   const openPart = async (name: string | null): Promise<OnnxFile | null> =>
     name === null ? null : openOnnxFile(checkpoint.folder, name);

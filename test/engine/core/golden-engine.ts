@@ -5,7 +5,6 @@ import type { SamplingParams } from "../../../engine/contract/sampling-params.ts
 import { createEngineCore } from "../../../engine/core/create-engine-core.ts";
 import type { EngineCore } from "../../../engine/core/engine-core.ts";
 import type { EngineRequest, ImageFeature } from "../../../engine/core/engine-request.ts";
-import { buildModel } from "../../../engine/models/build-model.ts";
 import type { BuiltModel, KvLayout } from "../../../engine/models/built-model.ts";
 import type { ItemTensor } from "../../../engine/multimodal/processed-item.ts";
 import type {
@@ -17,6 +16,7 @@ import type {
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { loadGoldens } from "../../support/checkpoints/goldens.ts";
 import type { GoldenCase, goldenCheckpoints } from "../../support/checkpoints/goldens.ts";
+import { buildModel } from "../../support/engine/shipped-models.ts";
 
 const maxModelLen = 512;
 

@@ -4,13 +4,13 @@ import { EngineError } from "../../../engine/contract/errors.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { EngineRequest } from "../../../engine/core/engine-request.ts";
 import { packPrompts } from "../../../engine/decoder/slot-runs.ts";
-import { buildModel } from "../../../engine/models/build-model.ts";
 import type { BuiltModel } from "../../../engine/models/built-model.ts";
 import type { KvPrecision } from "../../../engine/models/graph-context.ts";
 import type { PrefillChunk } from "../../../engine/scheduler/scheduler-output.ts";
 import type { Sequence } from "../../../engine/scheduler/sequence.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { hubCheckpoints, writeHubCheckpoint } from "../../support/checkpoints/hub-checkpoints.ts";
+import { buildModel } from "../../support/engine/shipped-models.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { createWorkerOptions, SteppedEngine } from "../core/golden-engine.ts";
 

@@ -11,11 +11,11 @@ import type { ItemCaches } from "../../../engine/input/item-loader.ts";
 import { createImageInputs } from "../../../engine/input/multimodal-inputs.ts";
 import type { LoadedImageInputs } from "../../../engine/input/multimodal-inputs.ts";
 import type { ModelDefinition } from "../../../engine/models/model-definition.ts";
-import { findModelDefinition } from "../../../engine/models/registry.ts";
 import { loadChatTemplate } from "../../../engine/text/chat-template.ts";
 import { loadTokenizer } from "../../../engine/text/tokenizer.ts";
 import { goldensFolder } from "../../support/checkpoints/goldens.ts";
 import { writeHubCheckpoint } from "../../support/checkpoints/hub-checkpoints.ts";
+import { findModelDefinition } from "../../support/engine/shipped-models.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 export const imageLimits: ImageLimits = {

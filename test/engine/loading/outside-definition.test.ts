@@ -5,13 +5,13 @@ import { expect, test } from "vitest";
 
 import { findDefinition } from "../../../engine/loading/find-definition.ts";
 import type { ModelDefinition } from "../../../engine/models/model-definition.ts";
-import { configureGraphs } from "../../../engine/models/model-graphs.ts";
 import { imaginedWeights } from "../../../engine/models/weight-source.ts";
 import { testModelDefinition } from "../../contracts/model-definition.ts";
 import { cudaDtypes, cudaFamilies, cudaLayouts, familyConfig } from "../../gpu/cuda-families.ts";
 import { nodesWithoutCudaKernel } from "../../gpu/cuda-kernels.ts";
 import { hubExportCases, writeHubExport } from "../../support/checkpoints/hub-exports.ts";
 import { compareHubAnswers, hubEngineConfig } from "../../support/engine/hub-answers.ts";
+import { configureGraphs } from "../../support/engine/shipped-models.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { createGoldenInputs } from "../input/golden-inputs.ts";
 import { startEngine } from "../pipelines/pipeline-engine.ts";
@@ -70,8 +70,8 @@ test("a definition outside the repository answers from an export like transforme
   const shipped = new URL("../../../engine/models/registry.ts", import.meta.url).href;
   await writeFile(
     join(cache.path, "own.mjs"),
-    `import { findModelDefinition } from "${shipped}";
-     const shipped = findModelDefinition(${JSON.stringify(json)});
+    `import { loadShippedDefinition } from "${shipped}";
+     const shipped = await loadShippedDefinition(${JSON.stringify(json)});
      export const own = { ...shipped, architecture: "${architecture}" };`,
   );
   const settings = { modelDefinitions: ["own:own"], modelDefinitionPath: [cache.path] };

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { EngineError } from "../../../engine/contract/errors.ts";
 import { shown } from "../../../engine/excerpt.ts";
 import { ropeTables } from "../../../engine/models/llama/rope.ts";
-import { findModelDefinition } from "../../../engine/models/registry.ts";
+import { findModelDefinition } from "../../support/engine/shipped-models.ts";
 
 const text = [
   "num_hidden_layers",

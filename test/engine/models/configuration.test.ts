@@ -1,7 +1,7 @@
 /** Configurations with values of a wrong type, which no model accepts. */
 import { expect, test } from "vitest";
 
-import { findModelDefinition } from "../../../engine/models/registry.ts";
+import { findModelDefinition } from "../../support/engine/shipped-models.ts";
 import { errorOf } from "./refused-configurations.ts";
 
 const llama = { architectures: ["LlamaForCausalLM"] };

@@ -1,6 +1,6 @@
 /** Counts the numbers that a configuration's graphs ask of a checkpoint, without one. */
-import { configureGraphs } from "../../../engine/models/model-graphs.ts";
 import { imaginedWeights, type WeightSource } from "../../../engine/models/weight-source.ts";
+import { configureGraphs } from "../../support/engine/shipped-models.ts";
 
 export function countParameters(config: unknown): number {
   const numRequested = new Map<string, number>();

@@ -3,11 +3,8 @@ import { describe, expect, test } from "vitest";
 import { GraphBuilder } from "../../../engine/graph/graph-builder.ts";
 import { multiply, relu } from "../../../engine/graph/standard-ops.ts";
 import type { KvLayout } from "../../../engine/models/built-model.ts";
-import { resolveKvPrecision } from "../../../engine/models/kv-layout.ts";
 import type { ModelDefinition } from "../../../engine/models/model-definition.ts";
-import { configureGraphs, type ModelGraphs } from "../../../engine/models/model-graphs.ts";
-import { resolvePromptDtype } from "../../../engine/models/prompt-dtype.ts";
-import { findModelDefinition, modelDefinitions } from "../../../engine/models/registry.ts";
+import type { ModelGraphs } from "../../../engine/models/model-graphs.ts";
 import { imaginedWeights, WeightCollector, type WeightSource } from "../../../engine/models/weight-source.ts";
 import { withNamedAdapters } from "../../../engine/weights/adapters/adapter-set.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
@@ -15,6 +12,13 @@ import { cudaDtypes, cudaFamilies, cudaLayouts, familyConfig } from "../../gpu/c
 import { nodesWithoutCudaKernel } from "../../gpu/cuda-kernels.ts";
 import { chosenAdapter, chosenAdapters, writeHubCheckpoint } from "../../support/checkpoints/hub-checkpoints.ts";
 import { loadQuantisedCheckpoint, quantisedCheckpoints } from "../../support/checkpoints/quantised-checkpoints.ts";
+import {
+  resolveKvPrecision,
+  configureGraphs,
+  resolvePromptDtype,
+  findModelDefinition,
+  modelDefinitions,
+} from "../../support/engine/shipped-models.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const [paged] = cudaLayouts as [KvLayout];

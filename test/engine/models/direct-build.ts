@@ -1,10 +1,10 @@
 /** Builds models without an engine, and writes everything into a folder of the test. */
 import type { DeviceName, DtypeName } from "../../../engine/contract/config.ts";
-import { buildModel } from "../../../engine/models/build-model.ts";
 import type { BuiltModel, KvLayout } from "../../../engine/models/built-model.ts";
 import type { KvPrecision } from "../../../engine/models/graph-context.ts";
 import type { WidenedLayers } from "../../../engine/models/precision.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
+import { buildModel } from "../../support/engine/shipped-models.ts";
 
 export interface DirectBuildOptions {
   readonly cacheFolder: string;

@@ -3,8 +3,8 @@ import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 
 import { createImageInputs } from "../../../engine/input/multimodal-inputs.ts";
-import { configureGraphs } from "../../../engine/models/model-graphs.ts";
 import type { Tokenizer } from "../../../engine/text/tokenizer.ts";
+import { configureGraphs } from "../../support/engine/shipped-models.ts";
 import { countParameters } from "./counted-parameters.ts";
 
 interface Entry {

@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, test } from "vitest";
 
-import { resolveKvLayout, resolveKvPrecision } from "../../../engine/models/kv-layout.ts";
 import { familyConfig } from "../../gpu/cuda-families.ts";
+import { resolveKvLayout, resolveKvPrecision } from "../../support/engine/shipped-models.ts";
 
 describe("the layout of a Llama with heads of 64", () => {
   let checkpoint: Parameters<typeof resolveKvLayout>[1];

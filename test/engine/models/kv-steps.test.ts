@@ -3,8 +3,8 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import type { EngineConfig } from "../../../engine/contract/config.ts";
-import { resolveKvPrecision } from "../../../engine/models/kv-layout.ts";
 import { loadGoldens } from "../../support/checkpoints/goldens.ts";
+import { resolveKvPrecision } from "../../support/engine/shipped-models.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom } from "./direct-build.ts";
 

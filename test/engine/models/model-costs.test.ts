@@ -4,14 +4,13 @@ import { expect, test } from "vitest";
 
 import { createKvCache } from "../../../engine/kv/create-kv-cache.ts";
 import { planKvCache } from "../../../engine/kv/memory-plan.ts";
-import { buildModel } from "../../../engine/models/build-model.ts";
 import { modelCosts, runCosts } from "../../../engine/models/model-costs.ts";
-import { configureGraphs } from "../../../engine/models/model-graphs.ts";
 import { imaginedWeights, WeightCollector } from "../../../engine/models/weight-source.ts";
 import { Session } from "../../../engine/runtime/session.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { prepareWeights } from "../../../engine/weights/prepare-weights.ts";
 import { goldensFolder, loadGoldens } from "../../support/checkpoints/goldens.ts";
+import { buildModel, configureGraphs } from "../../support/engine/shipped-models.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 test.for([

@@ -2,11 +2,11 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
 import type { ModelDefinition } from "../../../engine/models/model-definition.ts";
-import { findModelDefinition } from "../../../engine/models/registry.ts";
 import type { ImageSize } from "../../../engine/multimodal/processing-info.ts";
 import { testModelDefinition } from "../../contracts/model-definition.ts";
 import type { ModelDefinitionFixture } from "../../contracts/model-definition.ts";
 import { goldensFolder } from "../../support/checkpoints/goldens.ts";
+import { findModelDefinition } from "../../support/engine/shipped-models.ts";
 import { createGoldenInputs, createHubInputs, type GoldenInputs } from "../input/golden-inputs.ts";
 
 /** Sizes at which each model's processor changes its behaviour. */

@@ -3,12 +3,13 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import { decodeModel } from "../../../engine/graph/onnx-schema.ts";
-import { configureGraphs, type GraphOptions } from "../../../engine/models/model-graphs.ts";
+import type { GraphOptions } from "../../../engine/models/model-graphs.ts";
 import { resolveDtype } from "../../../engine/models/precision.ts";
 import { imaginedWeights } from "../../../engine/models/weight-source.ts";
 import { readSafetensorsHeader } from "../../../engine/weights/safetensors.ts";
 import { goldensFolder, loadGoldens } from "../../support/checkpoints/goldens.ts";
 import { floatTensor, writeSafetensors } from "../../support/checkpoints/safetensors-writer.ts";
+import { configureGraphs } from "../../support/engine/shipped-models.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom } from "./direct-build.ts";
 

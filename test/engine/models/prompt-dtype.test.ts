@@ -1,9 +1,9 @@
 import { describe, expect, test } from "vitest";
 
 import type { DtypeName } from "../../../engine/contract/config.ts";
-import { resolvePromptDtype } from "../../../engine/models/prompt-dtype.ts";
 import { openCheckpoint, type Checkpoint } from "../../../engine/weights/checkpoint.ts";
 import { loadQuantisedCheckpoint } from "../../support/checkpoints/quantised-checkpoints.ts";
+import { resolvePromptDtype } from "../../support/engine/shipped-models.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const GIBIBYTE = 2 ** 30;

@@ -1,9 +1,9 @@
 /** Queries that grow with their position, in every form of keys and values, against transformers' probabilities. */
 import { describe, expect, test } from "vitest";
 
-import { configureGraphs } from "../../../engine/models/model-graphs.ts";
 import { imaginedWeights } from "../../../engine/models/weight-source.ts";
 import { hubCases, writeHubCheckpoint } from "../../support/checkpoints/hub-checkpoints.ts";
+import { configureGraphs } from "../../support/engine/shipped-models.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildFrom, type DirectBuildOptions } from "./direct-build.ts";
 import { DirectDecoder } from "./direct-decoder.ts";

@@ -3,10 +3,10 @@ import { expect, test } from "vitest";
 
 import type { ContentPart, EngineConfig, Prompt } from "../../../engine/index.ts";
 import { openModel } from "../../../engine/loading/open-model.ts";
-import { buildModel } from "../../../engine/models/build-model.ts";
 import type { VisionEncoderGraph } from "../../../engine/models/built-model.ts";
 import { BuiltVisionEncoder } from "../../../engine/vision/built-vision-encoder.ts";
 import { loadGoldens, pictureReference, type GoldenCase } from "../../support/checkpoints/goldens.ts";
+import { buildModel } from "../../support/engine/shipped-models.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { relativeError } from "../models/golden-decoding.ts";
 import { answer, miniGpt4Config, miniGpt4Folder, miniGpt4Params, startEngine } from "./pipeline-engine.ts";

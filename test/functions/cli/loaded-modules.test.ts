@@ -16,9 +16,13 @@ function packagesOf(urls: readonly string[]): ReadonlySet<string> {
   return new Set(urls.flatMap((url) => /.*\/node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(url)?.[1] ?? []));
 }
 
-test("a start without settings loads no client of a queue, a store or a web server", async () => {
-  const packages = packagesOf(await loadedModules());
+test("a start without settings loads no client of a queue, a store or a web server, and no other models", async () => {
+  const modules = await loadedModules();
+  const packages = packagesOf(modules);
   expect(packages).toContain("hono");
   const clients = ["undici", "ioredis", "bullmq", "rabbitmq-client", "google-auth-library", "@aws-sdk/client-s3"];
   expect(clients.filter((name) => packages.has(name))).toEqual([]);
+  const definitions = modules.flatMap((url) => /\/engine\/models\/([^/]+)\/definition\.ts$/.exec(url)?.[1] ?? []);
+  // LLaVA's text model is Llama.
+  expect(new Set(definitions)).toEqual(new Set(["llava", "llama"]));
 });

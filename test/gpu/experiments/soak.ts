@@ -1,12 +1,12 @@
 /** 10: 64 clients for thousands of steps, with preemption and shared prefixes; answers, memory and the host's time. */
 import { join } from "node:path";
 
-import { buildModel } from "../../../engine/models/build-model.ts";
 import { collectGarbage } from "../../../engine/runtime/collect-garbage.ts";
 import { cudaMemoryBytes } from "../../../engine/runtime/cuda-memory.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { createWorkerOptions, goldenRequest, SteppedEngine } from "../../engine/core/golden-engine.ts";
 import { loadGoldens } from "../../support/checkpoints/goldens.ts";
+import { buildModel } from "../../support/engine/shipped-models.ts";
 import type { Experiment, ExperimentContext } from "../experiment.ts";
 import { compareTokens } from "../near-ties.ts";
 import { createRandom, randomBelow } from "../numbers.ts";

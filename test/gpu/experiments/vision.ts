@@ -3,11 +3,11 @@ import { join } from "node:path";
 
 import { GraphBuilder } from "../../../engine/graph/graph-builder.ts";
 import { gatherRows } from "../../../engine/graph/standard-ops.ts";
-import { buildModel } from "../../../engine/models/build-model.ts";
 import { Session } from "../../../engine/runtime/session.ts";
 import { Tensor } from "../../../engine/runtime/tensor.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { loadGoldens } from "../../support/checkpoints/goldens.ts";
+import { buildModel } from "../../support/engine/shipped-models.ts";
 import { loadGraph } from "../experiment.ts";
 import type { Experiment, ExperimentContext } from "../experiment.ts";
 import { relativeError } from "../numbers.ts";

@@ -4,9 +4,9 @@ import { expect, test } from "vitest";
 import { createEngine } from "../../../../engine/index.ts";
 import { gemma3Definition } from "../../../../engine/models/gemma3/definition.ts";
 import { createGraphContext } from "../../../../engine/models/graph-context.ts";
-import { resolveKvLayout, resolveKvPrecision } from "../../../../engine/models/kv-layout.ts";
 import { imaginedWeights } from "../../../../engine/models/weight-source.ts";
 import { writeHubCheckpoint } from "../../../support/checkpoints/hub-checkpoints.ts";
+import { resolveKvLayout, resolveKvPrecision } from "../../../support/engine/shipped-models.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 
 test.for([

@@ -6,9 +6,8 @@ import {
   largestImageSize,
   parseGemma4ImageOptions,
 } from "../../../../engine/models/gemma4/image-options.ts";
-import { resolveKvLayout, resolveKvPrecision } from "../../../../engine/models/kv-layout.ts";
-import { findModelDefinition } from "../../../../engine/models/registry.ts";
 import type { ProcessorOptions } from "../../../../engine/multimodal/multimodal-processor.ts";
+import { resolveKvLayout, resolveKvPrecision, findModelDefinition } from "../../../support/engine/shipped-models.ts";
 
 /** transformers' `get_aspect_ratio_preserving_size`, in squares of 48 pixels. */
 test.for([

@@ -2,9 +2,8 @@ import { expect, test } from "vitest";
 
 import { gemma4TextDefinition } from "../../../../engine/models/gemma4/definition.ts";
 import { createGraphContext } from "../../../../engine/models/graph-context.ts";
-import { resolveKvLayout } from "../../../../engine/models/kv-layout.ts";
-import { findModelDefinition } from "../../../../engine/models/registry.ts";
 import { imaginedWeights } from "../../../../engine/models/weight-source.ts";
+import { resolveKvLayout, findModelDefinition } from "../../../support/engine/shipped-models.ts";
 
 const layerTypes = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"];
 const text = {

@@ -4,9 +4,9 @@ import { createEngine, createSamplingParams } from "../../../../engine/index.ts"
 import type { EngineConfig } from "../../../../engine/index.ts";
 import { planKvCache } from "../../../../engine/kv/memory-plan.ts";
 import { gemma4TextDefinition } from "../../../../engine/models/gemma4/definition.ts";
-import { configureGraphs } from "../../../../engine/models/model-graphs.ts";
 import { imaginedWeights } from "../../../../engine/models/weight-source.ts";
 import { hubCases, writeHubCheckpoint } from "../../../support/checkpoints/hub-checkpoints.ts";
+import { configureGraphs } from "../../../support/engine/shipped-models.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 
 /** Gemma 4 E2B's. */

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import { parseLfm3Config } from "../../../../engine/models/lfm2/lfm3-config.ts";
-import { findModelDefinition } from "../../../../engine/models/registry.ts";
+import { findModelDefinition } from "../../../support/engine/shipped-models.ts";
 import { testRefusals } from "../refused-configurations.ts";
 
 const text = { architectures: ["Lfm2ForCausalLM"], num_hidden_layers: 3 };

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 
 import { parseLlavaNextConfig, parseLlavaOneVisionConfig } from "../../../../engine/models/llava-next/config.ts";
-import { findModelDefinition } from "../../../../engine/models/registry.ts";
+import { findModelDefinition } from "../../../support/engine/shipped-models.ts";
 import { testRefusals, type RefusedConfiguration } from "../refused-configurations.ts";
 
 const next = { architectures: ["LlavaNextForConditionalGeneration"], text_config: { model_type: "mistral" } };

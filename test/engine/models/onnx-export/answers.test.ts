@@ -3,9 +3,9 @@ import { copyFile, mkdir, readdir, symlink } from "node:fs/promises";
 import { dirname, extname, join, relative } from "node:path";
 import { describe, expect, test } from "vitest";
 
-import { buildModel } from "../../../../engine/models/build-model.ts";
 import { openCheckpoint } from "../../../../engine/weights/checkpoint.ts";
 import { loadGoldens } from "../../../support/checkpoints/goldens.ts";
+import { buildModel } from "../../../support/engine/shipped-models.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 import { chat } from "../golden-prompts.ts";
 import { ask, exports, startExport } from "./export-engine.ts";

@@ -4,10 +4,10 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import type { EngineError } from "../../../../engine/contract/errors.ts";
-import { buildModel } from "../../../../engine/models/build-model.ts";
 import type { BuildModelOptions } from "../../../../engine/models/build-model.ts";
 import { openCheckpoint } from "../../../../engine/weights/checkpoint.ts";
 import { goldensFolder } from "../../../support/checkpoints/goldens.ts";
+import { buildModel } from "../../../support/engine/shipped-models.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 
 type Damage = (folder: string) => Promise<void>;

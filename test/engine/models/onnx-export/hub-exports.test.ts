@@ -4,11 +4,11 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine } from "../../../../engine/index.ts";
-import { buildModel } from "../../../../engine/models/build-model.ts";
 import { openCheckpoint } from "../../../../engine/weights/checkpoint.ts";
 import { generations } from "../../../support/checkpoints/hub-checkpoints.ts";
 import { hubExportCases, hubExports, writeHubExport } from "../../../support/checkpoints/hub-exports.ts";
 import { compareHubAnswers, hubEngineConfig } from "../../../support/engine/hub-answers.ts";
+import { buildModel } from "../../../support/engine/shipped-models.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 
 const refused = new Set(["llava-onevision"]);

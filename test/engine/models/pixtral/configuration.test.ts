@@ -6,7 +6,7 @@ import {
   parseMistral3Config,
   parsePixtralConfig,
 } from "../../../../engine/models/pixtral/config.ts";
-import { findModelDefinition } from "../../../../engine/models/registry.ts";
+import { findModelDefinition } from "../../../support/engine/shipped-models.ts";
 import { testRefusals } from "../refused-configurations.ts";
 
 const pixtral = {

@@ -11,10 +11,10 @@ import {
   MIN_SEQUENCES_IN_8_BITS,
 } from "../../../../engine/models/decoder-graph/run-kinds.ts";
 import { modelCosts } from "../../../../engine/models/model-costs.ts";
-import { configureGraphs } from "../../../../engine/models/model-graphs.ts";
 import type { WidenedLayers } from "../../../../engine/models/precision.ts";
 import { openCheckpoint } from "../../../../engine/weights/checkpoint.ts";
 import { loadQuantisedCheckpoint } from "../../../support/checkpoints/quantised-checkpoints.ts";
+import { configureGraphs } from "../../../support/engine/shipped-models.ts";
 import { createTemporaryFolder, type TemporaryFolder } from "../../../support/temporary-folder.ts";
 import { buildFrom } from "../../models/direct-build.ts";
 import { DirectDecoder } from "../../models/direct-decoder.ts";
