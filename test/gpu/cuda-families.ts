@@ -8,6 +8,9 @@ import { goldensFolder } from "../support/checkpoints/goldens.ts";
 const wide = { hidden_size: 256, intermediate_size: 512, num_attention_heads: 4, vocab_size: 512 } as const;
 const grouped = { ...wide, head_dim: 64, num_key_value_heads: 2 } as const;
 
+const ownFactors = Array.from({ length: 24 }, (_, index) => 1 + index);
+const longRope = { type: "longrope", short_factor: ownFactors, long_factor: ownFactors } as const;
+
 const gemma4 = { ...grouped, vocab_size_per_layer_input: 512 } as const;
 
 const miniCpm = { hidden_size: 64, intermediate_size: 128, vocab_size: 512 } as const;
@@ -53,6 +56,7 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/ministral3/v4", sizes: grouped },
   { name: "../hub/devstral-2/v4", sizes: grouped },
   { name: "../hub/phi-3/v4", sizes: { ...wide, num_key_value_heads: 2 } },
+  { name: "../hub/phi-4-mini/v4", sizes: { ...wide, num_key_value_heads: 2, rope_scaling: longRope } },
   { name: "../hub/lighton-ocr/v4", sizes: grouped },
   { name: "../hub/llava-next/v4", sizes: grouped },
   { name: "../hub/llava-onevision/v4", sizes: grouped },

@@ -21,8 +21,10 @@ import {
 } from "../config-field.ts";
 import { parseQwenExperts, type DecoderExperts } from "./experts.ts";
 import { parseMultipliers, type DecoderMultipliers, type MultiplierDefaults } from "./multipliers.ts";
+import { takePhi3Rope } from "./phi3-rope.ts";
 import { parseQueryScaling, withDefaultRope, type QueryScaling } from "./query-scaling.ts";
 import { longestSequence, parseRopeConfig, type RopeConfig } from "./rope.ts";
+import { rotatedDimensions } from "./rotary-share.ts";
 
 export interface DecoderConfig {
   readonly vocabSize: number;
@@ -246,7 +248,8 @@ export function parseTextConfig(config: unknown): DecoderConfig {
  * @throws EngineError `invalid_checkpoint` for fields of a wrong type, `unsupported_model` for values that would change
  * the computation.
  */
-export function parseDecoderConfig(config: unknown, path: string, family: DecoderFamily): DecoderConfig {
+export function parseDecoderConfig(json: unknown, path: string, family: DecoderFamily): DecoderConfig {
+  const { share, rest: config } = family === "phi3" ? takePhi3Rope(json, path) : { share: 1, rest: json };
   const fields = parseConfigObject(decoderFields, config, path);
   refuseOtherThan(config, path, neutralValues);
   if (family !== "qwen3_moe") refuseOtherThan(config, path, noExperts);
@@ -275,9 +278,11 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
   }
   if (!isLlama) refuseOtherThan(config, path, { mlp_bias: [false] });
   const maxPositionEmbeddings = fields.max_position_embeddings ?? defaults.max_position_embeddings;
-  if (family === "phi3") refuseOtherRope(config, path);
   const holder = family === "ministral3" ? withDefaultRope(config, path) : config;
-  const rope = parseRopeConfig(holder, path, { defaultTheta: DEFAULT_ROPE_THETA, maxPositionEmbeddings });
+  const rotaryDim = rotatedDimensions(path, headDim, share);
+  const longRopeDim = family === "phi3" ? { longRopeDim: rotaryDim } : {};
+  const ropeDefaults = { defaultTheta: DEFAULT_ROPE_THETA, maxPositionEmbeddings, ...longRopeDim };
+  const rope = parseRopeConfig(holder, path, ropeDefaults);
   return {
     vocabSize: fields.vocab_size ?? defaults.vocab_size,
     hiddenSize,
@@ -286,6 +291,7 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
     numHeads,
     numKvHeads,
     headDim,
+    ...(rotaryDim !== headDim && { rotaryDim }),
     maxPositionEmbeddings: longestSequence(rope, maxPositionEmbeddings),
     rmsNormEpsilon: fields.rms_norm_eps ?? defaults.rms_norm_eps ?? 1e-6,
     tieWordEmbeddings: fields.tie_word_embeddings ?? defaults.tie_word_embeddings ?? false,
@@ -300,23 +306,6 @@ export function parseDecoderConfig(config: unknown, path: string, family: Decode
     experts: family === "qwen3_moe" ? parseQwenExperts(config, path, { ...qwen3MoeExperts, numLayers }) : null,
     multipliers: multipliers === undefined ? null : parseMultipliers(config, path, multipliers),
   };
-}
-
-const ropeHolder = z.looseObject({
-  rope_parameters: z.looseObject({}).nullish(),
-  rope_scaling: z.looseObject({}).nullish(),
-});
-
-/** transformers has one other kind for Phi-3, `longrope`, also for files that call it `su` or `yarn`. */
-function refuseOtherRope(config: unknown, path: string): void {
-  const holder = parseConfigObject(ropeHolder, config, path);
-  for (const [field, value] of Object.entries(holder)) {
-    if (field !== "rope_parameters" && field !== "rope_scaling") continue;
-    refuseOtherThan(value ?? {}, path === "" ? field : `${path}.${field}`, {
-      rope_type: ["default"],
-      type: ["default"],
-    });
-  }
 }
 
 function slidingWindows(

@@ -28,6 +28,16 @@ export type RopeScaling =
       readonly betaSlow: number;
       readonly truncate: boolean;
       readonly originalMaxPositionEmbeddings: number;
+    }
+  /** LongRoPE (arXiv:2402.13753): each frequency is divided by a number of its own. */
+  | {
+      readonly kind: "longrope";
+      /** For sequences of at most `originalMaxPositionEmbeddings` tokens, and for longer ones. */
+      readonly shortFactors: readonly number[];
+      readonly longFactors: readonly number[];
+      /** Factor of cosines and sines. */
+      readonly attentionFactor: number;
+      readonly originalMaxPositionEmbeddings: number;
     };
 
 export interface RopeConfig {
@@ -53,6 +63,8 @@ const ropeFields = z.looseObject({
   mscale_all_dim: z.number().nullish(),
   truncate: z.boolean().nullish(),
   partial_rotary_factor: z.number().nullish(),
+  short_factor: z.unknown().optional(),
+  long_factor: z.unknown().optional(),
 });
 
 const ropeHolder = z.looseObject({
@@ -62,11 +74,15 @@ const ropeHolder = z.looseObject({
   original_max_position_embeddings: positiveNumber.nullish(),
 });
 
+const longRopeFactors = z.array(positiveNumber);
+
 export interface RopeDefaults {
   readonly defaultTheta: number;
   readonly maxPositionEmbeddings: number;
   /** The caller handles `partial_rotary_factor`; otherwise values other than 1 are rejected. */
   readonly isPartial?: boolean;
+  /** Dimensions of a head that are rotated. If left out, LongRoPE is rejected. */
+  readonly longRopeDim?: number;
 }
 
 /**
@@ -77,7 +93,7 @@ export interface RopeDefaults {
 export function parseRopeConfig(
   config: unknown,
   path: string,
-  { defaultTheta, maxPositionEmbeddings, isPartial = false }: RopeDefaults,
+  { defaultTheta, maxPositionEmbeddings, isPartial = false, longRopeDim }: RopeDefaults,
 ): RopeConfig {
   const holder = parseConfigObject(ropeHolder, config, path);
   const field = holder.rope_scaling ? "rope_scaling" : "rope_parameters";
@@ -140,8 +156,31 @@ export function parseRopeConfig(
         ...(statedOriginal != null && { maxPositions: Math.min(Math.floor(original * factor), MAX_POSITIONS) }),
       };
     }
+    case "longrope": {
+      if (longRopeDim === undefined) throw unsupportedField(fieldPath, "rope_type", kind, unsupportedKind);
+      if (statedOriginal == null) {
+        throw unsupportedField(fieldPath, "rope_type", kind, "it lacks original_max_position_embeddings");
+      }
+      const factor = fields.factor ?? maxPositionEmbeddings / original;
+      const factorsOf = (name: "short_factor" | "long_factor"): readonly number[] => {
+        const factors = longRopeFactors.safeParse(fields[name]);
+        if (factors.success && factors.data.length === longRopeDim / 2) return factors.data;
+        throw unsupportedField(fieldPath, name, fields[name], `expected ${longRopeDim / 2} positive numbers`);
+      };
+      return {
+        theta,
+        scaling: {
+          kind: "longrope",
+          shortFactors: factorsOf("short_factor"),
+          longFactors: factorsOf("long_factor"),
+          attentionFactor:
+            fields.attention_factor ?? (factor <= 1 ? 1 : Math.sqrt(1 + Math.log(factor) / Math.log(original))),
+          originalMaxPositionEmbeddings: original,
+        },
+      };
+    }
     default:
-      throw unsupportedField(fieldPath, "rope_type", kind, `supported are ${supportedKinds}`);
+      throw unsupportedField(fieldPath, "rope_type", kind, unsupportedKind);
   }
 }
 
@@ -153,7 +192,7 @@ export function longestSequence(rope: RopeConfig, maxPositionEmbeddings: number)
   return Math.max(rope.maxPositions ?? 0, maxPositionEmbeddings);
 }
 
-const supportedKinds = "default, linear, dynamic, proportional, llama3, yarn";
+const unsupportedKind = "supported are default, linear, dynamic, proportional, llama3, yarn, and longrope for Phi";
 
 function yarnAttentionFactor(factor: number, mscale?: number | null, mscaleAllDim?: number | null): number {
   const scaled = (multiplier: number) => (factor <= 1 ? 1 : 0.1 * multiplier * Math.log(factor) + 1);
@@ -181,8 +220,8 @@ export function ropeTables(config: RopeConfig, headDim: number, numPositions: nu
       { setting: "maxModelLen" },
     );
   }
-  const frequencies = inverseFrequencies(config, headDim);
-  const amplitude = config.scaling.kind === "yarn" ? config.scaling.attentionFactor : 1;
+  const frequencies = inverseFrequencies(config, headDim, numPositions);
+  const amplitude = "attentionFactor" in config.scaling ? config.scaling.attentionFactor : 1;
   const half = frequencies.length;
   const cos = new Float32Array(numPositions * half);
   const sin = new Float32Array(numPositions * half);
@@ -196,8 +235,19 @@ export function ropeTables(config: RopeConfig, headDim: number, numPositions: nu
   return { cos, sin };
 }
 
-/** Radians per position of each pair of dimensions, [headDim / 2]. */
-export function inverseFrequencies({ theta, scaling }: RopeConfig, headDim: number): Float32Array {
+/**
+ * Radians per position of each pair of dimensions, [headDim / 2].
+ *
+ * @param numPositions Tokens of the longest sequence. LongRoPE has other frequencies if they exceed its original length.
+ * Which of them a sequence has must not change while keys are cached, nor may sequences that share keys differ, so the
+ * longest one decides for all, as in vLLM. transformers decides by the length that a sequence has reached, and computes
+ * all keys again when it exceeds the original length.
+ */
+export function inverseFrequencies(
+  { theta, scaling }: RopeConfig,
+  headDim: number,
+  numPositions: number,
+): Float32Array {
   const frequencies = new Float32Array(headDim / 2).map(
     (_, index) => 1 / Math.fround(theta ** ((2 * index) / headDim)),
   );
@@ -206,6 +256,14 @@ export function inverseFrequencies({ theta, scaling }: RopeConfig, headDim: numb
       return frequencies;
     case "linear":
       return frequencies.map((frequency) => frequency / scaling.factor);
+    case "longrope": {
+      const { shortFactors, longFactors, originalMaxPositionEmbeddings } = scaling;
+      const factors = numPositions > originalMaxPositionEmbeddings ? longFactors : shortFactors;
+      return frequencies.map((_, index) => {
+        const period = Math.fround(theta ** ((2 * index) / headDim));
+        return 1 / Math.fround(Math.fround(factors[index]!) * period);
+      });
+    }
     case "proportional": {
       const numRotated = Math.floor((scaling.rotatedShare * headDim) / 2);
       return frequencies.map((frequency, index) => (index < numRotated ? frequency / scaling.factor : 0));

@@ -21,6 +21,7 @@ const families = [
   "lfm3-vl",
   "minicpm-v-4.7",
   "paddleocr-vl",
+  "phi-4-mini",
   "qianfan-ocr",
   "qwen3.5-moe",
 ];

@@ -126,12 +126,34 @@ test("Phi-3 has fused projections and a window in every layer", () => {
   });
 });
 
+const longRope = {
+  type: "longrope",
+  short_factor: Array.from({ length: 36 }, () => 1),
+  long_factor: Array.from({ length: 36 }, (_, index) => 1 + index),
+};
+
+test.for(["longrope", "su", "yarn"])("LongRoPE of Phi-3 may be called %s, and rotates a part of each head", (type) => {
+  const fields = {
+    max_position_embeddings: 131_072,
+    original_max_position_embeddings: 4096,
+    partial_rotary_factor: 0.75,
+    rope_scaling: { ...longRope, type },
+  };
+  const { rope, rotaryDim, maxPositionEmbeddings } = parseDecoderConfig(fields, "", "phi3");
+  expect({ rotaryDim, maxPositionEmbeddings }).toEqual({ rotaryDim: 72, maxPositionEmbeddings: 131_072 });
+  expect(rope.scaling).toMatchObject({
+    kind: "longrope",
+    longFactors: longRope.long_factor,
+    attentionFactor: Math.sqrt(1 + Math.log(32) / Math.log(4096)),
+    originalMaxPositionEmbeddings: 4096,
+  });
+});
+
 test.for([
-  [{ rope_scaling: { type: "longrope", long_factor: [1], short_factor: [1] } }, 'rope_scaling.type = "longrope"'],
-  // transformers computes longrope for it.
-  [{ rope_scaling: { type: "yarn", factor: 2 } }, 'rope_scaling.type = "yarn"'],
-  [{ rope_parameters: { rope_type: "longrope" } }, 'rope_parameters.rope_type = "longrope"'],
-  [{ partial_rotary_factor: 0.75 }, "partial_rotary_factor = 0.75"],
+  [{ rope_scaling: { ...longRope, type: "linear" } }, 'rope_scaling.type = "linear"'],
+  [{ rope_parameters: { rope_type: "llama3" } }, 'rope_parameters.rope_type = "llama3"'],
+  [{ rope_scaling: longRope }, 'rope_scaling.rope_type = "longrope"'],
+  [{ partial_rotary_factor: 0.01 }, "partial_rotary_factor = 0.01"],
   [{ attention_bias: true }, "attention_bias = true"],
 ] as const)("Phi-3 with %j is rejected by name", ([fields, field]) => {
   const { code, message } = errorOf(() => parseDecoderConfig(fields, "", "phi3"));
