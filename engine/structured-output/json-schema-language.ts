@@ -15,6 +15,7 @@ import {
   lengthKeywords,
   listKeywords,
   nameKeywords,
+  parseJsonSchema,
   restKeywords,
   textKeywords,
 } from "./json-schema.ts";
@@ -23,6 +24,7 @@ import { JsonStringWriter } from "./json-string-language.ts";
 import { comma, constantOf, jsonRulesFor, repeat, rule, whitespace } from "./json-text.ts";
 import { multiplesOf } from "./multiples.ts";
 import { isEmptyRange, numberBoundsOf, numberRangeOf, rangeKeywords } from "./number-range.ts";
+import { patternOfBoth, patternOfOthers } from "./pattern-conditions.ts";
 import { noText, withoutImpossibleParts } from "./possible-texts.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 import { hasType } from "./schema-constants.ts";
@@ -57,7 +59,7 @@ const MAX_MULTIPLES_SIZE = 30_000;
  * amount of white space wherever JSON allows it. Throws EngineError `invalid_argument`.
  */
 export function readJsonSchema(text: string, isCompact = false): Language {
-  const schema: unknown = JSON.parse(text);
+  const schema = parseJsonSchema(text);
   return (
     (text.includes('"oneOf"') ? tryReadExclusively(schema, isCompact) : null) ??
     new SchemaReader(schema, isCompact, createSchemaCheck(schema)).read()
@@ -240,10 +242,14 @@ class SchemaReader {
   #typedExcept(excluded: readonly unknown[], type: string, schema: JsonObject, path: string): Expression {
     switch (type) {
       case "string": {
-        const restricting = [...textKeywords, ...lengthKeywords].find((keyword) => schema[keyword] !== undefined);
-        if (restricting !== undefined) {
-          const problem = `has the keywords not and ${restricting} together, which is not supported`;
-          return refuseStructuredOutput(`${path} ${problem}`);
+        const isRestricted = ["pattern", ...lengthKeywords].some((keyword) => schema[keyword] !== undefined);
+        if (isRestricted) {
+          const others = patternOfOthers(excluded as string[]);
+          const pattern = typeof schema.pattern === "string" ? patternOfBoth(schema.pattern, others) : others;
+          return this.#strings.write({ ...schema, pattern }, path);
+        }
+        if (schema.format !== undefined) {
+          return refuseStructuredOutput(`${path} has the keywords not and format together, which is not supported`);
         }
         return this.#strings.writeExcept(excluded as string[], path);
       }
@@ -456,6 +462,7 @@ function typesOf(schema: JsonObject, path: string): readonly string[] {
     const isCounted = [...nameKeywords, ...listKeywords].some(isPresent);
     if (isCounted) return allTypes;
     if ([...textKeywords, ...lengthKeywords].some(isPresent)) return ["string"];
+    if ([...rangeKeywords, "multipleOf"].some(isPresent)) return ["number"];
     return schema.not === undefined ? ["value"] : allTypes;
   }
   const types: readonly unknown[] = Array.isArray(type) ? type : [type];

@@ -1,4 +1,5 @@
 /** Finds the parts of a JSON Schema that are not enforced, so that they are rejected instead of ignored. */
+import { makeReferencesLocal } from "./local-references.ts";
 import { numberBoundsOf, numberRangeOf, rangeKeywords } from "./number-range.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 import { conditionKeywords } from "./schema-conditions.ts";
@@ -7,8 +8,8 @@ import { excludedConstants, NoValue, SchemaMerger } from "./schema-merge.ts";
 export type JsonObject = Readonly<Record<string, unknown>>;
 
 const countingKeywords = ["contains", "minContains", "maxContains"];
-/** Keywords that restrict values but are not enforced. */
-const unsupportedKeywords = ["$dynamicRef", "$recursiveRef"];
+/** Where they are strings, they were written as `$ref`. */
+const referenceKeywords = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 /** Each of these determines the value alone: other restrictions next to it would be ignored. */
 const decisiveKeywords = ["$ref", "const", "enum", "anyOf", "oneOf", "allOf"];
@@ -48,7 +49,7 @@ const restricting = new Set([
   ...decisiveKeywords,
   ...conditionKeywords,
   "dependencies",
-  ...unsupportedKeywords,
+  ...referenceKeywords,
 ]);
 
 const keywordsWithSchema = [...restKeywords, "propertyNames", "items", "unevaluatedItems", "contains"];
@@ -63,6 +64,12 @@ const MAX_JSON_LEVELS = 256;
 
 /** Throws EngineError `invalid_argument` that names the place in the schema. */
 export function checkJsonSchema(text: string): void {
+  const schema = parseJsonSchema(text);
+  checkSchema(schema, "json", createSchemaCheck(schema));
+}
+
+/** With references to places only. Throws like `checkJsonSchema`. */
+export function parseJsonSchema(text: string): unknown {
   let schema: unknown;
   try {
     schema = JSON.parse(text);
@@ -70,7 +77,8 @@ export function checkJsonSchema(text: string): void {
     return refuseStructuredOutput(`json is not JSON: ${(error as Error).message}`, error);
   }
   if (hasMoreLevels(schema, MAX_JSON_LEVELS)) refuseStructuredOutput("json is nested too deeply");
-  checkSchema(schema, "json", createSchemaCheck(schema));
+  makeReferencesLocal(schema);
+  return schema;
 }
 
 /** Does not recurse. */
@@ -107,12 +115,10 @@ export function checkSchema(schema: unknown, path: string, check: SchemaCheck, l
   if (check.checked.has(schema)) return;
   check.checked.add(schema);
   if (levelsLeft === 0) return refuseStructuredOutput(`${path} is nested too deeply`);
-  for (const keyword of unsupportedKeywords) {
-    if (isPresent(schema, keyword))
-      refuseStructuredOutput(`${path} has the keyword ${keyword}, which is not supported`);
-  }
-  if (isPresent(schema, "$ref") && !(typeof schema.$ref === "string" && /^#(?:\/|$)/.test(schema.$ref))) {
-    refuseStructuredOutput(`${path}.$ref must be # or start with #/: only places in this schema are supported`);
+  for (const keyword of referenceKeywords) {
+    if (isPresent(schema, keyword) && typeof schema[keyword] !== "string") {
+      refuseStructuredOutput(`${path}.${keyword} must be a string`);
+    }
   }
   checkConstant(schema.const, `${path}.const`);
   checkConstant(schema.enum, `${path}.enum`);
@@ -156,7 +162,7 @@ function checkCombinations(schema: JsonObject, path: string): void {
   }
   if (isPresent(schema, "multipleOf")) checkMultiples(schema, path);
   else if (numericTypesOf(schema).some((type) => numberRangeOf(schema, type).kind === "unsupported")) {
-    const supported = "non-empty ranges of type integer or number, with bounds of at most 15 digits";
+    const supported = "non-empty ranges of type integer or number";
     refuseStructuredOutput(`${path} has a range of numbers that cannot be enforced; supported are ${supported}`);
   }
   checkNames(schema, path);
@@ -168,13 +174,13 @@ function checkMultiples(schema: JsonObject, path: string): void {
     refuseStructuredOutput(`${path}.multipleOf must be a number above 0`);
   }
   if (!numericTypesOf(schema).every((type) => type === "integer" || type === "number")) {
-    refuseStructuredOutput(`${path} has multipleOf without the type integer or number, which is not supported`);
+    refuseStructuredOutput(`${path} has multipleOf beside another type than integer or number, which is not supported`);
   }
   if (numberBoundsOf(schema) === null) refuseStructuredOutput(`${path} has a bound that is not a number`);
 }
 
-/** The types to which bounds of numbers apply; the type of the schema if they apply to none. */
-function numericTypesOf({ type }: JsonObject): readonly unknown[] {
+/** The types to which bounds of numbers apply; the type of the schema if they apply to none. Numbers without a type. */
+function numericTypesOf({ type = "number" }: JsonObject): readonly unknown[] {
   const numeric = Array.isArray(type) ? type.filter((name) => name === "integer" || name === "number") : [];
   return numeric.length === 0 ? [type] : [...new Set(numeric)];
 }

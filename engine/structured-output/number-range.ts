@@ -1,6 +1,8 @@
 /** Turns bounds of numbers into grammars of their digits. */
 import { fractionsBetween } from "./fraction-range.ts";
 import type { FractionBounds } from "./fraction-range.ts";
+import { integerWithin, magnitudeWithin, MAX_DIGITS, zero } from "./number-magnitude.ts";
+import type { Magnitude } from "./number-magnitude.ts";
 
 export type NumberRange =
   | { readonly kind: "unbounded" }
@@ -8,19 +10,28 @@ export type NumberRange =
   | { readonly kind: "bounded"; readonly rule: string }
   | { readonly kind: "unsupported" };
 
-/** Numbers with at most this many digits remain distinct and ordered as double-precision numbers. */
-const MAX_DIGITS = 15;
-
 /** Maximum number of digits before the point of a number without a bound on that side. */
 export const MAX_WHOLE_DIGITS = 40;
+/** No number is beyond it: `MAX_WHOLE_DIGITS` digits, and an exponent of two. */
+const LARGEST = 1e140;
 
 /** `null` means no bound. */
-interface Bounds {
+export interface NumberBounds {
   readonly min: number | null;
   readonly max: number | null;
+  readonly excludesMin: boolean;
+  readonly excludesMax: boolean;
 }
 
-export interface NumberBounds extends Bounds {
+interface IntegerBounds {
+  readonly min: bigint | null;
+  readonly max: bigint | null;
+}
+
+/** Of numbers from zero on. */
+interface MagnitudeBounds {
+  readonly min: Magnitude;
+  readonly max: Magnitude | null;
   readonly excludesMin: boolean;
   readonly excludesMax: boolean;
 }
@@ -55,34 +66,30 @@ export function isEmptyRange(schema: Readonly<Record<string, unknown>>, type: "i
 }
 
 /**
- * The range of a JSON Schema, from its bounds.
+ * The range of a JSON Schema, from its bounds. Those of more than 15 digits are narrowed to so many.
  *
  * @param type One of its types, if it has several.
  */
 export function numberRangeOf(schema: Readonly<Record<string, unknown>>, type: unknown = schema.type): NumberRange {
-  if (!rangeKeywords.some((keyword) => schema[keyword] !== undefined)) return { kind: "unbounded" };
-  const bounds = numberBoundsOf(schema);
-  if (bounds === null) return { kind: "unsupported" };
-  const { min, max, excludesMin, excludesMax } = bounds;
+  const given = numberBoundsOf(schema);
+  if (given === null || (given.min ?? 0) >= LARGEST || (given.max ?? 0) <= -LARGEST) return { kind: "unsupported" };
+  const min = given.min !== null && given.min <= -LARGEST ? null : given.min;
+  const max = given.max !== null && given.max >= LARGEST ? null : given.max;
+  if (min === null && max === null) return { kind: "unbounded" };
   const options =
-    type === "integer"
-      ? integers({
-          min: min === null ? null : excludesMin ? Math.floor(min) + 1 : Math.ceil(min),
-          max: max === null ? null : excludesMax ? Math.ceil(max) - 1 : Math.floor(max),
-        })
-      : type === "number"
-        ? numbers({ min, max, excludesMin, excludesMax })
-        : [];
+    type === "integer" ? integers({ ...given, min, max }) : type === "number" ? numbers({ ...given, min, max }) : [];
   return options.length === 0 ? { kind: "unsupported" } : { kind: "bounded", rule: options.join(" | ") };
 }
 
-/** Unsupported if no integer is between the bounds, or a bound is not a safe integer. */
-function integers({ min, max }: Bounds): string[] {
-  if (!isSafe(min) || !isSafe(max) || (min !== null && max !== null && min > max)) return [];
+/** None if no integer is between the bounds. */
+function integers({ min: lower, max: upper, excludesMin, excludesMax }: NumberBounds): string[] {
+  const min = lower === null ? null : integerWithin(excludesMin ? Math.floor(lower) + 1 : Math.ceil(lower), "up");
+  const max = upper === null ? null : integerWithin(excludesMax ? Math.ceil(upper) - 1 : Math.floor(upper), "down");
+  if (min !== null && max !== null && min > max) return [];
   const options: string[] = [];
-  if (max === null || max >= 0) options.push(...naturals(Math.max(0, min ?? 0), max));
-  if (min === null || min < 0) {
-    const below = naturals(max === null ? 1 : Math.max(1, -max), min === null ? null : -min);
+  if (max === null || max >= 0n) options.push(...naturals({ min: largerOf(0n, min ?? 0n), max }));
+  if (min === null || min < 0n) {
+    const below = naturals({ min: max === null ? 1n : largerOf(1n, -max), max: min === null ? null : -min });
     options.push(...below.map((digits) => `"-" ${digits}`));
   }
   return options;
@@ -90,20 +97,25 @@ function integers({ min, max }: Bounds): string[] {
 
 /** Like `integers`, with decimals where they fit. */
 function numbers({ min, max, excludesMin, excludesMax }: NumberBounds): string[] {
-  if (!isExact(min) || !isExact(max) || (min !== null && max !== null && min > max)) return [];
+  if (min !== null && max !== null && min > max) return [];
   const options: string[] = [];
   if (max === null || max >= 0) {
     const isFromZero = min === null || min < 0;
     options.push(
-      ...magnitudes({ min: isFromZero ? 0 : min, max, excludesMin: !isFromZero && excludesMin, excludesMax }),
+      ...magnitudes({
+        min: isFromZero ? zero : magnitudeWithin(min, "up", excludesMin),
+        max: max === null ? null : magnitudeWithin(max, "down", excludesMax),
+        excludesMin: !isFromZero && excludesMin,
+        excludesMax,
+      }),
     );
   }
   if (min === null || min < 0) {
     // Zero is written without a sign.
     const isToZero = max === null || max >= 0;
     const below = magnitudes({
-      min: isToZero ? 0 : -max,
-      max: min === null ? null : -min,
+      min: isToZero ? zero : magnitudeWithin(-max, "up", excludesMax),
+      max: min === null ? null : magnitudeWithin(-min, "down", excludesMin),
       excludesMin: isToZero || excludesMax,
       excludesMax: excludesMin,
     });
@@ -112,40 +124,32 @@ function numbers({ min, max, excludesMin, excludesMax }: NumberBounds): string[]
   return options;
 }
 
-/** Numbers from zero on. */
-function magnitudes({ min, max, excludesMin, excludesMax }: NumberBounds & { readonly min: number }): string[] {
-  const first = partsOf(min);
-  const last = max === null ? null : partsOf(max);
+function magnitudes({ min: first, max: last, excludesMin, excludesMax }: MagnitudeBounds): string[] {
+  if (last !== null && first.whole > last.whole) return [];
   const numDecimals = Math.max(1, MAX_DIGITS - String((last ?? first).whole).length);
   const options: string[] = [];
-  const add = (whole: number, bounds: Pick<FractionBounds, "min" | "max">): void => {
+  const add = (whole: bigint, bounds: Pick<FractionBounds, "min" | "max">): void => {
     const { includesNone, digits } = fractionsBetween({ ...bounds, excludesMin, excludesMax }, numDecimals);
     if (digits !== null) options.push(`"${whole}" ("." (${digits}))${includesNone ? "?" : ""}`);
     else if (includesNone) options.push(`"${whole}"`);
   };
   if (last !== null && first.whole === last.whole) {
-    add(first.whole, { min: first.fraction, max: last.fraction });
+    if (first.fraction <= last.fraction) add(first.whole, { min: first.fraction, max: last.fraction });
     return options;
   }
   const isWhole = first.fraction === "" && !excludesMin;
   if (!isWhole) add(first.whole, { min: first.fraction, max: null });
-  const start = isWhole ? first.whole : first.whole + 1;
+  const start = isWhole ? first.whole : first.whole + 1n;
   if (last === null || start < last.whole) {
-    const between = naturals(start, last === null ? null : last.whole - 1);
+    const between = naturals({ min: start, max: last === null ? null : last.whole - 1n });
     options.push(...between.map((digits) => `${digits} ("." [0-9]{1, ${numDecimals}})?`));
   }
   if (last !== null) add(last.whole, { min: null, max: last.fraction });
   return options;
 }
 
-/** Of an exact number from zero on, as digits after the point. */
-function partsOf(bound: number): { readonly whole: number; readonly fraction: string } {
-  const [whole, fraction = ""] = String(bound).split(".");
-  return { whole: Number(whole), fraction };
-}
-
 /** Natural numbers by their number of digits. A `max` of null means no bound but `MAX_WHOLE_DIGITS`. */
-function naturals(min: number, max: number | null): string[] {
+function naturals({ min, max }: IntegerBounds & { readonly min: bigint }): string[] {
   const least = String(min);
   const options: string[] = [];
   const numDigits = max === null ? least.length : String(max).length;
@@ -154,7 +158,7 @@ function naturals(min: number, max: number | null): string[] {
     const last = length === numDigits && max !== null ? String(max) : "9".repeat(length);
     options.push(digitsBetween(first, last));
   }
-  if (max === null) options.push(`[1-9] [0-9]{${numDigits},${MAX_WHOLE_DIGITS - 1}}`);
+  if (max === null && numDigits < MAX_WHOLE_DIGITS) options.push(`[1-9] [0-9]{${numDigits},${MAX_WHOLE_DIGITS - 1}}`);
   return options;
 }
 
@@ -174,14 +178,6 @@ function digitsBetween(first: string, last: string): string {
   return options.length === 1 ? options[0]! : `(${options.join(" | ")})`;
 }
 
-/** JSON Schemas generated from code bound every integer by the largest safe integers. */
-function isSafe(bound: number | null): boolean {
-  return bound === null || Number.isSafeInteger(bound);
-}
-
-/** Whether its decimal digits are few enough, and written without an exponent. */
-function isExact(bound: number | null): boolean {
-  if (bound === null) return true;
-  const text = String(Math.abs(bound));
-  return /^\d+(?:\.\d+)?$/.test(text) && text.replace(".", "").length <= MAX_DIGITS;
+function largerOf(left: bigint, right: bigint): bigint {
+  return left > right ? left : right;
 }

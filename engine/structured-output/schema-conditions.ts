@@ -1,4 +1,5 @@
 /** Writes conditions of JSON Schema (`not`, `if`, dependent keywords) as choices between schemas without them. */
+import { patternOfNone } from "./pattern-conditions.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 import { modernSchema } from "./schema-drafts.ts";
 
@@ -131,6 +132,8 @@ class Negation {
         return [{ type: "number", maximum: operand }];
       case "exclusiveMaximum":
         return [{ type: "number", minimum: operand }];
+      case "pattern":
+        return [{ type: "string", pattern: patternOfNone(String(operand)) }];
       case "minLength":
         return bound > 0 ? [{ type: "string", maxLength: bound - 1 }] : [];
       case "maxLength":

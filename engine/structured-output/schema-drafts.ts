@@ -1,4 +1,7 @@
-/** Writes the keywords of older drafts of JSON Schema as those of draft 2020-12, and leaves out `uniqueItems: false`. */
+/**
+ * Writes the keywords of older drafts of JSON Schema, and `nullable` of OpenAPI 3.0, as those of draft 2020-12. Leaves out
+ * `uniqueItems: false` and boolean `propertyNames`.
+ */
 
 type JsonObject = Readonly<Record<string, unknown>>;
 
@@ -14,6 +17,8 @@ const rewrites: Readonly<Record<string, (schema: JsonObject) => JsonObject>> = {
   exclusiveMaximum: (schema) => withExclusiveBound(schema, "exclusiveMaximum", "maximum"),
   dependencies: withDependents,
   uniqueItems: withoutFalse,
+  nullable: withNull,
+  propertyNames: withNamesOfSchemas,
 };
 
 /** Until draft 2019-09, a list of `items` were the first items. */
@@ -49,4 +54,18 @@ function withDependents(schema: JsonObject): JsonObject {
 function withoutFalse(schema: JsonObject): JsonObject {
   const { uniqueItems, ...others } = schema;
   return uniqueItems === true ? schema : others;
+}
+
+/** In OpenAPI 3.0, a type of its own is no list. Without a type, the keyword says nothing. */
+function withNull(schema: JsonObject): JsonObject {
+  const { nullable, ...others } = schema;
+  if (nullable !== true || others.type === undefined) return others;
+  return { ...others, type: [...[others.type].flat(), "null"] };
+}
+
+/** Without boolean schemas of names. */
+function withNamesOfSchemas(schema: JsonObject): JsonObject {
+  const { propertyNames, ...others } = schema;
+  if (typeof propertyNames !== "boolean") return schema;
+  return propertyNames ? others : { ...others, maxProperties: 0 };
 }

@@ -4,6 +4,7 @@ import { isDeepStrictEqual } from "node:util";
 import { exclusiveOptions } from "./exclusive-options.ts";
 import { leastCommonMultiple } from "./multiples.ts";
 import { isEmptyRange } from "./number-range.ts";
+import { patternOfBoth } from "./pattern-conditions.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 import { divideConditions, hasConditions } from "./schema-conditions.ts";
 import type { Choice, ConditionContext } from "./schema-conditions.ts";
@@ -24,16 +25,8 @@ const MAX_COMPARED = 100_000;
 
 const lowerBounds = new Set(["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"]);
 const upperBounds = new Set(["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"]);
-const describingKeywords = new Set([
-  "title",
-  "description",
-  "default",
-  "examples",
-  "deprecated",
-  "readOnly",
-  "writeOnly",
-]);
-const keywordsWithNames = new Set(["$schema", "$id", "$comment", "$defs", "definitions"]);
+/** A value of one type: all of its items, other properties or names match it. */
+const schemaKeywords = new Set(["items", "additionalProperties", "propertyNames"]);
 const alternatives = ["anyOf", "oneOf"] as const;
 
 interface Merged {
@@ -105,7 +98,7 @@ export class SchemaMerger {
       return divided.rest;
     });
     if (choices.some((choice) => choice.length === 0)) throw new NoValue(`${path} allows no value`);
-    const merged = withPossibleTypes(mergeAll(parts, choices, path), path);
+    const merged = withPossibleTypes(mergeAll(parts, choices, path, this.#isRestricting), path);
     this.#checkConstants(merged, path);
     return { merged, choices };
   }
@@ -206,7 +199,12 @@ export class SchemaMerger {
 }
 
 /** Adds choices between alternatives that cannot be merged. */
-function mergeAll(parts: readonly JsonObject[], choices: Choice[], path: string): JsonObject {
+function mergeAll(
+  parts: readonly JsonObject[],
+  choices: Choice[],
+  path: string,
+  isRestricting: (keyword: string) => boolean,
+): JsonObject {
   const merged = new Map<string, unknown>();
   const properties = new Map<string, unknown>();
   const required = new Set<unknown>();
@@ -216,6 +214,7 @@ function mergeAll(parts: readonly JsonObject[], choices: Choice[], path: string)
       if (keyword === "properties" && isObject(value)) addProperties(properties, value);
       else if (keyword === "required" && Array.isArray(value)) for (const name of value) required.add(name);
       else if (!merged.has(keyword)) merged.set(keyword, value);
+      else if (!isRestricting(keyword)) continue;
       else if (isChoice(keyword, merged.get(keyword), value)) choices.push(value as Choice);
       else merged.set(keyword, mergeValues(keyword, merged.get(keyword), value, path));
     }
@@ -302,7 +301,7 @@ function requireSameRest(part: JsonObject, other: JsonObject, path: string): voi
 }
 
 function mergeValues(keyword: string, left: unknown, right: unknown, path: string): unknown {
-  if (describingKeywords.has(keyword) || keywordsWithNames.has(keyword) || isDeepStrictEqual(left, right)) return left;
+  if (isDeepStrictEqual(left, right)) return left;
   if (typeof left === "number" && typeof right === "number") {
     if (lowerBounds.has(keyword)) return Math.max(left, right);
     if (upperBounds.has(keyword)) return Math.min(left, right);
@@ -317,7 +316,8 @@ function mergeValues(keyword: string, left: unknown, right: unknown, path: strin
     return common;
   }
   if (keyword === "not") return { enum: [...excludedConstants(left), ...excludedConstants(right)] };
-  if (keyword === "items" && isObject(left) && isObject(right)) return { allOf: [left, right] };
+  if (schemaKeywords.has(keyword)) return left === false || right === false ? false : { allOf: [left, right] };
+  if (keyword === "pattern" && typeof left === "string" && typeof right === "string") return patternOfBoth(left, right);
   return refuseStructuredOutput(`${path} has parts with different values of ${keyword}, which is not supported`);
 }
 

@@ -4,7 +4,7 @@ import type { CodePointRange, CodePointSet } from "./code-point-set.ts";
 
 /** General categories, some binary properties, and scripts: finding the characters of one takes some milliseconds, once. */
 const namePattern =
-  /^(?:L[lmotu]?|M[cen]?|N[dlo]?|P[cdefios]?|S[ckmo]?|Z[lps]?|Letter|Mark|Number|Punctuation|Symbol|Separator|Alphabetic|Uppercase|Lowercase|White_Space|(?:Script|sc)=(?:Latin|Greek|Cyrillic|Han|Hiragana|Katakana|Hangul|Arabic|Hebrew|Thai|Devanagari))$/;
+  /^(?:L[lmotu]?|M[cen]?|N[dlo]?|P[cdefios]?|S[ckmo]?|Z[lps]?|Letter|Mark|Number|Punctuation|Symbol|Separator|Alphabetic|Uppercase|Lowercase|White_Space|Emoji|Emoji_Presentation|Emoji_Component|Extended_Pictographic|(?:Script|sc)=(?:Latin|Greek|Cyrillic|Han|Hiragana|Katakana|Hangul|Arabic|Hebrew|Thai|Devanagari))$/;
 
 /** No character with such a property lies between these, nor behind the last one. */
 const FIRST_FREE = 0x4_00_00;

@@ -107,7 +107,7 @@ test.for<[string, object, string]>([
   ["large bounds", { contains: { const: 1 }, minContains: 300, minItems: 300 }, "take too many parts"],
   ["uniqueItems", { contains: { const: 1 }, uniqueItems: true }, "contains and uniqueItems together"],
   ["a count that cannot be", { contains: { const: 1 }, minContains: 3, maxItems: 2 }, "no list with so many items"],
-  ["a negated format", { contains: { pattern: "a" }, maxContains: 1 }, "keyword pattern, which is not supported"],
+  ["a negated format", { contains: { format: "date" }, maxContains: 1 }, "keyword format, which is not supported"],
 ])("contains with %s is rejected", ([, keywords, reason]) => {
   expect(() => readerOf({ type: "array", ...keywords })).toThrow(reason);
 });
