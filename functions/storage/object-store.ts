@@ -37,6 +37,12 @@ export class StorageError extends Error {
   constructor(action: string, cause: unknown) {
     super(`${action} failed: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
   }
+
+  /** Whether the disk, or the user's quota of it, is full. */
+  get isDiskFull(): boolean {
+    const { cause } = this;
+    return cause instanceof Error && "code" in cause && (cause.code === "ENOSPC" || cause.code === "EDQUOT");
+  }
 }
 
 /** Excludes paths that lead elsewhere and hidden files. */

@@ -24,6 +24,10 @@ export function batchRoute({ loadBatches, logger }: AppDependencies, handle: Bat
       if (error instanceof StoreFullError) throw storageFull(error);
       if (!(error instanceof StorageError)) throw error;
       logger.error("The store of files and batches does not work.", { requestId: c.get("requestId"), error });
+      if (error.isDiskFull) {
+        const message = "The disk of BATCH_STORE is full. Delete files, or give it more room.";
+        throw new HttpError(507, "storage_full", message, { cause: error });
+      }
       throw new HttpError(
         503,
         "storage_unavailable",
