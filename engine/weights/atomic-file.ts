@@ -4,18 +4,23 @@ import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 
 import { EngineError } from "../contract/errors.ts";
+import { hasReliableLocks, tryLock } from "./flock.ts";
 import { systemReason } from "./regular-file.ts";
 
 const partialSuffix = ".partial";
 
-/** A live writer touches its file more often than this. Older files were left behind by dead writers. */
+/**
+ * A live writer touches its file more often than this. Older files were left behind by dead writers, also where locks do
+ * not tell.
+ */
 const ABANDONED_AFTER_MS = 60 * 60 * 1000;
 
 /**
  * Calls `write` with a unique temporary name next to `file`, then renames it to `file`, replacing an existing file. If
- * `write` throws, the temporary file is removed. If the process is killed, the temporary file is never read, and a
- * later call removes it.
+ * `write` throws, the temporary file is removed. If the process is killed, the temporary file is never read, and the
+ * next call for the folder removes it before it writes.
  *
+ * @param write Called with an empty file that exists.
  * @param contents Description of the content, for the error.
  * @throws EngineError `invalid_configuration` for errors of the file system, otherwise the error of `write`.
  */
@@ -27,6 +32,9 @@ export async function writeAtomically(
   const temporaryFile = `${file}.${randomUUID()}${partialSuffix}`;
   try {
     await makeFolder(dirname(file));
+    await removeUnlocked(dirname(file));
+    await using handle = await open(temporaryFile, "wx");
+    tryLock(handle.fd);
     await write(temporaryFile);
     await flushToDisk(temporaryFile);
     await removeAbandoned(dirname(file), (await stat(temporaryFile)).mtimeMs - ABANDONED_AFTER_MS);
@@ -64,6 +72,25 @@ async function flushToDisk(file: string): Promise<void> {
     await handle.datasync();
   } finally {
     await handle.close();
+  }
+}
+
+/**
+ * Removes the temporary files of writers that were killed, whose bytes the next writer may need. They have no lock any
+ * more; those without bytes may have none yet.
+ */
+export async function removeUnlocked(folder: string): Promise<void> {
+  const names = (await readdir(folder)).filter((name) => name.endsWith(partialSuffix));
+  if (names.length === 0 || !(await hasReliableLocks(folder))) return;
+  for (const name of names) {
+    const handle = await open(join(folder, name), "r").catch(() => null);
+    if (handle === null) continue;
+    try {
+      if ((await handle.stat()).size === 0 || tryLock(handle.fd) !== "locked") continue;
+      await rm(join(folder, name), { force: true });
+    } finally {
+      await handle.close();
+    }
   }
 }
 

@@ -3,7 +3,7 @@ import { hash } from "node:crypto";
 import { readFile, stat, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 
-import { makeFolder, writeAtomically } from "./atomic-file.ts";
+import { makeFolder, removeUnlocked, writeAtomically } from "./atomic-file.ts";
 import type { StoredContent } from "./checkpoint-files.ts";
 import { requireDiskRoom } from "./disk-room.ts";
 import type { RemoteObject, RemoteObjects } from "./objects/remote-objects.ts";
@@ -52,6 +52,7 @@ export async function downloadCheckpoint(
     }
     if (missing.length > 0) {
       await makeFolder(folder);
+      await removeUnlocked(folder);
       const numBytes = missing.reduce((sum, { byteLength }) => sum + byteLength, 0);
       await requireDiskRoom(folder, numBytes, { place: "the cache folder", setting: "cacheFolder" });
     }

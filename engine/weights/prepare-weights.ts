@@ -1,13 +1,14 @@
 /** Converts the tensors of a checkpoint into the weights that a model requests, once per content, in a mapped file. */
 import { hash } from "node:crypto";
 import { open } from "node:fs/promises";
-import { resolve } from "node:path";
+import { dirname, resolve } from "node:path";
 
 import { EngineError } from "../contract/errors.ts";
 import { moduleUrl } from "../module-url.ts";
 import { writeAtomically } from "./atomic-file.ts";
 import type { Checkpoint } from "./checkpoint.ts";
 import { convertRows, type ConversionFault, type ConversionTask } from "./conversion-worker.ts";
+import { requireDiskRoom } from "./disk-room.ts";
 import type { PreparedWeight, WeightRequest } from "./prepared-weights.ts";
 import type { WeightProgress } from "./progress.ts";
 import { ROW_ALIGNMENT } from "./quantised/grouped-rows.ts";
@@ -92,7 +93,12 @@ async function findOrMakeFile(
   if (await isWhole(file, header, fileBytes)) return file;
 
   await writeAtomically(file, `${fileBytes} bytes of prepared weights`, async (targetFile) => {
-    const target = await open(targetFile, "wx");
+    await requireDiskRoom(dirname(targetFile), fileBytes, {
+      contents: "The prepared weights need",
+      place: "the cache folder",
+      setting: "cacheFolder",
+    });
+    const target = await open(targetFile, "r+");
     try {
       await target.truncate(fileBytes);
       await convertAll(createTasks(made, targetFile), options);

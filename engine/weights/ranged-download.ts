@@ -79,7 +79,7 @@ export async function downloadAtomically(
 ): Promise<void> {
   const onRange = ({ start, end }: Range): void => addCompleted(end - start);
   await writeAtomically(file, `${name}, which has ${byteLength} bytes`, async (temporaryFile) => {
-    const target = await open(temporaryFile, "wx+");
+    const target = await open(temporaryFile, "r+");
     try {
       await target.truncate(byteLength);
       for (let isSecond = false; ; isSecond = true) {

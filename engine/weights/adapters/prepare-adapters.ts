@@ -87,7 +87,7 @@ export async function prepareAdapters(
   );
   if (!isWhole) {
     await writeAtomically(file, `${fileBytes} bytes of adapters`, async (target) => {
-      await using handle = await open(target, "wx");
+      await using handle = await open(target, "r+");
       await handle.truncate(fileBytes);
       for (const { request, matrices } of placed) {
         if (signal?.aborted === true) throw new EngineError("aborted", "Preparing the adapters was aborted.");

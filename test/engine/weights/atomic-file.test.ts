@@ -1,8 +1,9 @@
-import { mkdir, readdir, readFile, symlink, writeFile } from "node:fs/promises";
+import { mkdir, open, readdir, readFile, symlink, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import { writeAtomically } from "../../../engine/weights/atomic-file.ts";
+import { tryLock } from "../../../engine/weights/flock.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const write = (file: string): Promise<void> =>
@@ -64,4 +65,33 @@ test("a failed write leaves nothing behind, and other errors are thrown unchange
   await expect(fail("a bug")).rejects.toThrow("a bug");
   await mkdir(join(folder.path, "other"));
   expect(await readdir(folder.path)).toEqual(["other"]);
+});
+
+test("a temporary file is removed when its writer has ended, and not before", async () => {
+  await using folder = await createTemporaryFolder();
+  const [dead, empty, old] = ["dead", "empty", "old"].map((name) => join(folder.path, `${name}.partial`));
+  await writeFile(dead!, "bytes");
+  // A writer may be about to lock it.
+  await writeFile(empty!, "");
+  await writeFile(old!, "");
+  await utimes(old!, 0, 0);
+  await writeAtomically(join(folder.path, "a.bin"), "weights", async (temporaryFile) => {
+    await writeFile(temporaryFile, "bytes of a");
+    await write(join(folder.path, "b.bin"));
+  });
+  expect((await readdir(folder.path)).sort()).toEqual(["a.bin", "b.bin", "empty.partial"]);
+  expect(await readFile(join(folder.path, "a.bin"), "utf8")).toBe("bytes of a");
+});
+
+test("a lock is taken, held by another, or not supported by the file", async () => {
+  await using folder = await createTemporaryFolder();
+  const file = join(folder.path, "lock");
+  await using first = await open(file, "a");
+  await using second = await open(file, "a");
+  expect([tryLock(first.fd), tryLock(second.fd)]).toEqual(["locked", "held by another"]);
+  const closed = await open(file, "a");
+  const { fd } = closed;
+  await closed.close();
+  // Stands for a file system that has no locks: nothing waits for them.
+  expect(tryLock(fd)).toBe("unsupported");
 });

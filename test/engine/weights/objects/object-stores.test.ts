@@ -233,6 +233,17 @@ describe.for(stores)("a checkpoint on $scheme://", ({ scheme, start, settings })
     expect(server.log.filter((entry) => entry.includes("00001-of"))).toEqual([]);
   });
 
+  test("leftovers of a killed download are removed before the room on the disk is compared", async () => {
+    await using folder = await createTemporaryFolder();
+    object("model-00002-of-00002.safetensors").listedSize = 2 ** 49;
+    await errorOf(resolveIn(folder));
+    const checkpoints = join(folder.path, "checkpoints");
+    const [download = ""] = await readdir(checkpoints);
+    await writeFile(join(checkpoints, download, "model-00001-of-00002.safetensors.a.partial"), "bytes");
+    expect(await errorOf(resolveIn(folder))).toMatchObject({ message: expect.stringContaining("MiB more") });
+    expect(await readdir(join(checkpoints, download))).not.toContainEqual(expect.stringMatching(/partial$/));
+  });
+
   test("an object that is stored compressed is named, if it is needed", async () => {
     await using folder = await createTemporaryFolder();
     object("optimizer.pt").contentEncoding = "gzip";
