@@ -38,7 +38,12 @@ const count = (min: number): z.ZodType => z.int().min(min);
 const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
   model: text.min(1),
   loraAdapter: text.min(1).nullable(),
-  loraModules: z.array(z.looseObject({ name: text.min(1), path: text.min(1) })),
+  loraModules: z
+    .array(z.looseObject({ name: text.min(1), path: text.min(1), isDefaultForImages: flag.optional() }))
+    .refine(
+      (modules) => modules.filter(({ isDefaultForImages }) => isDefaultForImages === true).length <= 1,
+      "adapters of which at most one has isDefaultForImages",
+    ),
   dtype: z.enum(dtypeNames),
   device: z.enum(deviceNames),
   deviceId: count(0),

@@ -135,6 +135,8 @@ export interface LoraModule {
   readonly name: string;
   /** A reference like `EngineConfig.model`. */
   readonly path: string;
+  /** Whether it computes the requests with pictures or videos that choose no adapter. At most one does. Default: false. */
+  readonly isDefaultForImages?: boolean;
 }
 
 export interface EngineConfig {

@@ -61,6 +61,8 @@ export interface ModelInfo {
   readonly pipeline?: string;
   /** Names of the LoRA adapters that requests may choose; left out if there are none. */
   readonly adapters?: readonly string[];
+  /** The one of them that computes requests with pictures or videos which choose none; left out if none does. */
+  readonly imageAdapter?: string;
 }
 
 export interface GenerateOptions {

@@ -148,6 +148,7 @@ export async function loadModel(
     requireRoomForImage({ ...config, maxNumSequences }, servedImages.info.maxTokensPerItem);
   }
   const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
+  const imageAdapter = config.loraModules?.find(({ isDefaultForImages }) => isDefaultForImages === true)?.name;
   const inputs = {
     tokenizer,
     chatTemplate,
@@ -175,6 +176,7 @@ export async function loadModel(
       logitsProcessors: logitsProcessors.map(({ name }) => name),
       ...(pipeline !== null && { pipeline }),
       ...(checkpoint.adapters !== undefined && { adapters: checkpoint.adapters.map(({ name }) => name) }),
+      ...(imageAdapter !== undefined && { imageAdapter }),
     },
     inputProcessor: new InputProcessor(inputs),
     promptCounter: new InputProcessor({

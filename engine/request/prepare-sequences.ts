@@ -47,7 +47,7 @@ export async function prepareSequences(
       { parameter: "numChoices" },
     );
   }
-  const adapterId = request.adapter === undefined ? 0 : adapterIdOf(request.adapter, model.modelInfo);
+  const chosenAdapterId = request.adapter === undefined ? null : adapterIdOf(request.adapter, model.modelInfo);
   model.outputConstraints.check(samplingParams);
   if (model.logitsProcessors.length > 0) validateWithProcessors(model.logitsProcessors, samplingParams);
   using begun = await inputProcessor.begin(request, signal);
@@ -59,6 +59,7 @@ export async function prepareSequences(
     reasoningStart,
   });
   const { numOmittedImages, ...prompt } = await inputProcessor.complete(request, begun, signal, tensors);
+  const adapterId = chosenAdapterId ?? defaultAdapterId(prompt, model.modelInfo);
   const options = {
     requestId,
     samplingParams,
@@ -88,6 +89,12 @@ export async function prepareSequences(
 
 function numTokensOf({ images }: Pick<ProcessedPrompt, "images">, modality: Modality): number {
   return images.reduce((sum, item) => (item.modality === modality ? sum + numEmbeddingsOf(item) : sum), 0);
+}
+
+/** 0: none. */
+function defaultAdapterId({ images }: Pick<ProcessedPrompt, "images">, info: ModelInfo): number {
+  const { imageAdapter } = info;
+  return imageAdapter === undefined || images.length === 0 ? 0 : adapterIdOf(imageAdapter, info);
 }
 
 function adapterIdOf(name: string, { adapters = [] }: ModelInfo): number {

@@ -115,6 +115,14 @@ function conflictsOf({
       `LORA_MODULES has an adapter ${taken.name}, and the model has that name, too: rename one of them (SERVED_MODEL_NAME).`,
     );
   }
+  const ofImages = engine.defaultMmLoras?.find(
+    ({ name }) => baseNames.includes(name) || engine.loraModules?.some((module) => module.name === name),
+  );
+  if (ofImages !== undefined) {
+    conflicts.push(
+      `DEFAULT_MM_LORAS has an adapter ${ofImages.name}, and LORA_MODULES or the model has that name, too: rename the other one.`,
+    );
+  }
   // Everyone can get a token of a public issuer for any audience.
   if (typeof jobs.push.audience === "string" && jobs.push.senders?.length === 0) {
     conflicts.push(
@@ -153,7 +161,9 @@ function toConfig(
   }: ValuesOf<typeof settings>,
   environment: Environment,
 ) {
+  const { defaultMmLoras, ...ofEngine } = engine;
   const { perPrompt, ...imageLimits } = engine.imageLimits;
+  const loraModules = [...engine.loraModules, ...defaultMmLoras];
   const { username, password, ...jobs } = service.jobs;
   const { image, video } = perPrompt;
   const { vertex, sageMakerPort, healthPort } = platforms;
@@ -167,12 +177,13 @@ function toConfig(
     healthPort: healthPort === port ? null : healthPort,
     vertexRoutes: { health: vertex.healthRoute, predict: vertex.predictRoute },
     /** At least one; the first is the one that answers give. Those of adapters come last. */
-    servedModelNames: [...baseNames, ...engine.loraModules.map(({ name }) => name)],
+    servedModelNames: [...baseNames, ...loraModules.map(({ name }) => name)],
     /** Of requests that do not say; empty for the checkpoint's. */
     videoSampling: toVideoSampling(videoOptions, engine.videoLimits.maxVideoFrames),
     pingStatusWhileStarting: service.pingStatusWhileStarting ?? (runpodEndpointId === null ? 503 : 204),
     engine: {
-      ...engine,
+      ...ofEngine,
+      loraModules,
       cacheFolder: engine.cacheFolder ?? defaultCacheFolder(environment),
       hub: {
         endpoint: hub.endpoint,

@@ -14,7 +14,7 @@ import { objectAddressForms } from "../../engine/contract/model-reference.ts";
 import { cacheSettings } from "./caches.ts";
 import { imageLimitSettings } from "./images.ts";
 import { jsonObject, logitsProcessors, speculativeConfig } from "./json-values.ts";
-import { loraModules } from "./lora-modules.ts";
+import { defaultMmLoras, loraModules } from "./lora-modules.ts";
 import { pipelineSettings } from "./pipelines.ts";
 import { setting } from "./setting.ts";
 import {
@@ -57,6 +57,12 @@ export const engineSettings = {
     "LORA_MODULES",
     loraModules(),
     "LoRA adapters that requests choose by their model: name=reference, ... or a JSON list of name and path. Default: none.",
+    { unset: [] },
+  ),
+  defaultMmLoras: setting(
+    "DEFAULT_MM_LORAS",
+    defaultMmLoras(),
+    'LoRA adapter of requests with pictures or videos that choose none by their model: {"image": reference}. Default: none.',
     { unset: [] },
   ),
   dtype: setting(

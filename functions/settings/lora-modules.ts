@@ -1,4 +1,4 @@
-/** The parser of LORA_MODULES. */
+/** The parsers of LORA_MODULES and DEFAULT_MM_LORAS. */
 import { z } from "zod";
 
 import type { LoraModule } from "../../engine/contract/config.ts";
@@ -36,6 +36,24 @@ export function loraModules(): Parser<readonly LoraModule[]> {
         return undefined;
       const resolved = modules.map((module) => ({ name: module.name, path: reference.parse(module.path.trim()) }));
       return resolved.every((module): module is LoraModule => module.path !== undefined) ? resolved : undefined;
+    },
+  };
+}
+
+/** The name of the adapter for pictures, as vLLM names it. */
+const imageLoraName = "image";
+
+const byModality = z.strictObject({ image: z.string().min(1) });
+
+/** vLLM's `--default-mm-loras` with an adapter for pictures. It has the name `image`, by which requests may choose it, too. */
+export function defaultMmLoras(): Parser<readonly LoraModule[]> {
+  const reference = checkpointReference();
+  return {
+    expected: '{"image": reference}, with a reference like those of MODEL; there are no adapters for other modalities',
+    parse(text) {
+      const given = byModality.safeParse(parseJson(text)).data;
+      const path = given && reference.parse(given.image.trim());
+      return path === undefined ? undefined : [{ name: imageLoraName, path, isDefaultForImages: true }];
     },
   };
 }

@@ -13,6 +13,7 @@ import {
   chosenAdapters,
   chosenCases,
   hubCases,
+  type HubCase,
   loraAdapter,
   writeHubCheckpoint,
 } from "../../support/checkpoints/hub-checkpoints.ts";
@@ -168,6 +169,44 @@ test.for<EngineOptions>([{}, paged, { maxNumSequences: 1 }])(
     expect(numAnswers).toBe(2 * cases.length);
   },
 );
+
+/** Of a conversation with pictures, those with the adapter `all`; the others without one. */
+function casesByPictures(): readonly HubCase[] {
+  const withAdapter = chosenCases("all");
+  const plain = hubCases(chosenAdapters.model);
+  return plain.map((golden, index) => {
+    if (golden.pictures.length === 0) return golden;
+    const { adapter: _, ...rest } = withAdapter[index]!;
+    expect(rest.pictures).toEqual(golden.pictures);
+    return rest;
+  });
+}
+
+test.for<EngineOptions>([{}, paged])(
+  "requests with pictures have the adapter for them unless they choose another, and the others have none, %o",
+  async (form) => {
+    await using folder = await createTemporaryFolder();
+    await using cache = await createTemporaryFolder();
+    await writeHubCheckpoint(chosenAdapters.model, "v5", folder.path);
+    const loraModules = chosenAdapters.names.map((name) => ({
+      name,
+      path: chosenAdapter(name),
+      isDefaultForImages: name === "all",
+    }));
+    const config = { ...hubEngineConfig(folder.path, cache.path), maxNumWaiting: 30, loraModules };
+    await using started = start({ ...config, ...form });
+    const cases = [...casesByPictures(), ...chosenCases("some")];
+    expect(cases.filter(({ adapter, pictures }) => adapter === undefined && pictures.length > 0)).not.toHaveLength(0);
+    const { numAnswers } = await compareHubAnswers(started.engine, folder.path, cases);
+    expect(numAnswers).toBe(2 * cases.length);
+    expect(started.engine.modelInfo?.imageAdapter).toBe("all");
+  },
+);
+
+test("at most one adapter is that of pictures", () => {
+  const loraModules = chosenAdapters.names.map((name) => ({ name, path: "x", isDefaultForImages: true }));
+  expect(() => createEngine({ model: "x", loraModules })).toThrow("at most one has isDefaultForImages");
+});
 
 test.for<[string, "float" | "AWQ", EngineOptions]>([
   ["int8", "float", { dtype: "int8" }],

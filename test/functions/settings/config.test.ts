@@ -78,6 +78,17 @@ test.for<[Record<string, string>, (config: Config) => unknown, unknown]>([
     [{ name: "one", path: "org/a" }],
   ],
   [{ LORA_MODULES: "" }, (config) => config.engine.loraModules, []],
+  [
+    { MODEL: "org/base", LORA_MODULES: "one=org/adapter", DEFAULT_MM_LORAS: '{"image": "org/vision"}' },
+    (config) => [config.servedModelNames, config.engine.loraModules],
+    [
+      ["org/base", "one", "image"],
+      [
+        { name: "one", path: "org/adapter" },
+        { name: "image", path: "org/vision", isDefaultForImages: true },
+      ],
+    ],
+  ],
   [{ DTYPE: "INT8" }, (config) => config.engine.dtype, "int8"],
   [{ API_KEY: "one,two" }, (config) => config.apiKeys, ["one", "two"]],
   [{ SHUTDOWN_GRACE_SECONDS: "0.5" }, (config) => config.shutdownGraceMs, 500],
@@ -236,6 +247,9 @@ test.for<[string, string, RegExp]>([
   ["LORA_MODULES", "=org/a", /expected up to 64 adapters/],
   ["LORA_MODULES", '[{"name": "a b", "path": "org/a"}]', /expected up to 64 adapters/],
   ["LORA_MODULES", '[{"name": "one", "path": "https://host/a"}]', /expected up to 64 adapters/],
+  ["DEFAULT_MM_LORAS", "org/vision", /expected \{"image": reference\}/],
+  ["DEFAULT_MM_LORAS", '{"image": ""}', /expected \{"image": reference\}/],
+  ["DEFAULT_MM_LORAS", '{"audio": "org/speech"}', /expected .* there are no adapters for other modalities/],
   ["LORA_MODULES", "[{", /expected up to 64 adapters/],
   ["LORA_MODULES", Array.from({ length: 65 }, (_, index) => `a${index}=org/a`).join(), /expected up to 64 adapters/],
   ["LORA_MODULES", "fovea-shapes=org/a", /has an adapter fovea-shapes, and the model has that name, too/],
