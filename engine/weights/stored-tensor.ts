@@ -12,7 +12,7 @@ export type ElementType =
   | "int64"
   | "bool";
 
-/** All but `float8e4m3` are in tensors that no model here reads, such as buffers and scales of other programs. */
+/** All but `float8e4m3` and `float8e8m0` are in tensors that no model here reads, such as buffers and scales of other programs. */
 export type StoredOnlyType =
   | "float8e4m3"
   | "float8e4m3fnuz"
@@ -60,7 +60,7 @@ export interface LowRankUpdate {
 }
 
 /** A quantised matrix [out, in]: its codes and everything that turns them into numbers. */
-export type QuantisedMatrix = GroupedMatrix | Float8Matrix | Int8RowsMatrix | CodebookMatrix;
+export type QuantisedMatrix = GroupedMatrix | Float8Matrix | Float4Matrix | Int8RowsMatrix | CodebookMatrix;
 
 /** Order of the codes of a `GroupedMatrix` in its tensors. */
 export type CodePacking =
@@ -103,11 +103,29 @@ export interface Float8Matrix {
   readonly kind: "float8";
   /** float8e4m3 [out, in]. */
   readonly codes: StoredTensor;
-  /** Float [ceil(out / rows), ceil(in / columns)] in any shape with as many elements. Codes and scales may be by column. */
+  /**
+   * [ceil(out / rows), ceil(in / columns)] in any shape with as many elements: float, or the exponents of powers of two
+   * (float8e8m0, also as uint8). Codes and float scales may be by column.
+   */
   readonly scales: StoredTensor;
   readonly blockShape: readonly [rows: number, columns: number];
   /** The row of the blocks with which the matrix begins, if it shares them with another one. Default 0. */
   readonly firstRow?: number;
+}
+
+/**
+ * NVFP4 and MXFP4: an element is `code * scale`, with a scale for each block of successive inputs. The earlier of two
+ * codes (E2M1) is in the low half of a byte.
+ */
+export interface Float4Matrix {
+  readonly kind: "float4";
+  /** uint8 [out, in / 2]. */
+  readonly codes: StoredTensor;
+  /** [out, in / blockSize]: float8e4m3, or the exponents of powers of two (float8e8m0, also as uint8). */
+  readonly scales: StoredTensor;
+  readonly blockSize: number;
+  /** Of all scales: float32, one element. They are multiplied by it, or divided. */
+  readonly common: { readonly tensor: StoredTensor; readonly isDivisor: boolean } | null;
 }
 
 /** bitsandbytes' LLM.int8(): an element is `code * scale / 127`, with a scale for each output. */

@@ -1,6 +1,7 @@
 /** AWQ in AutoAWQ's "gemm" layout. */
 import { z } from "zod";
 
+import type { StoredTensor } from "../stored-tensor.ts";
 import {
   checkedGroupSize,
   floatTypes,
@@ -14,6 +15,7 @@ import {
   unsupported,
   type LocatedMatrix,
   type Quantisation,
+  type Tensors,
 } from "./quantisation.ts";
 
 const BITS = 4;
@@ -44,33 +46,38 @@ export function parseAwq(json: unknown): Quantisation {
     async locate(tensors) {
       const located = new Map<string, LocatedMatrix>();
       for (const [module, codes] of modulesWith(tensors, "qweight")) {
-        requireType(codes, ["int32"]);
-        const [inFeatures, numWords] = requireMatrix(codes);
-        const outFeatures = numWords * PER_WORD;
-        const groupSize = checkedGroupSize(module, fields.group_size, inFeatures);
-        const numGroups = inFeatures / groupSize;
-        const reason = `${codes.name} [${inFeatures}, ${numWords}] in awq's layout and groups of ${groupSize}`;
-        const scales = requirePart(tensors, `${module}.scales`, codes.name, floatTypes);
-        requireShape(scales, [numGroups, outFeatures], reason);
-        const zeroPoints = requirePart(tensors, `${module}.qzeros`, codes.name, ["int32"]);
-        requireShape(zeroPoints, [numGroups, numWords], reason);
-        located.set(module, {
-          shape: [outFeatures, inFeatures],
-          matrix: {
-            kind: "grouped",
-            bits: BITS,
-            groupSize,
-            packing: "awq",
-            codes,
-            scales,
-            zeroPoints,
-            hasLowZeroPoints: false,
-            columnOrder: null,
-            quantisesActivations: false,
-          },
-        });
+        located.set(module, locateAwq(tensors, module, codes, fields.group_size));
       }
       return located;
+    },
+  };
+}
+
+/** @throws EngineError `invalid_checkpoint` for a tensor that is missing, or of another type or shape. */
+export function locateAwq(tensors: Tensors, module: string, codes: StoredTensor, size: number): LocatedMatrix {
+  requireType(codes, ["int32"]);
+  const [inFeatures, numWords] = requireMatrix(codes);
+  const outFeatures = numWords * PER_WORD;
+  const groupSize = checkedGroupSize(module, size, inFeatures);
+  const numGroups = inFeatures / groupSize;
+  const reason = `${codes.name} [${inFeatures}, ${numWords}] in awq's layout and groups of ${groupSize}`;
+  const scales = requirePart(tensors, `${module}.scales`, codes.name, floatTypes);
+  requireShape(scales, [numGroups, outFeatures], reason);
+  const zeroPoints = requirePart(tensors, `${module}.qzeros`, codes.name, ["int32"]);
+  requireShape(zeroPoints, [numGroups, numWords], reason);
+  return {
+    shape: [outFeatures, inFeatures],
+    matrix: {
+      kind: "grouped",
+      bits: BITS,
+      groupSize,
+      packing: "awq",
+      codes,
+      scales,
+      zeroPoints,
+      hasLowZeroPoints: false,
+      columnOrder: null,
+      quantisesActivations: false,
     },
   };
 }

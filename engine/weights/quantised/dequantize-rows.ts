@@ -1,8 +1,9 @@
 /** Reads rows of a quantised matrix as float32. */
-import { isFloat, toFloat32 } from "../float-conversion.ts";
-import { readColumns, readFilePart, TensorFault, toRows } from "../read-file-part.ts";
-import type { CodebookMatrix, Float8Matrix, Int8RowsMatrix, QuantisedMatrix, StoredTensor } from "../stored-tensor.ts";
+import { readFilePart } from "../read-file-part.ts";
+import type { CodebookMatrix, Int8RowsMatrix, QuantisedMatrix } from "../stored-tensor.ts";
+import { dequantizeFloat4, dequantizeFloat8 } from "./dequantize-floats.ts";
 import { dequantizeGroups, readGroupedRows, type RowRange } from "./grouped-rows.ts";
+import { readScales, requireFinite } from "./scales.ts";
 
 /**
  * Float32 [numRows, numColumns]; products are rounded once, to float32, and not to the checkpoint's 16-bit type.
@@ -19,49 +20,14 @@ export function dequantizeRows(
       return dequantizeGroups(readGroupedRows(matrix, numColumns, range), matrix);
     case "float8":
       return dequantizeFloat8(matrix, numColumns, range);
+    case "float4":
+      return dequantizeFloat4(matrix, numColumns, range);
     case "int8-rows":
       return dequantizeInt8Rows(matrix, numColumns, range);
     case "codebook":
       return dequantizeCodebook(matrix, numColumns, range);
   }
   return matrix satisfies never;
-}
-
-/** E4M3FN: a sign, four bits of exponent (bias 7), three of mantissa; no infinities, and NaN where all seven are set. */
-const float8Values = Float32Array.from({ length: 256 }, (_, code) => {
-  const exponent = (code >> 3) & 15;
-  const mantissa = code & 7;
-  const magnitude = exponent === 0 ? mantissa * 2 ** -9 : (8 + mantissa) * 2 ** (exponent - 10);
-  return (code & 0x7f) === 0x7f ? NaN : code < 128 ? magnitude : -magnitude;
-});
-
-function dequantizeFloat8(
-  {
-    codes: tensor,
-    scales: scaleTensor,
-    blockShape: [blockRows, blockColumns],
-    firstRow: firstInBlocks = 0,
-  }: Float8Matrix,
-  numColumns: number,
-  { firstRow, numRows }: RowRange,
-): Float32Array<ArrayBuffer> {
-  const codes =
-    tensor.columnStride === undefined
-      ? readFilePart(tensor.file, tensor.byteOffset + firstRow * numColumns, numRows * numColumns)
-      : toRows(readColumns(tensor, numColumns, { firstRow, numRows }), numColumns);
-  const scales = readAll(scaleTensor);
-  const blocksPerRow = Math.ceil(numColumns / blockColumns);
-  const values = new Float32Array(codes.length);
-  for (let row = 0; row < numRows; row++) {
-    const firstScale = Math.floor((firstInBlocks + firstRow + row) / blockRows) * blocksPerRow;
-    for (let column = 0; column < numColumns; column++) {
-      const index = row * numColumns + column;
-      const value = float8Values[codes[index]!]!;
-      if (Number.isNaN(value)) throw new TensorFault("has a value that is not a number");
-      values[index] = value * scales[firstScale + Math.floor(column / blockColumns)]!;
-    }
-  }
-  return values;
 }
 
 const ONE_127TH = Math.fround(1 / 127);
@@ -73,7 +39,7 @@ function dequantizeInt8Rows(
 ): Float32Array<ArrayBuffer> {
   const bytes = readFilePart(tensor.file, tensor.byteOffset + firstRow * numColumns, numRows * numColumns);
   const codes = new Int8Array(bytes.buffer);
-  const scales = readAll(scaleTensor);
+  const scales = readScales(scaleTensor);
   const values = new Float32Array(codes.length);
   for (let row = 0; row < numRows; row++) {
     const scale = scales[firstRow + row]!;
@@ -94,7 +60,7 @@ function dequantizeCodebook(
   const last = first + numRows * numColumns;
   const firstByte = Math.floor(first / 2);
   const codes = readFilePart(tensor.file, tensor.byteOffset + firstByte, Math.ceil(last / 2) - firstByte);
-  const codebook = readAll(codebookTensor);
+  const codebook = readScales(codebookTensor);
   const firstBlock = Math.floor(first / blockSize);
   const numBlocks = Math.ceil(last / blockSize) - firstBlock;
   const elementBytes = nested === null ? 4 : 1;
@@ -118,23 +84,10 @@ function nestedScales(
   firstBlock: number,
   { codebook: codebookTensor, blockSize, scales: scaleTensor, offset }: NonNullable<CodebookMatrix["nested"]>,
 ): Float32Array {
-  const codebook = readAll(codebookTensor);
-  const scales = readAll(scaleTensor);
+  const codebook = readScales(codebookTensor);
+  const scales = readScales(scaleTensor);
   return Float32Array.from(codes, (code, index) => {
     const product = Math.fround(codebook[code]! * scales[Math.floor((firstBlock + index) / blockSize)]!);
     return product + Math.fround(offset);
   });
-}
-
-function readAll(tensor: StoredTensor): Float32Array {
-  if (!isFloat(tensor.elementType)) throw new TensorFault(`has scales of ${tensor.elementType} in ${tensor.name}`);
-  const values = toFloat32(readFilePart(tensor.file, tensor.byteOffset, tensor.byteLength), tensor.elementType);
-  return requireFinite(tensor, tensor.columnStride === undefined ? values : toRows(values, tensor.shape[1]!));
-}
-
-/** A scale that is not finite would make all of its weights so, and each answer nonsense. */
-function requireFinite({ name }: StoredTensor, scales: Float32Array): Float32Array {
-  const wrong = scales.find((scale) => !Number.isFinite(scale));
-  if (wrong === undefined) return scales;
-  throw new TensorFault(`has the scale ${wrong} in ${name}; scales are finite`);
 }

@@ -1,7 +1,7 @@
 /** FP8 (E4M3) as transformers, DeepSeek and AutoFP8 write it: a scale per matrix or per block. */
 import { z } from "zod";
 
-import { isBlockShape, requireScales } from "./compressed-tensors.ts";
+import { isBlockShape, requireScales } from "./float8.ts";
 import { fusedScaleSuffixes, locateFusedExperts } from "./fused-fp8-experts.ts";
 import {
   floatTypes,

@@ -1,7 +1,7 @@
 /** FP8 experts that a checkpoint stores in one tensor for a whole layer, and their scales in another. */
 import { bytesPerElement } from "../safetensors.ts";
 import type { StoredTensor } from "../stored-tensor.ts";
-import { requireScales } from "./compressed-tensors.ts";
+import { requireScales } from "./float8.ts";
 import {
   floatTypes,
   invalidCheckpoint,

@@ -1,6 +1,7 @@
 /** GPTQ as AutoGPTQ and GPTQModel write it, in 4 and 8 bits, with act-order and settings by module. */
 import { z } from "zod";
 
+import type { StoredTensor } from "../stored-tensor.ts";
 import { readColumnOrder } from "./column-order.ts";
 import {
   checkedGroupSize,
@@ -16,6 +17,7 @@ import {
   unsupported,
   type LocatedMatrix,
   type Quantisation,
+  type Tensors,
 } from "./quantisation.ts";
 
 /** Zero points in `gptq` are one lower than in `gptq_v2`. */
@@ -39,7 +41,7 @@ const fieldsSchema = z.looseObject({
   pack_dtype: z.string().default("int32"),
 });
 
-interface ModuleSettings {
+export interface GptqSettings {
   readonly bits: 4 | 8;
   readonly groupSize: number;
   readonly isActOrdered: boolean;
@@ -53,7 +55,7 @@ export function parseGptq(json: unknown): Quantisation {
     throw unsupported(formatField, format, `gptq is served as ${checkpointFormats.join(" and ")}`);
   }
   if (fields.pack_dtype !== "int32") throw unsupported("pack_dtype", fields.pack_dtype, "codes are packed into int32");
-  const general: ModuleSettings = {
+  const general: GptqSettings = {
     bits: servedBits("bits", fields.bits),
     groupSize: fields.group_size,
     isActOrdered: fields.desc_act,
@@ -71,39 +73,52 @@ export function parseGptq(json: unknown): Quantisation {
       for (const [module, codes] of modulesWith(tensors, "qweight")) {
         // The first rule that matches counts, as in GPTQModel.
         const settings = overrides.find(({ pattern }) => pattern.test(module))?.settings ?? general;
-        const { bits, isActOrdered } = settings;
-        const perWord = 32 / bits;
-        requireType(codes, ["int32"]);
-        const [numWords, outFeatures] = requireMatrix(codes);
-        const inFeatures = numWords * perWord;
-        const groupSize = checkedGroupSize(module, settings.groupSize, inFeatures);
-        const numGroups = inFeatures / groupSize;
-        const reason = `${codes.name} [${numWords}, ${outFeatures}] in gptq's layout of ${bits} bits and groups of ${groupSize}`;
-        const scales = requirePart(tensors, `${module}.scales`, codes.name, floatTypes);
-        requireShape(scales, [numGroups, outFeatures], reason);
-        const zeroPoints = requirePart(tensors, `${module}.qzeros`, codes.name, ["int32"]);
-        requireShape(zeroPoints, [numGroups, Math.ceil(outFeatures / perWord)], reason);
-        // Some writers leave out the groups where they are successive.
-        const needsGroups = isActOrdered || tensors.has(`${module}.g_idx`);
-        const groups = needsGroups ? requirePart(tensors, `${module}.g_idx`, codes.name, ["int32"]) : null;
-        if (groups !== null) requireShape(groups, [inFeatures], reason);
-        located.set(module, {
-          shape: [outFeatures, inFeatures],
-          matrix: {
-            kind: "grouped",
-            bits,
-            groupSize,
-            packing: "gptq",
-            codes,
-            scales,
-            zeroPoints,
-            hasLowZeroPoints: format === "gptq",
-            columnOrder: groups === null ? null : await readColumnOrder(groups, groupSize),
-            quantisesActivations: false,
-          },
-        });
+        located.set(module, await locateGptq(tensors, module, codes, settings, format === "gptq"));
       }
       return located;
+    },
+  };
+}
+
+/**
+ * @param hasLowZeroPoints Whether zero points are stored one too low.
+ * @throws EngineError `invalid_checkpoint` for a tensor that is missing, or of another type or shape.
+ */
+export async function locateGptq(
+  tensors: Tensors,
+  module: string,
+  codes: StoredTensor,
+  { bits, groupSize: size, isActOrdered }: GptqSettings,
+  hasLowZeroPoints: boolean,
+): Promise<LocatedMatrix> {
+  const perWord = 32 / bits;
+  requireType(codes, ["int32"]);
+  const [numWords, outFeatures] = requireMatrix(codes);
+  const inFeatures = numWords * perWord;
+  const groupSize = checkedGroupSize(module, size, inFeatures);
+  const numGroups = inFeatures / groupSize;
+  const reason = `${codes.name} [${numWords}, ${outFeatures}] in gptq's layout of ${bits} bits and groups of ${groupSize}`;
+  const scales = requirePart(tensors, `${module}.scales`, codes.name, floatTypes);
+  requireShape(scales, [numGroups, outFeatures], reason);
+  const zeroPoints = requirePart(tensors, `${module}.qzeros`, codes.name, ["int32"]);
+  requireShape(zeroPoints, [numGroups, Math.ceil(outFeatures / perWord)], reason);
+  // Some writers leave out the groups where they are successive.
+  const needsGroups = isActOrdered || tensors.has(`${module}.g_idx`);
+  const groups = needsGroups ? requirePart(tensors, `${module}.g_idx`, codes.name, ["int32"]) : null;
+  if (groups !== null) requireShape(groups, [inFeatures], reason);
+  return {
+    shape: [outFeatures, inFeatures],
+    matrix: {
+      kind: "grouped",
+      bits,
+      groupSize,
+      packing: "gptq",
+      codes,
+      scales,
+      zeroPoints,
+      hasLowZeroPoints,
+      columnOrder: groups === null ? null : await readColumnOrder(groups, groupSize),
+      quantisesActivations: false,
     },
   };
 }
@@ -111,8 +126,8 @@ export function parseGptq(json: unknown): Quantisation {
 function parseOverride(
   rule: string,
   json: unknown,
-  general: ModuleSettings,
-): { readonly pattern: RegExp; readonly settings: ModuleSettings } {
+  general: GptqSettings,
+): { readonly pattern: RegExp; readonly settings: GptqSettings } {
   const values = parseQuantisationFields(overrideSchema, json);
   const path = `dynamic[${JSON.stringify(rule)}]`;
   return {

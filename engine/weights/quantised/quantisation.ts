@@ -31,13 +31,15 @@ export interface LocatedMatrix {
 
 /** Last parts of the names of tensors that belong to a quantised matrix, and the methods that write them. */
 export const partSuffixes: Readonly<Record<string, string>> = {
-  qweight: "awq and gptq",
-  qzeros: "awq and gptq",
-  g_idx: "gptq",
+  qweight: "awq, gptq or auto-round",
+  qzeros: "awq, gptq or auto-round",
+  g_idx: "gptq or auto-round",
   weight_packed: "compressed-tensors",
   weight_g_idx: "compressed-tensors",
   weight_zero_point: "compressed-tensors",
-  weight_scale: "compressed-tensors and fp8",
+  weight_global_scale: "compressed-tensors",
+  weight_scale: "compressed-tensors, fp8 or modelopt",
+  weight_scale_2: "modelopt",
   weight_scale_inv: "fp8",
   gate_up_proj_scale_inv: "fp8",
   down_proj_scale_inv: "fp8",

@@ -5,11 +5,13 @@ import { z } from "zod";
 import { EngineError } from "../../contract/errors.ts";
 import { excerpt } from "../../excerpt.ts";
 import type { StoredTensor } from "../stored-tensor.ts";
+import { parseAutoRound } from "./auto-round.ts";
 import { parseAwq } from "./awq.ts";
 import { parseBitsandbytes } from "./bitsandbytes.ts";
 import { parseCompressedTensors } from "./compressed-tensors.ts";
 import { parseFp8 } from "./fp8.ts";
 import { parseGptq } from "./gptq.ts";
+import { parseModelOpt } from "./modelopt.ts";
 import { invalidCheckpoint, partSuffixes, type Quantisation, type Tensors } from "./quantisation.ts";
 
 /** By `quant_method`. */
@@ -19,6 +21,8 @@ const methods: Readonly<Record<string, (fields: unknown) => Quantisation>> = {
   "compressed-tensors": parseCompressedTensors,
   fp8: parseFp8,
   bitsandbytes: parseBitsandbytes,
+  modelopt: parseModelOpt,
+  "auto-round": parseAutoRound,
 };
 
 const configSchema = z

@@ -111,8 +111,8 @@ describe.for(cudaLayouts)("over $kind", (kvLayout) => {
     expect(unservedNodes(graphs, weights)).toEqual({ decoder: [], vision: [] });
     const { nodes } = graphs.buildDecoder(weights).graph;
     const keepsIntegers = nodes.some(({ operator }) => operator === "MatMulNBits");
-    // Those of FP8 and of bitsandbytes are dequantised.
-    expect(keepsIntegers).toBe(!/fp8|bnb/.test(name));
+    // Floats in 8 and 4 bits, and those of bitsandbytes, are dequantised.
+    expect(keepsIntegers).toBe(!/fp[48]|bnb|modelopt/.test(name));
   });
 });
 

@@ -73,6 +73,13 @@ export function asInt64({ shape }: SafetensorsTensor): Partial<SafetensorsTensor
   return { dtype: "I64", bytes: new Uint8Array(8 * count) };
 }
 
+export function addTensor(part: string, tensor: Omit<SafetensorsTensor, "name">) {
+  return ({ tensors }: Spoilable): void => {
+    const name = `${module}.${part}`;
+    tensors.set(name, { ...tensor, name });
+  };
+}
+
 export function addWeight({ tensors }: Spoilable): void {
   const name = `${module}.weight`;
   tensors.set(name, { name, dtype: "F32", shape: [64, 64], bytes: new Uint8Array(4 * 64 * 64) });

@@ -115,14 +115,14 @@ testSpoiledCheckpoints([
     "gptq-v2",
     settings({ quant_method: "awq", checkpoint_format: undefined }),
     "invalid_checkpoint",
-    /g_idx is of a checkpoint quantised by gptq, but config.json names the quantisation "awq/,
+    /g_idx is of a checkpoint quantised by gptq or auto-round, but config.json names the quantisation "awq/,
   ],
   [
     "files of awq without a configuration",
     "awq-64",
     removeConfig,
     "invalid_checkpoint",
-    /qweight is of a checkpoint quantised by awq and gptq, but config.json has no quantization_config/,
+    /qweight is of a checkpoint quantised by awq, gptq or auto-round, but config.json has no quantization_config/,
   ],
   [
     "gptq in 3 bits",

@@ -1,8 +1,9 @@
 /** Checkpoints of compressed-tensors whose tensors and settings do not match. */
-import { addWeight, int8ZeroPoints, rename, settings } from "../../../support/checkpoints/spoil-checkpoint.ts";
+import { addWeight, change, int8ZeroPoints, rename, settings } from "../../../support/checkpoints/spoil-checkpoint.ts";
 import { testSpoiledCheckpoints } from "./spoiled-checkpoints.ts";
 
 const w4 = { num_bits: 4, type: "int", symmetric: true, strategy: "group", group_size: 32 };
+const mxfp4 = { num_bits: 4, type: "float", symmetric: true, strategy: "group", group_size: 32 };
 const scheme = (weights: object, more: object = {}): Record<string, unknown> => ({
   config_groups: { group_0: { targets: ["Linear"], weights, input_activations: null, ...more } },
 });
@@ -51,11 +52,67 @@ testSpoiledCheckpoints([
     /config_groups.group_0.weights.num_bits = 2/,
   ],
   [
-    "compressed-tensors with 4-bit floats",
+    "compressed-tensors with 4-bit floats in words",
     "ct-w4a16",
     settings(scheme({ ...w4, type: "float" })),
+    "invalid_checkpoint",
+    /weight_packed is stored as int32; expected uint8/,
+  ],
+  [
+    "compressed-tensors with floats in 6 bits",
+    "ct-mxfp4",
+    settings(scheme({ ...mxfp4, num_bits: 6 })),
     "unsupported_model",
-    /num_bits = 4 is not supported: floating/,
+    /num_bits = 6 is not supported: floating point numbers are served in 4 and 8 bits/,
+  ],
+  [
+    "compressed-tensors with floats in other groups",
+    "ct-mxfp4",
+    settings(scheme({ ...mxfp4, group_size: 64 })),
+    "unsupported_model",
+    /weights.group_size = 64 is not supported: of type float, groups are served in 32/,
+  ],
+  [
+    "compressed-tensors with 4-bit floats of a channel",
+    "ct-mxfp4",
+    settings(scheme({ ...mxfp4, strategy: "channel", group_size: null })),
+    "unsupported_model",
+    /weights.strategy = "channel" is not supported: of type float, served are group, tensor_group/,
+  ],
+  [
+    "NVFP4 without the scale of a matrix",
+    "ct-nvfp4",
+    rename("weight_global_scale", "other_scale"),
+    "invalid_checkpoint",
+    /no tensor .*q_proj.weight_global_scale/,
+  ],
+  [
+    "NVFP4 with several scales of a matrix",
+    "ct-nvfp4",
+    change("weight_global_scale", () => ({ shape: [2], bytes: new Uint8Array(8) })),
+    "invalid_checkpoint",
+    /weight_global_scale has shape \[2\]; expected one number/,
+  ],
+  [
+    "NVFP4 with a scale of 0 for the matrix",
+    "ct-nvfp4",
+    change("weight_global_scale", () => ({ bytes: new Uint8Array(4) })),
+    "invalid_checkpoint",
+    /q_proj.weight has the scale 0 in .*weight_global_scale/,
+  ],
+  [
+    "NVFP4 with exponents as scales",
+    "ct-nvfp4",
+    change("weight_scale", () => ({ dtype: "U8" })),
+    "invalid_checkpoint",
+    /weight_scale is stored as uint8; expected float8e4m3/,
+  ],
+  [
+    "MXFP4 with a scale that is not a number",
+    "ct-mxfp4",
+    change("weight_scale", ({ bytes }) => ({ bytes: new Uint8Array(bytes.length).fill(255) })),
+    "invalid_checkpoint",
+    /q_proj.weight has the scale NaN in .*weight_scale/,
   ],
   [
     "compressed-tensors with static activations",
@@ -68,13 +125,6 @@ testSpoiledCheckpoints([
     ),
     "unsupported_model",
     /group_0.input_activations = .* dynamic scale per token/,
-  ],
-  [
-    "compressed-tensors with quantised KV",
-    "ct-w4a16",
-    settings({ kv_cache_scheme: { num_bits: 8 } }),
-    "unsupported_model",
-    /quantization_config.kv_cache_scheme/,
   ],
   [
     "compressed-tensors with transforms",

@@ -28,7 +28,7 @@ const precision = {
 } as const;
 
 /** Checkpoints whose integers kernels take, and all others. */
-const keptNames = quantisedCheckpoints.filter((name) => /^(?:awq|gptq|ct-(?!fp8))/.test(name));
+const keptNames = quantisedCheckpoints.filter((name) => /^(?:awq|gptq|auto-round|ct-w|ct-mixed)/.test(name));
 const dequantisedNames = quantisedCheckpoints.filter((name) => !keptNames.includes(name));
 
 async function bytesOf({ file, byteOffset, byteLength }: StoredTensor): Promise<ArrayBuffer> {
