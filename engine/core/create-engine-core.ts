@@ -72,6 +72,7 @@ export async function createEngineCore(
       encoderCache,
       encodesInBackground: backgroundEncoder !== null,
       keepsImagesWhole: graph.keepsImagesWhole,
+      joinsImages: graph.joinsImages,
       widensPrompts: graph.widensPrompts,
       checksDrafts: decoder.draftObstacle === null,
       // As `requireRoomForImage` counts them.
@@ -88,7 +89,7 @@ export async function createEngineCore(
       sampler: new Sampler(chain, logits),
       logits,
       imageWidth: graph.imageWidth,
-      keepsImagesWhole: graph.keepsImagesWhole === true,
+      imageRuns: graph,
       progress,
     });
     return new EngineCore({ scheduler, runner, takeMessages: take, progress });

@@ -10,6 +10,7 @@ import { isLastChunk } from "../scheduler/scheduler-output.ts";
 import type { PrefillChunk, SchedulerOutput } from "../scheduler/scheduler-output.ts";
 import type { Draft, Sequence } from "../scheduler/sequence.ts";
 import type { FailedRun } from "../scheduler/step-limit.ts";
+import type { ImageRuns } from "../scheduler/whole-images.ts";
 import type { StepProgress } from "../thread/step-progress.ts";
 import type { BackgroundEncoder } from "../vision/background-encoder.ts";
 import { EmbeddingCopies } from "../vision/embedding-copies.ts";
@@ -36,7 +37,7 @@ export interface ModelRunnerParts {
   /** Size of an image embedding. */
   readonly imageWidth: number;
   /** See `DecoderShape`. */
-  readonly keepsImagesWhole: boolean;
+  readonly imageRuns: ImageRuns;
   readonly progress: StepProgress;
 }
 
@@ -54,7 +55,7 @@ export class ModelRunner implements Disposable {
   constructor(parts: ModelRunnerParts) {
     this.#parts = parts;
     this.#logits = parts.logits;
-    this.#promptLogprobs = new PromptLogprobs(parts.logits.vocabSize, parts.keepsImagesWhole);
+    this.#promptLogprobs = new PromptLogprobs(parts.logits.vocabSize, parts.imageRuns);
     const pool = parts.decoder.featurePool ?? null;
     this.#copies = new EmbeddingCopies({ ...parts, pool });
     this.#images = new StepImages({ ...parts, pool });

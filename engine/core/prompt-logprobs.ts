@@ -1,9 +1,9 @@
 /** Logprobs of prompt tokens, computed a few rows of logits at a time. */
 import type { SampledLogprobs } from "../contract/request-output.ts";
-import { embeddedSpan } from "../multimodal/placeholder.ts";
 import { logprobsOf } from "../sampling/raw-logprobs.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
+import { wholeSpans, type ImageRuns } from "../scheduler/whole-images.ts";
 
 /** Rows of logits in memory at once. With a vocabulary of 150,000 tokens they take 20 MB. */
 const MAX_ROWS = 32;
@@ -23,16 +23,15 @@ interface LogprobsPiece extends PrefillChunk {
  */
 export class PromptLogprobs {
   readonly #vocabSize: number;
-  readonly #keepsImagesWhole: boolean;
+  readonly #imageRuns: ImageRuns;
   /** Row-major [MAX_ROWS, vocabSize]; allocated for the first request that asks for prompt logprobs. */
   #logits = new Float32Array(0);
   /** For prompts in progress. An entry is garbage-collected with its sequence. */
   readonly #logprobs = new WeakMap<Sequence, SampledLogprobs[]>();
 
-  /** @param keepsImagesWhole See `DecoderShape`. */
-  constructor(vocabSize: number, keepsImagesWhole: boolean) {
+  constructor(vocabSize: number, imageRuns: ImageRuns) {
     this.#vocabSize = vocabSize;
-    this.#keepsImagesWhole = keepsImagesWhole;
+    this.#imageRuns = imageRuns;
   }
 
   /** In the order of their rows. The last one ends with the chunk. */
@@ -54,8 +53,7 @@ export class PromptLogprobs {
   /** Before or behind an image that must be whole. */
   #endOfRun({ images }: Sequence, start: number): number {
     const end = start + MAX_ROWS;
-    if (!this.#keepsImagesWhole) return end;
-    const cut = images.map(embeddedSpan).find((span) => span.start < end && end < span.end);
+    const cut = wholeSpans(images, this.#imageRuns).find((span) => span.start < end && end < span.end);
     if (cut === undefined) return end;
     return cut.start > start ? cut.start : cut.end;
   }

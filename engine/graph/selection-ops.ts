@@ -23,7 +23,14 @@ export function equal(graph: GraphBuilder, name: string, left: Value, right: Val
 }
 
 export function and(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
-  const node = { name, operator: "And" };
+  return connective(graph, { name, operator: "And" }, left, right);
+}
+
+export function or(graph: GraphBuilder, name: string, left: Value, right: Value): Value {
+  return connective(graph, { name, operator: "Or" }, left, right);
+}
+
+function connective(graph: GraphBuilder, node: NodeLabel, left: Value, right: Value): Value {
   checkElementType(node, left, "bool");
   return comparison(graph, node, left, right);
 }

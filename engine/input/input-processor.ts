@@ -16,7 +16,7 @@ import { imagesOfPrompt, itemsOfPrompt, videosBehindImages, videosOfPrompt } fro
 import type { ItemPart } from "./item-parts.ts";
 import { placeItems } from "./place-items.ts";
 import type { PlacedFeature, PromptItem } from "./place-items.ts";
-import { checkLength, checkPositions } from "./prompt-length.ts";
+import { checkJoinedImages, checkLength, checkPositions } from "./prompt-length.ts";
 import { countingFrom, promptLimitOf, shortenExpanded, shortenUnloaded } from "./prompt-limit.ts";
 import type { PromptLimit } from "./prompt-limit.ts";
 import { isAboutOptions, noImageProcessor, requestOptions } from "./request-options.ts";
@@ -31,6 +31,8 @@ export interface InputProcessorOptions extends PromptTokenizing {
   readonly addAllImages?: boolean;
   /** The length of requests that are answered, if `maxModelLen` is that of texts that are only counted. */
   readonly servedModelLen?: number;
+  /** Tokens from the first image to the last one, for models that join them; see `DecoderShape`. Default: any number. */
+  readonly maxJoinedTokens?: number;
   readonly vocabSize: number;
 }
 
@@ -95,8 +97,8 @@ export class InputProcessor {
    */
   async begin(request: PromptRequest, signal: AbortSignal): Promise<BegunPrompt> {
     const { imageInputs } = this.#options;
-    const followImages = imageInputs?.processor.videos?.followImages === true;
-    const prompt = followImages ? videosBehindImages(request.prompt) : request.prompt;
+    const followImages = imageInputs?.processor.videos?.followImages;
+    const prompt = followImages === undefined ? request.prompt : videosBehindImages(request.prompt, followImages);
     const videoParts = videosOfPrompt(prompt);
     checkVideos(videoParts, prompt, imageInputs);
     checkImages(imagesOfPrompt(prompt), prompt, imageInputs, this.#maxImages);
@@ -202,6 +204,7 @@ export class InputProcessor {
         : undefined;
     if (positions !== undefined) checkPositions(positions, maxModelLen);
     const shown = addAllImages ? prompt.images : prompt.images.slice(-1);
+    checkJoinedImages(shown, this.#options.maxJoinedTokens ?? Infinity);
     return {
       promptTokenIds: prompt.tokenIds,
       images: shown.map(({ tensors, mmHash, placeholder, modality }) => ({ tensors, mmHash, placeholder, modality })),

@@ -1,5 +1,5 @@
 /** The parts of a prompt that become its items: images, and frames of videos. */
-import type { ImagePart, Prompt, VideoPart } from "../contract/generation-request.ts";
+import type { ContentPart, ImagePart, Prompt, VideoPart } from "../contract/generation-request.ts";
 import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
 import { imagePartsOf } from "./chat-prompt.ts";
@@ -15,16 +15,19 @@ export function videosOfPrompt(prompt: Prompt): readonly VideoPart[] {
   return prompt.messages.flatMap(({ content }) => (typeof content === "string" ? [] : videosOf(content)));
 }
 
-/** For a chat template that writes the videos of a message behind its images. */
-export function videosBehindImages(prompt: Prompt): Prompt {
+/** For a chat template that writes the videos of a message, or of all messages, behind the images. */
+export function videosBehindImages(prompt: Prompt, images: "of-message" | "of-conversation"): Prompt {
   if (prompt.kind !== "chat") return prompt;
-  const messages = prompt.messages.map((message) => {
+  const isVideo = ({ type }: { readonly type: string }): boolean => type === "video";
+  const partsOf = (content: string | readonly ContentPart[]): readonly ContentPart[] =>
+    typeof content === "string" ? [] : content;
+  const last = prompt.messages.findLastIndex(({ content }) => partsOf(content).length > 0);
+  const messages = prompt.messages.map((message, index) => {
     const { content } = message;
     if (typeof content === "string") return message;
-    const [videos = [], others = []] = [true, false].map((isVideo) =>
-      content.filter(({ type }) => (type === "video") === isVideo),
-    );
-    return { ...message, content: [...others, ...videos] };
+    const sources = images === "of-message" ? [message] : index === last ? prompt.messages : [];
+    const videos = sources.flatMap((source) => partsOf(source.content).filter(isVideo));
+    return { ...message, content: [...content.filter((part) => !isVideo(part)), ...videos] };
   });
   return { ...prompt, messages };
 }

@@ -45,6 +45,8 @@ export interface MultiModalParts {
   readonly preprocessorFile?: string;
   /** `video_processor` of processor_config.json, or video_preprocessor_config.json; null without one. Default null. */
   readonly videoPreprocessorConfig?: unknown;
+  /** processor_config.json; null without one. Default null. */
+  readonly processorConfig?: unknown;
   readonly imageSources: readonly ImageSource[];
   /** Without caches, every image is processed each time. */
   readonly caches?: ItemCaches;
@@ -73,6 +75,7 @@ export function createImageInputs(
     preprocessorConfig,
     preprocessorFile = "preprocessor_config.json",
     videoPreprocessorConfig = null,
+    processorConfig = null,
     imageSources,
     caches = noCaches,
   }: MultiModalParts,
@@ -104,6 +107,8 @@ export function createImageInputs(
     visionEncoder,
     preprocessorConfig: { ...optionsOf(preprocessorConfig, preprocessorFile), ...visionEncoder.imageOptions },
     videoPreprocessorConfig: isObject(videoPreprocessorConfig) ? (videoPreprocessorConfig as ProcessorOptions) : null,
+    ...(isObject(processorConfig) && { processorConfig: processorConfig as ProcessorOptions }),
+    namedTokens: tokenizer.namedTokens,
     pixels: createPixelProcessor(imageProcessor, pixelProgram),
     placeholderTokenId,
     tokenId: (token) => tokenizer.tokenId(token),

@@ -7,12 +7,13 @@ import type { ImageInputs } from "./image-inputs.ts";
 /** Whether there are enough image tokens to be the images' embeddings already. */
 export function mayHoldFeatures(
   tokenIds: readonly number[],
-  { imageTokenId, processor: { imagePlaceholder, imagePlaceholderTokenIds } }: ImageInputs,
+  { imageTokenId, processor: { imagePlaceholder, imagePlaceholderTokenIds, addedTokenIds } }: ImageInputs,
   numImages: number,
   fewestTokens: number,
 ): boolean {
   if (imagePlaceholder === null) return true;
-  const numImageTokens = countOccurrences(tokenIds, [imageTokenId]);
+  const ofImages = new Set(addedTokenIds ?? [imageTokenId]);
+  const numImageTokens = tokenIds.filter((tokenId) => ofImages.has(tokenId)).length;
   const isPlaceholder = imagePlaceholderTokenIds.length === 1 && imagePlaceholderTokenIds[0] === imageTokenId;
   // If there are as many placeholders as images, they are placeholders, even for images with one embedding.
   return numImageTokens >= fewestTokens && (!isPlaceholder || numImageTokens > numImages);

@@ -1,5 +1,6 @@
 /** Rejects prompts that are longer than the model's context. */
 import { EngineError } from "../contract/errors.ts";
+import { endTokenOf, type PlaceholderRange } from "../multimodal/placeholder.ts";
 import type { PromptPositions } from "../multimodal/prompt-positions.ts";
 import type { ItemPart } from "./item-parts.ts";
 
@@ -32,6 +33,27 @@ export function checkPositions({ next }: PromptPositions, maxModelLen: number): 
   throw new EngineError(
     "prompt_too_long",
     `The prompt takes ${next} positions, because each second of its videos takes some; this model's maximum context length is ${maxModelLen} positions, of which the output needs one. Send shorter videos.`,
+    { parameter: "prompt" },
+  );
+}
+
+/**
+ * For models that compute all images of a prompt in one step.
+ *
+ * @throws EngineError `prompt_too_long`.
+ */
+export function checkJoinedImages(
+  images: readonly { readonly placeholder: PlaceholderRange }[],
+  maxTokens: number,
+): void {
+  const [first] = images;
+  const last = images.at(-1);
+  if (first === undefined || last === undefined) return;
+  const numTokens = endTokenOf(last) - first.placeholder.offset;
+  if (numTokens <= maxTokens) return;
+  throw new EngineError(
+    "prompt_too_long",
+    `This model computes all images of a prompt in one step; they have ${numTokens} tokens with the text between them, and a step has room for ${maxTokens}. Send fewer or smaller images, or have the server's MAX_NUM_BATCHED_TOKENS raised.`,
     { parameter: "prompt" },
   );
 }

@@ -31,7 +31,8 @@ export function checkTokens(
   const checkNumTokens = (numTokens: number): void => {
     if (!mayBeShortened) checkLength(numTokens, maxModelLen, parts);
   };
-  checkVocabulary(tokenIds, vocabSize, imageInputs?.processor.imagePlaceholderTokenIds ?? []);
+  const { imagePlaceholderTokenIds: ofPlaceholder = [], addedTokenIds = [] } = imageInputs?.processor ?? {};
+  checkVocabulary(tokenIds, vocabSize, [...ofPlaceholder, ...addedTokenIds]);
   if (imageInputs === null || imageInputs.processor.imagePlaceholder === null) {
     checkNumTokens(tokenIds.length);
     return;
@@ -53,14 +54,14 @@ export function checkTokens(
   throw wrongPlaceholders(numPlaceholders, imagePlaceholder, parts.length);
 }
 
-/** The placeholder of a pipeline may be outside the vocabulary. Images take its place. */
-function checkVocabulary(tokenIds: readonly number[], vocabSize: number, placeholderTokenIds: readonly number[]): void {
+/** @param others Tokens outside the vocabulary, such as the placeholder of a pipeline, whose place images take. */
+function checkVocabulary(tokenIds: readonly number[], vocabSize: number, others: readonly number[]): void {
   if (tokenIds.length === 0) {
     throw new EngineError("invalid_argument", "The prompt is empty.", { parameter: "prompt" });
   }
   for (const tokenId of tokenIds) {
     if (Number.isInteger(tokenId) && tokenId >= 0 && tokenId < vocabSize) continue;
-    if (placeholderTokenIds.includes(tokenId)) continue;
+    if (others.includes(tokenId)) continue;
     throw new EngineError(
       "invalid_argument",
       `Token id ${tokenId} is outside the vocabulary, whose size is ${vocabSize}.`,

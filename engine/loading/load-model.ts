@@ -147,6 +147,7 @@ export async function loadModel(
   if (model.decoder.keepsImagesWhole === true && servedImages !== null) {
     requireRoomForImage({ ...config, maxNumSequences }, servedImages.info.maxTokensPerItem);
   }
+  const maxJoinedTokens = model.decoder.joinsImages === true ? config.maxNumBatchedTokens - maxNumSequences + 1 : null;
   const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
   const imageAdapter = config.loraModules?.find(({ isDefaultForImages }) => isDefaultForImages === true)?.name;
   const inputs = {
@@ -178,7 +179,7 @@ export async function loadModel(
       ...(checkpoint.adapters !== undefined && { adapters: checkpoint.adapters.map(({ name }) => name) }),
       ...(imageAdapter !== undefined && { imageAdapter }),
     },
-    inputProcessor: new InputProcessor(inputs),
+    inputProcessor: new InputProcessor({ ...inputs, ...(maxJoinedTokens !== null && { maxJoinedTokens }) }),
     promptCounter: new InputProcessor({
       ...inputs,
       maxModelLen: Math.max(maxModelLen, MAX_COUNTED_TOKENS),
@@ -194,7 +195,8 @@ export async function loadModel(
       model: servedImages === null ? { ...model, visionEncoder: null } : model,
       maxModelLen,
       eosTokenIds,
-      maxEmbeddingsPerImage: servedImages?.info.maxTokensPerItem ?? 0,
+      // Joined images are encoded and computed like one.
+      maxEmbeddingsPerImage: servedImages === null ? 0 : (maxJoinedTokens ?? servedImages.info.maxTokensPerItem),
       // On a GPU, encoding a picture again costs less than copying its embeddings to the host every time.
       wantsEmbeddings: config.device === "cpu" ? caches.encoder.tiers.length > 0 : caches.report.store !== null,
       warmUpImage,

@@ -18,7 +18,10 @@ import type { DefinitionConfig } from "./find-definition.ts";
 import type { ModelFolders } from "./resolve-model.ts";
 
 /** `preprocessorConfig`: null for a checkpoint without one. */
-type PreprocessorConfig = Pick<MultiModalParts, "preprocessorConfig" | "preprocessorFile" | "videoPreprocessorConfig">;
+type PreprocessorConfig = Pick<
+  MultiModalParts,
+  "preprocessorConfig" | "preprocessorFile" | "videoPreprocessorConfig" | "processorConfig"
+>;
 
 export interface OpenedModel {
   readonly checkpoint: Checkpoint;
@@ -97,6 +100,7 @@ async function readPreprocessorConfig(checkpoint: Checkpoint): Promise<Preproces
   const videoPreprocessorConfig =
     newer?.video_processor ?? (await checkpoint.readJson("video_preprocessor_config.json"));
   const nested = newer?.image_processor ?? null;
-  if (nested !== null) return { preprocessorConfig: nested, preprocessorFile: newerFile, videoPreprocessorConfig };
-  return { preprocessorConfig: await checkpoint.readJson("preprocessor_config.json"), videoPreprocessorConfig };
+  const others = { videoPreprocessorConfig, processorConfig: newer };
+  if (nested !== null) return { preprocessorConfig: nested, preprocessorFile: newerFile, ...others };
+  return { preprocessorConfig: await checkpoint.readJson("preprocessor_config.json"), ...others };
 }

@@ -69,6 +69,11 @@ export interface DecoderShape {
   /** Whether a run must have all tokens of an image that it begins, because they see each other. Default false. */
   readonly keepsImagesWhole?: boolean;
   /**
+   * Whether a run must have all images of a prompt, and the text between them, because their tokens see each other.
+   * `keepsImagesWhole` holds then, too. Default false.
+   */
+  readonly joinsImages?: boolean;
+  /**
    * Whether chunks of prompts are computed with other weights than the newest tokens of a few sequences. The output of a
    * sequence that was preempted is then computed again token by token, so that it has the weights of newest tokens
    * again. Default false.

@@ -20,6 +20,7 @@ export interface DecoderDimensions {
   readonly vocabSize: number;
   readonly takesPositions?: boolean;
   readonly keepsImagesWhole?: boolean;
+  readonly joinsImages?: boolean;
   /** Left out if every layer has keys and values. */
   readonly recurrent?: RecurrentShape;
   /** Left out if no layer has experts. */
@@ -76,6 +77,10 @@ export interface ProcessorContext {
    * `preprocessorConfig` are for both.
    */
   readonly videoPreprocessorConfig?: ProcessorOptions | null;
+  /** The fields of processor_config.json itself. Default: none. */
+  readonly processorConfig?: ProcessorOptions;
+  /** The tokens that tokenizer_config.json names, such as `bos_token`. Default: none. */
+  readonly namedTokens?: Readonly<Record<string, string>>;
   readonly pixels: PixelProcessor;
   /** The token of a whole image in a prompt whose images are not inserted yet. */
   readonly placeholderTokenId: number;

@@ -54,6 +54,7 @@ export const shippedDefinitions: Readonly<Record<string, () => Promise<ModelDefi
   Glm46VForConditionalGeneration: async () => (await import("./glm4v/definition.ts")).glm46vDefinition,
   Glm4vMoeForConditionalGeneration: async () => (await import("./glm4v/definition.ts")).glm4vMoeDefinition,
   GlmOcrForConditionalGeneration: async () => (await import("./glm4v/definition.ts")).glmOcrDefinition,
+  Molmo2ForConditionalGeneration: async () => (await import("./molmo2/definition.ts")).molmo2Definition,
   PaddleOCRVLForConditionalGeneration: async () => (await import("./paddleocr-vl/definition.ts")).paddleOcrVlDefinition,
   HunYuanVLForConditionalGeneration: async () => (await import("./hunyuan-vl/definition.ts")).hunYuanVlDefinition,
   DotsOCRForCausalLM: async () => (await import("./dots-ocr/definition.ts")).dotsOcrDefinition,

@@ -113,8 +113,11 @@ export interface VideoInputs {
    * Default false.
    */
   readonly placesVideosInText?: boolean;
-  /** Whether the chat template writes the videos of a message behind its images, wherever they stand. Default false. */
-  readonly followImages?: boolean;
+  /**
+   * For a chat template that writes the videos of a message, or of the whole conversation, behind its images, wherever they
+   * stand. Default: where they stand.
+   */
+  readonly followImages?: "of-message" | "of-conversation";
   /** Frames whose pixels become the same patches. */
   readonly framesPerItem: number;
   /**
@@ -148,6 +151,8 @@ export interface MultiModalProcessor {
   readonly imagePlaceholder: string | null;
   /** The tokens of `imagePlaceholder` in a prompt; empty if that is null. */
   readonly imagePlaceholderTokenIds: readonly number[];
+  /** Tokens that images bring into prompts, and that are not in the vocabulary of answers. Default: none. */
+  readonly addedTokenIds?: readonly number[];
   /** Text around an image that a prompt has no placeholder for. Chat templates write it themselves. Default: none. */
   readonly markers?: ImageMarkers;
   /**

@@ -1,13 +1,11 @@
 /** Where the chunks of prompts end: at the budget, at images, and where the KV cache or the decoder wants it. */
-import { embeddedSpan } from "../multimodal/placeholder.ts";
 import type { ImageHolds } from "./image-holds.ts";
 import type { PrefillChunk } from "./scheduler-output.ts";
 import type { Sequence } from "./sequence.ts";
 import { costOfPromptToken } from "./step-limit.ts";
+import { wholeSpans, type ImageRuns, type TokenSpan } from "./whole-images.ts";
 
-export interface ChunkOptions {
-  /** See `DecoderShape.keepsImagesWhole`. Default false. */
-  readonly keepsImagesWhole?: boolean | undefined;
+export interface ChunkOptions extends ImageRuns {
   /** See `DecoderShape.widensPrompts`. Default false. */
   readonly widensPrompts?: boolean | undefined;
 }
@@ -33,7 +31,13 @@ export class ChunkPlanner {
     const affordable = Math.ceil(maxNumTokens / costOfPromptToken(sequence));
     const room = Math.min(Math.max(affordable, this.fewestTokens(sequence)), maxNumTokens);
     const wantedEnd = Math.min(sequence.numTokensToPrefill, nextEnd, replayEnd, firstToken + room);
-    const { endToken, imagesToEncode } = this.#imageHolds.hold(sequence, this.#endOfWholeImages(sequence, wantedEnd));
+    const wholeEnd = this.#endOfWholeImages(sequence, wantedEnd);
+    const { endToken, imagesToEncode } = this.#imageHolds.hold(sequence, wholeEnd);
+    if (this.#isCut(sequence, endToken) && this.#imageHolds.awaitedBy(sequence) === null) {
+      // Another prompt may need the room for the rest of its own images.
+      this.#imageHolds.drop(sequence);
+      return null;
+    }
     const numTokens = endToken - firstToken;
     return numTokens > 0 ? { sequence, firstToken, numTokens, imagesToEncode } : null;
   }
@@ -42,14 +46,23 @@ export class ChunkPlanner {
   fewestTokens(sequence: Sequence): number {
     if (this.#options.keepsImagesWhole !== true || !sequence.isPrefilling) return 1;
     const first = sequence.numComputedTokens;
-    const span = sequence.images.map(embeddedSpan).find(({ start, end }) => start <= first && first < end);
+    const span = wholeSpans(sequence.images, this.#options).find(({ start, end }) => start <= first && first < end);
     return span === undefined ? 1 : span.end - first;
+  }
+
+  /** Whether a run that ends there would begin joined images without the rest of them. */
+  #isCut({ images, numComputedTokens }: Sequence, endToken: number): boolean {
+    if (this.#options.joinsImages !== true || endToken === numComputedTokens) return false;
+    return this.#spanAround(images, endToken) !== undefined;
+  }
+
+  #spanAround(images: Sequence["images"], token: number): TokenSpan | undefined {
+    return wholeSpans(images, this.#options).find(({ start, end }) => start < token && token < end);
   }
 
   /** `wantedEnd`, or the start of an image that would otherwise be cut there. */
   #endOfWholeImages({ images, numComputedTokens }: Sequence, wantedEnd: number): number {
-    if (this.#options.keepsImagesWhole !== true) return wantedEnd;
-    const cut = images.map(embeddedSpan).find(({ start, end }) => start < wantedEnd && wantedEnd < end);
+    const cut = this.#spanAround(images, wantedEnd);
     return cut === undefined ? wantedEnd : Math.max(cut.start, numComputedTokens);
   }
 }

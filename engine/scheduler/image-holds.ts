@@ -61,6 +61,14 @@ export class ImageHolds {
     }
   }
 
+  /** Releases all held images, as if none had been needed yet. */
+  drop(sequence: Sequence): void {
+    const { firstHeldImage } = sequence;
+    this.release(sequence, () => true);
+    sequence.firstHeldImage = firstHeldImage;
+    sequence.endHeldImage = firstHeldImage;
+  }
+
   /** Whether an image is encoded in the background, and is not yet. */
   #isAwaited({ mmHash, tensors }: ImageFeature): boolean {
     return this.#encodesInBackground && !tensors.has(embeddingsField) && !this.#encoderCache.has(mmHash);

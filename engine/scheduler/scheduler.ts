@@ -112,7 +112,7 @@ export class Scheduler {
       );
     }
     if (promptLookupArgument in request.samplingParams.extraArgs) this.#drafts ??= new Drafts(this.#options);
-    this.#waiting.add(new Sequence(request, this.#numArrived++));
+    this.#waiting.add(new Sequence(request, this.#numArrived++, this.#options.joinsImages));
   }
 
   /** Ends waiting and running sequences between steps. Unknown ids are ignored: their sequences have ended already. */

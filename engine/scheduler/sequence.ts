@@ -6,6 +6,7 @@ import { endTokenOf } from "../multimodal/placeholder.ts";
 import type { PromptPositions } from "../multimodal/prompt-positions.ts";
 import type { CompiledGrammar } from "../structured-output/compiled-grammar.ts";
 import { RepetitionDetector } from "./repetition-detector.ts";
+import { nameOfAllImages } from "./whole-images.ts";
 
 /** Tokens that may follow the newest token of a sequence. They are computed together with it, in one run. */
 export interface Draft {
@@ -78,7 +79,8 @@ export class Sequence {
   firstHeldImage = 0;
   endHeldImage = 0;
 
-  constructor(request: EngineRequest, arrival = 0) {
+  /** @param joinsImages See `DecoderShape`. */
+  constructor(request: EngineRequest, arrival = 0, joinsImages = false) {
     this.requestId = request.requestId;
     this.priority = request.priority ?? 0;
     this.arrival = arrival;
@@ -93,7 +95,7 @@ export class Sequence {
     const { repetitionDetection } = request.samplingParams;
     this.repetitionDetector = repetitionDetection === null ? null : new RepetitionDetector(repetitionDetection);
     this.numTokensToPrefill = request.promptTokenIds.length;
-    this.tokens = createSequenceTokens(request, this.outputTokenIds);
+    this.tokens = createSequenceTokens(request, this.outputTokenIds, joinsImages);
   }
 
   get numPromptTokens(): number {
@@ -149,6 +151,7 @@ export class Sequence {
 
 /** An image without its pixels. A KV slot keeps it long after its request has ended. */
 interface ImageTokens {
+  /** Of the image; for joined images, the name of all. */
   readonly mmHash: string;
   readonly offset: number;
   readonly length: number;
@@ -171,8 +174,14 @@ export interface SequenceTokens {
 function createSequenceTokens(
   { promptTokenIds, images, positions, cacheSalt, adapterId = 0 }: EngineRequest,
   outputTokenIds: readonly number[],
+  joinsImages: boolean,
 ): SequenceTokens {
-  const placed = images.map(({ mmHash, placeholder: { offset, length } }) => ({ mmHash, offset, length }));
+  const name = joinsImages && images.length > 1 ? nameOfAllImages(promptTokenIds, images) : null;
+  const placed = images.map(({ mmHash, placeholder: { offset, length } }) => ({
+    mmHash: name ?? mmHash,
+    offset,
+    length,
+  }));
   return { promptTokenIds, outputTokenIds, images: placed, positions: positions ?? null, cacheSalt, adapterId };
 }
 

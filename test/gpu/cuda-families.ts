@@ -85,6 +85,11 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/gemma3-text/v4", sizes: grouped, dtypes: ["bfloat16"] },
   // The tokens of an image see each other, which paged attention does not compute.
   { name: "../hub/gemma3/v4", sizes: grouped, dtypes: ["bfloat16"], layouts: [slots] },
+  {
+    name: "../hub/molmo2/v4",
+    sizes: { intermediate_size: 128, vocab_size: 256, additional_vocab_size: 64 },
+    layouts: [slots],
+  },
   { name: "../hub/gemma4-text/v4", sizes: gemma4, dtypes: ["bfloat16"] },
   { name: "../hub/gemma4/v4", sizes: gemma4, dtypes: ["bfloat16"] },
   { name: "../hub/gemma4-31b/v4", sizes: gemma4, dtypes: ["bfloat16"], layouts: [slots] },

@@ -30,7 +30,7 @@ export function createCudaPagedInputs(context: GraphContext, blockSize: number):
 
   const attend = (attention: CachedAttention): Value => {
     const { name, layer, rotary, numHeads, numKvHeads, headDim, localWindowSize, scale } = attention;
-    if (attention.seesWholeImages === true) {
+    if ((attention.seenImages ?? "before") !== "before") {
       throw new EngineError(
         "invalid_configuration",
         "In this model the tokens of an image see each other, which paged attention on cuda cannot compute; set KV_LAYOUT to slots.",

@@ -67,10 +67,11 @@ export interface CachedAttention {
   /** Factor of the products of query and key; null means `1 / sqrt(headDim)`. */
   readonly scale: number | null;
   /**
-   * Whether a token of an image also sees the later tokens of the same image: those without text between them. A run
-   * then has whole images; see `DecoderShape.keepsImagesWhole`. Default false.
+   * Which images the tokens of an image see: what lies before them; also the later tokens of the same image, those without
+   * text between them; or also the tokens of all later images. A run then has whole images, or all of them; see
+   * `DecoderShape.keepsImagesWhole` and `joinsImages`. Default: what lies before them.
    */
-  readonly seesWholeImages?: boolean;
+  readonly seenImages?: "before" | "own" | "all";
 }
 
 /** Its state is inputs and outputs of the graph; see `DecoderGraph`. */

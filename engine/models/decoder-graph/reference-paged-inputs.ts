@@ -11,7 +11,10 @@ import {
   gatherAt,
   less,
   lessOrEqual,
+  maximum,
+  minimum,
   nonZero,
+  or,
   scatterAt,
   sliceRows,
   where,
@@ -66,6 +69,8 @@ interface PagedIndex {
   readonly masks: Map<string, Value>;
   /** int64 [N]: the last position that a token sees, if that can be later than its own; null until a layer needs it. */
   until: Value | null;
+  /** bool [N]: the image tokens, and bool [L]: their keys in the cache; null until a layer needs them. */
+  images: { readonly queries: Value; readonly keys: Value } | null;
 }
 
 export function createReferencePagedInputs(context: GraphContext, blockSize: number): DecoderInputs {
@@ -76,8 +81,10 @@ export function createReferencePagedInputs(context: GraphContext, blockSize: num
   return pagedInputs(context, values, {
     positions: () => index.own.positions,
     attend(attention) {
-      if (attention.seesWholeImages === true && values.isImage !== null) {
-        index.until ??= endOfImages(context, index.own, values.isImage);
+      const { isImage } = values;
+      if (isImage !== null && attention.seenImages === "own") index.until ??= endOfImages(context, index.own, isImage);
+      if (isImage !== null && attention.seenImages === "all") {
+        index.images ??= { queries: isImage, keys: imageKeys(context, index.cached, values, { bounds, isImage }) };
       }
       return attend(context, attention, { index, rotate, blockSize });
     },
@@ -101,6 +108,36 @@ function endOfImages(context: GraphContext, { sequences, positions }: TokenPlace
     updates: sliceRows(graph, "image_tokens.num_later.own", numLater, { start: 0, end: -1, size: imageTokens }),
   });
   return add(graph, "tokens.until", positions, later);
+}
+
+/** bool [L]: which tokens in the cache are image tokens of this run. */
+function imageKeys(
+  context: GraphContext,
+  { sequences, positions }: TokenPlaces,
+  { pastLengths }: PagedValues,
+  { bounds, isImage }: { readonly bounds: ReturnType<typeof sequenceBounds>; readonly isImage: Value },
+): Value {
+  const { graph } = context;
+  const pasts = cast(graph, "image_keys.pasts", pastLengths, "int64");
+  const past = gatherRows(graph, "image_keys.past", pasts, sequences);
+  const start = gatherRows(graph, "image_keys.start", bounds.starts, sequences);
+  const within = subtract(graph, "image_keys.within", positions, past);
+  const none = int64Scalar(graph, 0);
+  const row = add(graph, "image_keys.row", start, maximum(graph, "image_keys.new", within, none));
+  const isMarked = gatherRows(graph, "image_keys.marked", cast(graph, "image_keys.all", isImage, "int64"), anyRow(row));
+  const isNew = lessOrEqual(graph, "image_keys.is_new", none, within);
+  return and(graph, "image_keys.is_image", isNew, cast(graph, "image_keys.is_marked", isMarked, "bool"));
+
+  /** A sequence without tokens in this run may begin behind the last row. */
+  function anyRow(wanted: Value): Value {
+    const count = gatherRows(graph, "image_keys.num_rows", shapeOf(graph, "image_keys.rows_shape", isImage), none);
+    return minimum(
+      graph,
+      "image_keys.any_row",
+      wanted,
+      subtract(graph, "image_keys.last_row", count, int64Scalar(graph, 1)),
+    );
+  }
 }
 
 function createIndex(
@@ -142,6 +179,7 @@ function createIndex(
     cachedSlots: slots(context, "cache", { places: cached, table, blockSize }),
     masks: new Map(),
     until: null,
+    images: null,
   };
 }
 
@@ -176,11 +214,12 @@ function slots(
 
 function mask(
   context: GraphContext,
-  { own, cached, masks, until: endOfImage }: PagedIndex,
-  { localWindowSize: window, seesWholeImages = false }: CachedAttention,
+  { own, cached, masks, until: endOfImage, images: allImages }: PagedIndex,
+  { localWindowSize: window, seenImages = "before" }: CachedAttention,
 ): Value {
-  const until = seesWholeImages ? endOfImage : null;
-  const name = `mask.${window ?? "all"}${until === null ? "" : ".whole_images"}`;
+  const until = seenImages === "own" ? endOfImage : null;
+  const images = seenImages === "all" ? allImages : null;
+  const name = `mask.${window ?? "all"}.${until === null && images === null ? "before" : seenImages}`;
   const known = masks.get(name);
   if (known !== undefined) return known;
   const { graph } = context;
@@ -188,7 +227,16 @@ function mask(
   const position = asColumn(context, `${name}.position`, own.positions);
   const isSame = equal(graph, `${name}.is_same`, sequence, cached.sequences);
   const last = until === null ? position : asColumn(context, `${name}.until`, until);
-  const isBefore = lessOrEqual(graph, `${name}.is_before`, cached.positions, last);
+  const isEarlier = lessOrEqual(graph, `${name}.is_before`, cached.positions, last);
+  const isBefore =
+    images === null
+      ? isEarlier
+      : or(
+          graph,
+          `${name}.is_seen`,
+          isEarlier,
+          and(graph, `${name}.are_images`, asColumn(context, `${name}.is_image`, images.queries), images.keys),
+        );
   let made = and(graph, `${name}.is_own`, isSame, isBefore);
   if (window !== null) {
     const size = int64Scalar(graph, window);

@@ -98,14 +98,15 @@ function attend(context: GraphContext, values: SlotValues, run: RunShape | null,
   graph.output(presentKey);
   graph.output(presentValue);
   const { imagePositions } = values;
-  if (attention.seesWholeImages !== true || imagePositions === null) return output;
+  const { seenImages = "before" } = attention;
+  if (seenImages === "before" || imagePositions === null) return output;
   if (run !== null) {
     throw new EngineError(
       "invalid_configuration",
       "In this model the tokens of an image see each other, which an int8 KV cache does not support; set KV_CACHE_DTYPE to model or auto.",
     );
   }
-  values.imageRows ??= createImageRows(context, { ...values, imagePositions });
+  values.imageRows ??= createImageRows(context, { ...values, imagePositions }, seenImages);
   const [query] = separate(graph, `${attention.name}.qkv`, attention.projected, headWidths(attention));
   return attendToWholeImages(context, attention, values.imageRows, {
     causal: output,

@@ -1,12 +1,15 @@
 /** The two ends of a decoder: token ids to embeddings, hidden states to logits. */
 import type { GraphBuilder } from "../../graph/graph-builder.ts";
-import { cast, divide, gatherRows, multiply, tanh } from "../../graph/standard-ops.ts";
+import { lessOrEqual, maximum, minimum, where } from "../../graph/selection-ops.ts";
+import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
+import { cast, divide, gatherRows, multiply, subtract, tanh } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
-import { logitRows, type GraphContext } from "../graph-context.ts";
+import { logitRows, parameter, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
 import type { WeightSource } from "../weight-source.ts";
 import { outputCandidates } from "./candidates.ts";
 import type { DecoderInputs, TokensWithImages } from "./decoder-inputs.ts";
+import { tokens } from "./sizes.ts";
 
 /** Decoders' names for the sizes of the vocabulary and its embeddings. */
 export interface VocabularySize {
@@ -29,21 +32,58 @@ export function embedTokens(
     acceptsImages,
     numLevels = 0,
     factor = 1,
+    addedTokens,
   }: {
     readonly tableName: string;
     readonly size: VocabularySize;
     readonly acceptsImages: boolean;
     readonly numLevels?: number;
     readonly factor?: number;
+    readonly addedTokens?: AddedTokens;
   },
 ): TokensWithImages {
-  const embedded = embeddingRows(context, "embedded", inputs.tokenIds, {
+  const table = {
     name: "embedding_table",
     tableName,
     shape: [size.vocabSize, size.hiddenSize],
     factor,
-  });
+  } as const;
+  const embedded =
+    addedTokens === undefined
+      ? embeddingRows(context, "embedded", inputs.tokenIds, table)
+      : withAddedTokens(context, inputs.tokenIds, { size, addedTokens }, (tokenIds) =>
+          embeddingRows(context, "embedded.known", tokenIds, table),
+        );
   return acceptsImages ? inputs.withImages(embedded, numLevels) : { embedded, levels: [] };
+}
+
+/** Tokens behind the vocabulary: prompts may have them, answers may not. */
+export interface AddedTokens {
+  /** Tensor of their embeddings, without a factor. */
+  readonly tableName: string;
+  readonly numTokens: number;
+}
+
+/** [N, hiddenSize], of both tables. */
+function withAddedTokens(
+  context: GraphContext,
+  tokenIds: Value,
+  { size, addedTokens }: { readonly size: VocabularySize; readonly addedTokens: AddedTokens },
+  knownRows: (tokenIds: Value) => Value,
+): Value {
+  const { graph } = context;
+  const { vocabSize, hiddenSize } = size;
+  const last = int64Scalar(graph, vocabSize - 1);
+  const known = knownRows(minimum(graph, "tokens.known", tokenIds, last));
+  const beyond = subtract(graph, "tokens.beyond", tokenIds, int64Scalar(graph, vocabSize));
+  const rows = maximum(graph, "tokens.added", beyond, int64Scalar(graph, 0));
+  const table = parameter(context, addedTokens.tableName, [addedTokens.numTokens, hiddenSize]);
+  const isKnown = lessOrEqual(graph, "tokens.are_known", tokenIds, last);
+  return where(graph, "embedded", {
+    condition: reshapeTo(graph, "tokens.are_known.column", isKnown, [tokens, 1]),
+    chosen: known,
+    other: gatherRows(graph, "embedded.added", table, rows),
+  });
 }
 
 /** Names under which graphs have their tables: of the tokens, and of those that each layer has of its own. */

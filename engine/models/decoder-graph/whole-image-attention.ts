@@ -1,12 +1,13 @@
 /**
- * Attention of image tokens to their whole image, over KV slots. The causal attention of the run has stored keys and
- * values by then; the rows of image tokens are computed again over them, up to the ends of their images. One more row
- * sees the first key only, because attention needs a row; a run without images computes nothing else here.
+ * Attention of image tokens to their whole image, or to all images of their prompt, over KV slots. The causal attention of
+ * the run has stored keys and values by then; the rows of image tokens are computed again over them, up to the ends of
+ * their images, or with the keys of all images. There is one more row, because attention needs one; a run without images
+ * computes nothing else here, and that row sees the first key only.
  */
 import { invariant } from "../../contract/errors.ts";
 import { rotaryEmbedding } from "../../graph/contrib-ops.ts";
 import { maskedAttention } from "../../graph/paged-attention-ops.ts";
-import { and, less, lessOrEqual, maximum, sliceBetween, sliceRows } from "../../graph/selection-ops.ts";
+import { and, less, lessOrEqual, maximum, or, scatterAt, sliceBetween, sliceRows } from "../../graph/selection-ops.ts";
 import { int64Scalar, int64Vector, reshapeTo } from "../../graph/shape-ops.ts";
 import {
   add,
@@ -48,6 +49,7 @@ export interface ImageRows {
 export function createImageRows(
   context: GraphContext,
   inputs: { readonly imagePositions: Value; readonly seqlensK: Value; readonly inputShape: Value },
+  seenImages: "own" | "all",
 ): ImageRows {
   const { graph } = context;
   const { imagePositions, seqlensK, inputShape } = inputs;
@@ -59,7 +61,10 @@ export function createImageRows(
   const first = subtract(graph, "image_rows.first", total, numTokens);
   const own = add(graph, "image_rows.own_position", rows, first);
   const positions = withOneMore(context, "image_rows.position", own, 0);
-  const until = add(graph, "image_rows.until", positions, numLaterImageTokens(context, rows, null));
+  const until =
+    seenImages === "all"
+      ? positions
+      : add(graph, "image_rows.until", positions, numLaterImageTokens(context, rows, null));
 
   const count = gatherRows(graph, "image_rows.count", shapeOf(graph, "image_rows.shape", rows), scalar(0));
   const hasImages = cast(graph, "image_rows.has_any", less(graph, "image_rows.is_any", scalar(0), count), "int64");
@@ -75,10 +80,12 @@ export function createImageRows(
   const keyEnd = reshape(graph, "image_rows.num_keys.vector", numKeys, one, [1]);
   const column = (name: string, values: Value): Value =>
     reshapeTo(graph, `${name}.column`, values, [oneMoreImageToken, 1]);
+  const isImageKey = seenImages === "all" ? imageKeyMask(context, key, own) : null;
   const masks = new Map<number | null, Value>();
   const createMask = (window: number | null): Value => {
     const name = `image_rows.mask.${window ?? "all"}`;
-    const isBefore = lessOrEqual(graph, `${name}.is_before`, key, column(name, until));
+    const isEarlier = lessOrEqual(graph, `${name}.is_before`, key, column(name, until));
+    const isBefore = isImageKey === null ? isEarlier : or(graph, `${name}.is_seen`, isEarlier, isImageKey);
     if (window === null) return isBefore;
     const size = int64Scalar(graph, window);
     const behind = subtract(graph, `${name}.behind`, positions, size);
@@ -106,6 +113,22 @@ export function createImageRows(
       return made;
     },
   };
+}
+
+/**
+ * bool [T]: the keys of this run's images.
+ *
+ * @param positions int64 [M], those of its image tokens.
+ */
+function imageKeyMask({ graph }: GraphContext, key: Value, positions: Value): Value {
+  const none = subtract(graph, "image_keys.none", key, key);
+  const one = int64Scalar(graph, 1);
+  const marked = scatterAt(graph, "image_keys.marked", {
+    data: none,
+    indices: reshapeTo(graph, "image_keys.indices", positions, [imageTokens, 1]),
+    updates: add(graph, "image_keys.ones", subtract(graph, "image_keys.zeros", positions, positions), one),
+  });
+  return cast(graph, "image_keys.is_image", marked, "bool");
 }
 
 /**

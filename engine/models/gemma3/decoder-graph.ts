@@ -149,6 +149,6 @@ function attention(
     localWindowSize: config.slidingWindows[layer] ?? null,
     // The rotary tables contain the scale.
     scale: 1,
-    seesWholeImages: acceptsImages,
+    seenImages: acceptsImages ? "own" : "before",
   });
 }

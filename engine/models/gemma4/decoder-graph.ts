@@ -175,7 +175,7 @@ function attention(
     headDim,
     localWindowSize: slidingWindow,
     scale: 1,
-    seesWholeImages: acceptsImages && config.seesWholeImages && slidingWindow !== null,
+    seenImages: acceptsImages && config.seesWholeImages && slidingWindow !== null ? "own" : "before",
   });
 }
 

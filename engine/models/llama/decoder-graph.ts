@@ -1,21 +1,22 @@
 /** The decoder graph of the Llama family. Its inputs and outputs are those of `DecoderGraph`. */
-import { quickGelu } from "../../graph/contrib-ops.ts";
 import { reshapeTo } from "../../graph/shape-ops.ts";
 import { add, gatherRows, multiply, transpose } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
-import type { DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
+import type { CachedAttention, DecoderInputs, Rotary } from "../decoder-graph/decoder-inputs.ts";
 import { decoderPerceptron } from "../decoder-graph/decoder-perceptron.ts";
 import { normaliseQueryAndKey, type HeadNormNames } from "../decoder-graph/head-norm.ts";
 import { mixture } from "../decoder-graph/mixture.ts";
 import { createRotary } from "../decoder-graph/rotary.ts";
 import { routerLogits } from "../decoder-graph/router.ts";
 import { tokens } from "../decoder-graph/sizes.ts";
-import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
+import { embedTokens, headTensor, outputLogits, type AddedTokens } from "../decoder-graph/vocabulary.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
-import { chainedLinear, jointLinear, linear, separate, type JointProjection, type LinearLayer } from "../linear.ts";
+import { jointLinear, linear, separate, type JointProjection, type LinearLayer } from "../linear.ts";
 import { residualRmsNorm, rmsNorm } from "../rms-norm.ts";
 import type { DecoderConfig } from "./config.ts";
+import { jointlyGatedPerceptron } from "./joint-perceptron.ts";
+import { llamaNames, type LayerNames } from "./layer-names.ts";
 import { scaledBy } from "./multipliers.ts";
 import { queryFactors, scaleQueries } from "./query-scaling.ts";
 
@@ -24,7 +25,13 @@ export interface DecoderOptions {
   /** Prefix of the decoder's own tensors, e.g. "model." */
   readonly prefix: string;
   readonly headName: string;
+  /** Of the tensors below the prefix. Default: Llama's. */
+  readonly names?: LayerNames;
   readonly acceptsImages: boolean;
+  /** Which images the tokens of an image see; see `CachedAttention`. Default: only what lies before them. */
+  readonly seenImages?: CachedAttention["seenImages"];
+  /** Tokens behind the vocabulary. Default: none. */
+  readonly addedTokens?: AddedTokens;
   /** Length of the rotary tables: the maximum number of tokens per sequence. */
   readonly maxModelLen: number;
   /**
@@ -63,7 +70,7 @@ export type RotateHeads = (name: string, rows: Value, numHeads: number) => Value
  */
 export function buildDecoderGraph(context: GraphContext, options: DecoderOptions): void {
   const { graph } = context;
-  const { config, prefix, headName, acceptsImages } = options;
+  const { config, prefix, headName, acceptsImages, names = llamaNames, addedTokens } = options;
   const inputs = createDecoderInputs(context);
   const { queryScaling = null, multipliers } = config;
   const { firstRotation } = options;
@@ -76,17 +83,23 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
         ? scaleOfQueries(context, options)
         : queryFactors(context, inputs, queryScaling, options.maxModelLen),
   };
-  const tableName = `${prefix}embed_tokens.weight`;
+  const tableName = `${prefix}${names.table}`;
 
   const { numImageLevels = 0 } = options;
-  const size = { tableName, size: config, acceptsImages, numLevels: numImageLevels };
+  const size = {
+    tableName,
+    size: config,
+    acceptsImages,
+    numLevels: numImageLevels,
+    ...(addedTokens && { addedTokens }),
+  };
   const { embedded, levels } = embedTokens(context, inputs, size);
   let hidden = scaledBy(graph, "embedded.scaled", embedded, multipliers?.embedding);
   let residual: Value | null = null;
   for (let layer = 0; layer < config.numLayers; layer++) {
-    const name = `${prefix}layers.${layer}`;
+    const name = `${prefix}${names.layers}.${layer}`;
     let normalised: Value;
-    [normalised, residual] = normalise(context, options, `${name}.input_layernorm`, hidden, residual);
+    [normalised, residual] = normalise(context, options, `${name}.${names.attentionNorm}`, hidden, residual);
     const layerInput = { name: `${name}.self_attn`, layer, input: normalised };
     let attended = attention(context, options, layerInput, mixing);
     if (layer === config.numLayers - 1) {
@@ -94,18 +107,23 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
       attended = gatherRows(graph, "last.attended", attended, inputs.logitRows);
       residual = gatherRows(graph, "last.residual", residual, inputs.logitRows);
     }
-    hidden = linear(context, attended, outputProjection(config, `${name}.self_attn`), context.precision.linear);
+    hidden = linear(
+      context,
+      attended,
+      outputProjection(config, `${name}.self_attn.${names.attentionOutput}`),
+      context.precision.linear,
+    );
     hidden = normaliseOutput(context, options, `${name}.post_self_attn_layernorm`, hidden);
-    [normalised, residual] = normalise(context, options, `${name}.post_attention_layernorm`, hidden, residual);
+    [normalised, residual] = normalise(context, options, `${name}.${names.perceptronNorm}`, hidden, residual);
     hidden = perceptron(context, options, { name: `${name}.mlp`, layer, input: normalised });
     hidden = normaliseOutput(context, options, `${name}.post_mlp_layernorm`, hidden);
     const level = levels[layer];
     if (level !== undefined) hidden = add(graph, `${name}.with_images`, hidden, level);
   }
-  const [normalised] = normalise(context, options, `${prefix}norm`, hidden, residual);
+  const [normalised] = normalise(context, options, `${prefix}${names.lastNorm}`, hidden, residual);
   const headInput = scaledBy(graph, "head.input", normalised, multipliers?.logits);
-  const names = { isTied: config.tieWordEmbeddings, tableName: `${prefix}embed_tokens`, headName };
-  outputLogits(context, headInput, headTensor(context.weights, names), config);
+  const heads = { isTied: config.tieWordEmbeddings, tableName: tableName.replace(/\.weight$/u, ""), headName };
+  outputLogits(context, headInput, headTensor(context.weights, heads), config);
 }
 
 function rotaryOf(
@@ -160,13 +178,13 @@ interface LayerInput {
 /** [N, numHeads * headDim], before the output projection. */
 function attention(
   context: GraphContext,
-  { config, isGlm = false, firstRotation }: DecoderOptions,
+  { config, isGlm = false, firstRotation, names = llamaNames, seenImages = "before" }: DecoderOptions,
   { name, layer, input }: LayerInput,
   { inputs, rotary, rotate, factors }: Mixing,
 ): Value {
   const { graph } = context;
   const { numHeads, numKvHeads, headDim } = config;
-  const projected = projections(context, config, name, input);
+  const projected = projections(context, config, { name, joint: names.jointQkv }, input);
   const rotated = rotate === null ? projected : rotatedFirst(context, config, name, projected, rotate);
   const weightOf = (norm: string): Value => {
     const weight = parameter(context, `${norm}.weight`, [headDim]);
@@ -192,6 +210,7 @@ function attention(
     localWindowSize: config.slidingWindows[layer] ?? null,
     // The rotary tables contain the scale, or the norms after a rotation, or the factors of queries.
     scale: 1,
+    seenImages,
   });
 }
 
@@ -232,19 +251,24 @@ function rotatedFirst(
 }
 
 /** Query, key and value, not rotated. */
-function projections(context: GraphContext, config: DecoderConfig, name: string, input: Value): JointProjection {
+function projections(
+  context: GraphContext,
+  config: DecoderConfig,
+  { name, joint }: { readonly name: string; readonly joint: string },
+  input: Value,
+): JointProjection {
   const { numHeads, numKvHeads, headDim, hiddenSize: inFeatures, hasQkvBias: hasBias } = config;
   const { linear: format } = context.precision;
   const projection = (part: string, heads: number): LinearLayer => ({
-    name: `${name}.${part}_proj`,
+    name: `${name}.${part}`,
     inFeatures,
     outFeatures: heads * headDim,
     hasBias,
   });
   if (config.fusesProjections === true) {
-    return { kind: "packed", value: linear(context, input, projection("qkv", numHeads + 2 * numKvHeads), format) };
+    return { kind: "packed", value: linear(context, input, projection(joint, numHeads + 2 * numKvHeads), format) };
   }
-  const layers = [projection("q", numHeads), projection("k", numKvHeads), projection("v", numKvHeads)];
+  const layers = [projection("q_proj", numHeads), projection("k_proj", numKvHeads), projection("v_proj", numKvHeads)];
   return jointLinear(context, `${name}.qkv`, input, layers, format);
 }
 
@@ -271,7 +295,7 @@ function withPairsApart(
 
 function outputProjection(config: DecoderConfig, name: string): LinearLayer {
   return {
-    name: `${name}.o_proj`,
+    name,
     inFeatures: config.numHeads * config.headDim,
     outFeatures: config.hiddenSize,
     hasBias: config.hasOutputBias,
@@ -281,7 +305,7 @@ function outputProjection(config: DecoderConfig, name: string): LinearLayer {
 /** The second block of a layer: [N, hiddenSize]. */
 function perceptron(
   context: GraphContext,
-  { config, isGlm = false }: DecoderOptions,
+  { config, isGlm = false, names = llamaNames }: DecoderOptions,
   { name, layer, input }: LayerInput,
 ): Value {
   const { experts } = config;
@@ -302,25 +326,6 @@ function perceptron(
   }
   const isFused = isGlm || config.fusesProjections === true;
   return isFused
-    ? jointlyGatedPerceptron(context, config, name, input)
+    ? jointlyGatedPerceptron(context, config, names, name, input)
     : decoderPerceptron(context, { ...config, activation: "silu" }, name, input);
-}
-
-/** Like `decoderPerceptron` with SiLU, from a checkpoint in which gate and up projection are one matrix. */
-function jointlyGatedPerceptron(
-  context: GraphContext,
-  { hiddenSize, intermediateSize }: DecoderConfig,
-  name: string,
-  input: Value,
-): Value {
-  const { graph, precision } = context;
-  const width = 2 * intermediateSize;
-  const joint = { name: `${name}.gate_up_proj`, inFeatures: hiddenSize, outFeatures: width, hasBias: false };
-  const sizes = [intermediateSize, intermediateSize] as const;
-  const down = { name: `${name}.down_proj`, inFeatures: intermediateSize, outFeatures: hiddenSize, hasBias: false };
-  const chain = { first: [joint], second: down };
-  return chainedLinear(context, joint.name, input, chain, precision.linear, (projected) => {
-    const [gate, up] = separate(graph, `${name}.gate_up`, projected, sizes);
-    return multiply(graph, `${name}.gated`, quickGelu(graph, `${name}.silu`, gate, 1), up);
-  });
 }

@@ -14,7 +14,7 @@ export function createOneVisionVideos({
   const { num_frames, fps } = parseSampling(samplingFields, videos);
   return {
     placeholder: "<video>",
-    followImages: true,
+    followImages: "of-message",
     framesPerItem: 1,
     sampleFrames: ownSampling(({ numFrames, framesPerSecond }, maxFrames) => {
       const count = num_frames ?? (fps == null ? null : Math.max(Math.trunc((numFrames / framesPerSecond) * fps), 1));

@@ -17,6 +17,8 @@ export interface LayerForm {
   readonly output: string;
   readonly secondNorm: string;
   readonly hasQkvBias: boolean;
+  /** Names of query, key and value, below `attention`. Default: `q_proj`, `k_proj` and `v_proj`. */
+  readonly projections?: readonly [query: string, key: string, value: string];
   /** Name of one matrix for query, key and value, below `attention`. Default: each has its own. */
   readonly fusedProjection?: string;
   /** Norms of whole rows of queries and keys, below `attention`. */
@@ -25,7 +27,9 @@ export interface LayerForm {
   readonly scales?: { readonly attention: string; readonly perceptron: string };
   /** Default: layer norms, which have a bias. */
   readonly norms?: "layer" | "rms";
-  /** The perceptron's layers, below `mlp`. Default: `fc1` and `fc2`. */
+  /** Default: `mlp`. */
+  readonly perceptronPrefix?: string;
+  /** The perceptron's layers, below its prefix. Default: `fc1` and `fc2`. */
   readonly perceptron?: readonly [up: string, down: string];
 }
 
@@ -131,8 +135,9 @@ export function encoderLayer(
   const middle = attentionBlock(context, config, name, hidden, { attend, form });
   const perceptronInput = layerInput(context, config, `${name}.${form.secondNorm}`, middle, form);
   const [upName, downName] = form.perceptron ?? ["fc1", "fc2"];
-  const up = layerOf(`${name}.mlp.${upName}`, hiddenSize, intermediateSize);
-  const down = layerOf(`${name}.mlp.${downName}`, intermediateSize, hiddenSize);
+  const perceptron = `${name}.${form.perceptronPrefix ?? "mlp"}`;
+  const up = layerOf(`${perceptron}.${upName}`, hiddenSize, intermediateSize);
+  const down = layerOf(`${perceptron}.${downName}`, intermediateSize, hiddenSize);
   const raised = linear(context, perceptronInput, up, precision.vision);
   const activated = applyActivation(graph, `${name}.mlp.activation`, raised, config.activation);
   const added = scaled(context, name, form.scales?.perceptron, linear(context, activated, down, precision.vision));
@@ -155,9 +160,10 @@ export function attentionBlock(
     linear(context, input, layerOf(`${attention}.${part}`, hiddenSize, outFeatures, form.hasQkvBias), precision.vision);
   const { fusedProjection: fused } = form;
   const sizes = [hiddenSize, hiddenSize, hiddenSize] as const;
+  const [queryName, keyName, valueName] = form.projections ?? ["q_proj", "k_proj", "v_proj"];
   const [query, key, value] =
     fused === undefined
-      ? ([projected("q_proj", hiddenSize), projected("k_proj", hiddenSize), projected("v_proj", hiddenSize)] as const)
+      ? ([projected(queryName, hiddenSize), projected(keyName, hiddenSize), projected(valueName, hiddenSize)] as const)
       : split(graph, `${attention}.parts`, projected(fused, 3 * hiddenSize), { axis: 1, sizes });
   const normalised = (rows: Value, normName: string | undefined): Value => {
     if (normName === undefined) return rows;

@@ -242,6 +242,17 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
       ...["out_hidden_size", "scale_factor"].map((field) => `vision_config.${field}`),
     ],
   },
+  Molmo2ForConditionalGeneration: {
+    fields: [
+      ...inText([...llamaText, "additional_vocab_size"]),
+      ...inObject("vit_config", ["hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"]),
+      ...inObject("adapter_config", ["hidden_size", "intermediate_size", "num_attention_heads", "text_hidden_size"]),
+    ],
+    config: {
+      vit_config: {},
+      adapter_config: { text_hidden_size: 4096 },
+    },
+  },
   SmolVLMForConditionalGeneration: { fields: [...inText(llamaText), ...tower, "scale_factor"] },
   FuyuForCausalLM: {
     fields: [...inText(text), "patch_size"],

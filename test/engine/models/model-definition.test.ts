@@ -115,6 +115,16 @@ const checkpoints: readonly {
     ],
   },
   {
+    name: "molmo2",
+    isOfHub: true,
+    // Windows of 12 and margins of 8: one crop, two, and a picture within the margins.
+    sizes: [
+      { width: 20, height: 20 },
+      { width: 32, height: 20 },
+      { width: 3, height: 7 },
+    ],
+  },
+  {
     name: "granite-for-docling",
     isOfHub: true,
     // Tiles of 32: one tile, two with the whole page, and a shape with several equally good grids.

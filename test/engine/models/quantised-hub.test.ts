@@ -20,6 +20,7 @@ const families = [
   "lfm2-vl",
   "lfm3-vl",
   "minicpm-v-4.7",
+  "molmo2",
   "paddleocr-vl",
   "phi-4-mini",
   "qianfan-ocr",

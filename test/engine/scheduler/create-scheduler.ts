@@ -22,6 +22,7 @@ export interface SchedulerOverrides {
   readonly maxNumEmbeddings?: number;
   readonly encodesInBackground?: boolean;
   readonly keepsImagesWhole?: boolean;
+  readonly joinsImages?: boolean;
   readonly widensPrompts?: boolean;
   readonly speculativeConfig?: SpeculativeConfig;
   /** Blocks that the slots share; left out if each has memory for the longest sequence. Each has 8 tokens. */
@@ -50,6 +51,7 @@ export function createScheduler(overrides: SchedulerOverrides = {}): SchedulerPa
     maxModelLen,
     encodesInBackground: overrides.encodesInBackground,
     keepsImagesWhole: overrides.keepsImagesWhole,
+    joinsImages: overrides.joinsImages,
     widensPrompts: overrides.widensPrompts,
     speculativeConfig: overrides.speculativeConfig,
     checksDrafts: overrides.speculativeConfig !== undefined,

@@ -42,6 +42,28 @@ test("an image that has to be whole is computed at once in a prompt whose logpro
   expect([step(parts), step(parts), step(parts)]).toEqual([["a: 1"], ["a: 7"], ["a: 1"]]);
 });
 
+test("joined images are computed at once with the text between them", () => {
+  const parts = createScheduler({ maxNumBatchedTokens: 10, keepsImagesWhole: true, joinsImages: true });
+  const images = [createImage("cat", 3, 4), createImage("dog", 9, 4)];
+  parts.scheduler.add(createRequest("a", { numPromptTokens: 16, images }));
+  expect([step(parts), step(parts), step(parts)]).toEqual([["a: 3"], ["a: 10"], ["a: 3"]]);
+});
+
+test("a prompt whose joined images have no room lets go of those that it holds", () => {
+  const options = { numSlots: 2, maxNumBatchedTokens: 9, keepsImagesWhole: true, joinsImages: true };
+  const parts = createScheduler({ ...options, maxNumEmbeddings: 8 });
+  const images = [createImage("cat", 1, 4), createImage("dog", 6, 4)];
+  parts.scheduler.add(createRequest("a", { numPromptTokens: 12, images }));
+  expect(step(parts)).toEqual(["a: 1"]);
+  parts.encoderCache.tryAcquire("other", 4);
+  expect(step(parts)).toEqual([]);
+  // What it held is free for others.
+  expect(parts.encoderCache.tryAcquire("third", 4)).toBe("to-encode");
+  parts.encoderCache.release("third");
+  parts.encoderCache.release("other");
+  expect([step(parts), step(parts)]).toEqual([["a: 9"], ["a: 2"]]);
+});
+
 test("an image that has to be whole waits for a step with enough tokens", () => {
   const parts = createScheduler({ maxNumBatchedTokens: 8, keepsImagesWhole: true });
   parts.scheduler.add(createRequest("a", { numPromptTokens: 4 }));
