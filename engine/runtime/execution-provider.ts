@@ -123,6 +123,8 @@ function appendCuda(sessionOptions: Pointer, { deviceId, cudaProviderOptions }: 
   // Same-as-requested growth: doubling would take memory that is reserved for the KV cache.
   const entries = Object.entries({
     arena_extend_strategy: "kSameAsRequested",
+    // Trying all algorithms would repeat for every new size of a picture, and take memory that no plan knows.
+    cudnn_conv_algo_search: "HEURISTIC",
     // Decoders need no cuDNN, so an installation that serves text alone may leave it out.
     ...(hasCudnn() ? {} : { enable_cudnn: "0" }),
     ...cudaProviderOptions,
