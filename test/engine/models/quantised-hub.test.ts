@@ -22,7 +22,6 @@ const families = [
   "minicpm-v-4.7",
   "molmo2",
   "paddleocr-vl",
-  "phi-4-mini",
   "qianfan-ocr",
   "qwen3.5-moe",
 ];
