@@ -67,7 +67,7 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
     const connections = await agent;
     const condition = conditionalHeaders(fetchOptions.validator, url);
     try {
-      const { statusCode, headers, body } = await connections.request({
+      const answering = connections.request({
         origin: url.origin,
         path: url.pathname + url.search,
         method: "GET",
@@ -76,6 +76,7 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
         headersTimeout: SILENCE_TIMEOUT_MS,
         bodyTimeout: SILENCE_TIMEOUT_MS,
       });
+      const { statusCode, headers, body } = await untilAborted(answering, fetchOptions.signal);
       if (statusCode === 200) {
         const announcedBytes = typeof headers["content-length"] === "string" ? Number(headers["content-length"]) : null;
         const { maxImageBytes, onBytes } = fetchOptions;
@@ -167,6 +168,22 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
     disconnect,
     close: disconnect,
   };
+}
+
+/**
+ * Rejects with the reason of `signal` at once. undici itself ends a request without a connection only when its name is
+ * resolved and its connection opened, or has failed; it sends nothing then.
+ */
+async function untilAborted<Value>(work: Promise<Value>, signal: AbortSignal): Promise<Value> {
+  const aborted = Promise.withResolvers<never>();
+  const onAbort = (): void => aborted.reject(signal.reason);
+  signal.addEventListener("abort", onAbort);
+  if (signal.aborted) onAbort();
+  try {
+    return await Promise.race([work, aborted.promise]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
 }
 
 /** Describes a failed connection by its error code only, because messages may contain internal addresses. */

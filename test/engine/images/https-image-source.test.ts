@@ -359,6 +359,25 @@ test("an error shows neither the query nor the password of an address", async ()
   });
 });
 
+test("a fetch ends as soon as it is aborted, also while the name of its host is being resolved", async () => {
+  const looking = Promise.withResolvers<void>();
+  const lookup: LookupFunction = () => looking.resolve();
+  await withSource({ lookup }, async (source) => {
+    const controller = new AbortController();
+    let isLate = false;
+    const fetching = source
+      .fetch("https://images.example/a.png", { signal: controller.signal, maxImageBytes: 1000 })
+      .catch((error: unknown) => ({ error, isLate }));
+    await looking.promise;
+    // Before undici gives up the connection by itself.
+    const timer = setTimeout(() => (isLate = true), 3_000);
+    const reason = new Error("The client has gone.");
+    controller.abort(reason);
+    expect(await fetching).toEqual({ error: reason, isLate: false });
+    clearTimeout(timer);
+  });
+});
+
 async function withSource(
   options: HttpsImageSourceOptions,
   use: (source: ConnectedImageSource) => Promise<void>,
