@@ -1,4 +1,5 @@
 /** Traces and metrics by OpenTelemetry's SDK, sent over OTLP. Imported only if the settings name a collector. */
+import { setTimeout as sleep } from "node:timers/promises";
 import { DiagLogLevel, diag, ROOT_CONTEXT, SpanKind, SpanStatusCode, trace, TraceFlags } from "@opentelemetry/api";
 import type { Attributes, Span, TextMapGetter, Tracer } from "@opentelemetry/api";
 import { W3CTraceContextPropagator } from "@opentelemetry/core";
@@ -33,12 +34,15 @@ const getter: TextMapGetter<TraceContext> = {
 /** One line in the log for this many failed exports at most. */
 const REPORT_INTERVAL_MS = 60_000;
 
+/** Time for the last messages when the process ends. Platforms kill a process some seconds after its requests. */
+const LAST_EXPORT_MS = 3_000;
+
 export async function createOpenTelemetry(
   config: TelemetryConfig,
   metrics: Pick<Metrics, "read">,
   logger: Logger,
 ): Promise<Telemetry> {
-  reportProblems(logger);
+  reportProblems(config, logger);
   const version = readVersion();
   const scope = { name: "fovea", version };
   const resource = defaultResource().merge(
@@ -93,7 +97,7 @@ export async function createOpenTelemetry(
     suspend,
     resume,
     async close() {
-      await suspend();
+      await Promise.race([suspend(), sleep(LAST_EXPORT_MS, undefined, { ref: false })]);
       diag.disable();
     },
   };
@@ -164,12 +168,15 @@ function toAttributes(attributes: SpanAttributes): Attributes {
 }
 
 /** Errors of the SDK, such as those of a collector that does not answer, become lines of the log. */
-function reportProblems(logger: Logger): void {
+function reportProblems({ traces, metrics }: TelemetryConfig, logger: Logger): void {
+  // Without what may be a secret in their paths.
+  const collectors = [traces, metrics].filter((url) => url !== null).map((url) => new URL(url).origin);
   let reportedMs = Number.NEGATIVE_INFINITY;
   const report = (message: string, ...details: readonly unknown[]): void => {
     if (performance.now() - reportedMs < REPORT_INTERVAL_MS) return;
     reportedMs = performance.now();
-    logger.warn("OpenTelemetry has a problem.", { reason: [message, ...details].map(String).join(" ").slice(0, 1000) });
+    const reason = [message, ...details].map(String).join(" ").slice(0, 1000);
+    logger.warn("OpenTelemetry has a problem.", { collectors: [...new Set(collectors)], reason });
   };
   const ignore = (): void => {};
   const sink = { error: report, warn: report, info: ignore, debug: ignore, verbose: ignore };

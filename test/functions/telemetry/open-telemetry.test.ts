@@ -3,6 +3,7 @@ import { readFile } from "node:fs/promises";
 import { Queue } from "bullmq";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
+import { startWebServer } from "../../engine/images/web-server.ts";
 import { startOtlpReceiver } from "../../support/servers/otlp-receiver.ts";
 import type { OtlpReceiver, ReceivedSpan } from "../../support/servers/otlp-receiver.ts";
 import { startRedisServer } from "../../support/servers/redis-server.ts";
@@ -226,7 +227,21 @@ test("a collector that is down costs no request, and is named in the log", async
   await using service = await startService({ ...settings(url), OTEL_EXPORTER_OTLP_TIMEOUT: "200" });
   const response = await ask(service, aboutPicture());
   expect(response.status).toBe(200);
-  await expect.poll(() => service.log(), { timeout: 30_000 }).toContain("OpenTelemetry has a problem.");
+  await expect
+    .poll(() => service.log(), { timeout: 30_000 })
+    .toContain(`"message":"OpenTelemetry has a problem.","collectors":["${url}"]`);
+});
+
+test("a collector that accepts messages and never answers does not keep the service from ending", async () => {
+  const received = Promise.withResolvers<void>();
+  const silent = await startWebServer(() => received.resolve(), null);
+  const environment = { ...settings(`http://${silent.host}`), OTEL_METRICS_EXPORTER: "otlp" };
+  const service = await startService({ ...environment, OTEL_EXPORTER_OTLP_TIMEOUT: "600000" });
+  await (await ask(service, aboutPicture())).text();
+  await received.promise;
+  await service[Symbol.asyncDispose]();
+  expect(service.log()).not.toContain('"level":"error"');
+  await silent.stop();
 });
 
 test("without a collector, nothing of OpenTelemetry's SDK is loaded", async () => {
