@@ -1,3 +1,11 @@
+/** When a connection to Redis is replaced although it is open. */
+
+/**
+ * An answer that is outstanding for longer never comes: a proxy or a firewall has forgotten the connection, which the
+ * kernel notices after a quarter of an hour. Longer than the calls that wait for a job, which BullMQ ends after 10 s.
+ */
+export const MAX_SILENCE_MS = 15_000;
+
 /**
  * After a failover, the old primary is a replica. It keeps its connections and rejects their writes. A new connection
  * reaches the new primary, because the server's name or its proxy leads there.

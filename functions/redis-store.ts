@@ -3,7 +3,7 @@ import { Redis, ReplyError } from "ioredis";
 
 import type { ByteStore, ByteStoreEntry } from "../engine/index.ts";
 import type { Logger } from "./logger.ts";
-import { leaveReplica } from "./redis-failover.ts";
+import { leaveReplica, MAX_SILENCE_MS } from "./redis-failover.ts";
 import { RedisLog } from "./redis-log.ts";
 
 const CONNECT_TIMEOUT_MS = 5_000;
@@ -12,6 +12,8 @@ const MAX_RECONNECT_PAUSE_MS = 2_000;
 export interface RedisStoreOptions {
   /** A connection whose server rejects writes as a replica is replaced at this age. Default 15 s. */
   readonly minConnectionAgeMs?: number;
+  /** A connection that owes an answer for so long is replaced. Default `MAX_SILENCE_MS`. */
+  readonly maxSilenceMs?: number;
 }
 
 /**
@@ -24,7 +26,7 @@ export interface RedisStoreOptions {
 export function createRedisStore(
   url: string,
   logger: Logger,
-  { minConnectionAgeMs }: RedisStoreOptions = {},
+  { minConnectionAgeMs, maxSilenceMs = MAX_SILENCE_MS }: RedisStoreOptions = {},
 ): ByteStore {
   let isLeaving = false;
   const redis = new Redis(url, {
@@ -34,6 +36,7 @@ export function createRedisStore(
     autoResendUnfulfilledCommands: false,
     maxRetriesPerRequest: 0,
     connectTimeout: CONNECT_TIMEOUT_MS,
+    socketTimeout: maxSilenceMs,
     retryStrategy: (attempt) => Math.min(50 * 2 ** attempt, MAX_RECONNECT_PAUSE_MS),
     reconnectOnError: leaveReplica(() => (isLeaving = true), minConnectionAgeMs),
     connectionName: "fovea",

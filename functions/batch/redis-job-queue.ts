@@ -3,7 +3,7 @@ import { DelayedError, Queue, WaitingError, Worker } from "bullmq";
 import type { Job } from "bullmq";
 
 import type { Logger } from "../logger.ts";
-import { isOfReplica } from "../redis-failover.ts";
+import { isOfReplica, MAX_SILENCE_MS } from "../redis-failover.ts";
 import { delayJob } from "./delay-job.ts";
 import type { JobQueue, JobWork } from "./job-queue.ts";
 import { RetryDelays } from "./retry-delays.ts";
@@ -28,6 +28,8 @@ export interface RedisJobQueueOptions {
   /** Delay before a job is taken again: for failed jobs, and `firstMs` for jobs released while the queue is open. */
   readonly retry: RetryDelaysOptions;
   readonly lockMs?: number;
+  /** A connection that owes an answer for so long is replaced. Default `MAX_SILENCE_MS`. */
+  readonly maxSilenceMs?: number;
   readonly logger: Logger;
 }
 
@@ -55,6 +57,7 @@ class RedisJobQueue implements JobQueue {
     this.#delays = new RetryDelays(options.retry);
     const connection = {
       url: options.url,
+      socketTimeout: options.maxSilenceMs ?? MAX_SILENCE_MS,
       enableOfflineQueue: false,
       reconnectOnError: isOfReplica,
       connectionName: "fovea-batches",
@@ -72,10 +75,11 @@ class RedisJobQueue implements JobQueue {
   }
 
   start(work: JobWork): void {
-    const { url, name, keyPrefix, maxNumRunning, lockMs = DEFAULT_LOCK_MS } = this.#options;
+    const { url, name, keyPrefix, maxNumRunning, lockMs = DEFAULT_LOCK_MS, maxSilenceMs } = this.#options;
     const worker = new Worker(name, (job, token, signal) => this.#run(job, token ?? "", signal, work), {
       connection: {
         url,
+        socketTimeout: maxSilenceMs ?? MAX_SILENCE_MS,
         reconnectOnError: isOfReplica,
         connectionName: "fovea-batches",
         maxRetriesPerRequest: null,

@@ -129,6 +129,29 @@ test("a queue whose Redis becomes a replica continues at the new primary", async
   await Promise.all([old.kill(), next.kill()]);
 }, 120_000);
 
+test("a queue whose connections are forgotten on their way opens them again", async () => {
+  await using proxy = await startTcpProxy(redis.port);
+  const url = `redis://127.0.0.1:${proxy.port}`;
+  // Longer than a call that waits for a job.
+  const queue = createRedisJobQueue({ ...options, url, keyPrefix: "test", name: "forgotten", maxSilenceMs: 6_000 });
+  const taken = Promise.withResolvers<string>();
+  queue.start(async (jobId) => {
+    if (jobId === "first") return "finished";
+    taken.resolve(jobId);
+    return "finished";
+  });
+  await queue.add("first");
+  proxy.strand();
+  const add = () =>
+    queue.add("second").then(
+      () => true,
+      () => false,
+    );
+  await expect.poll(add, { timeout: 60_000 }).toBe(true);
+  expect(await taken.promise).toBe("second");
+  await queue.close();
+}, 120_000);
+
 test("a job whose attempt failed in a process with a fast clock is retried by another one in time", async () => {
   const [fast, right] = [openRedisQueue("fast"), openRedisQueue("fast")];
   const failed = Promise.withResolvers<void>();

@@ -8,6 +8,8 @@ export interface TcpProxy extends AsyncDisposable {
   readonly numConnections: number;
   /** Leads new connections to another server; the others stay. */
   leadTo(port: number): void;
+  /** Forwards nothing more on open connections, which stay open; new ones work. Firewalls that forget a connection do that. */
+  strand(): void;
   /** Ends all connections and accepts no more. Idempotent. */
   cut(): void;
 }
@@ -48,6 +50,9 @@ export async function startTcpProxy(targetPort: number): Promise<TcpProxy> {
     },
     leadTo(port) {
       currentPort = port;
+    },
+    strand() {
+      for (const socket of sockets) socket.unpipe().pause();
     },
     cut,
     async [Symbol.asyncDispose]() {

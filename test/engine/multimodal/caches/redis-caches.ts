@@ -18,6 +18,7 @@ export interface RedisCacheOptions {
   readonly timeToLiveSeconds?: number;
   /** Of `createRedisStore`. */
   readonly minConnectionAgeMs?: number;
+  readonly maxSilenceMs?: number;
   /** In front of the tier in Redis. */
   readonly fasterTiers?: readonly CacheTier<Float32Array>[];
 }

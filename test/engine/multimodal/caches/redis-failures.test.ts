@@ -141,6 +141,17 @@ describe("a Redis in trouble", () => {
     ]);
   });
 
+  test("behind a connection that is forgotten on its way: it is opened again", async () => {
+    const server = await serverOf();
+    await using proxy = await startTcpProxy(server.port);
+    const cache = await cacheOf(`redis://127.0.0.1:${proxy.port}`, { maxSilenceMs: 500 });
+    await isProcessed(cache, "a");
+    proxy.strand();
+    expect(await isProcessed(cache, "a")).toBe(true);
+    await expectRecovery(cache, "a");
+    expect(proxy.numConnections).toBeGreaterThan(1);
+  });
+
   test("in time while this process was busy: its answer is used, however late it is read", async () => {
     const server = await serverOf();
     const cache = await cacheOf(server.url, { commandTimeoutMs: 50 });
