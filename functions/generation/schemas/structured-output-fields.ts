@@ -18,7 +18,8 @@ const responseFormat = z
     "type",
     [
       z.object({ type: z.literal("text") }),
-      z.object({ type: z.literal("json_object") }),
+      // The schema is a field of llama.cpp, Together and Fireworks, which instructor for Node sends.
+      z.object({ type: z.literal("json_object"), schema: jsonSchema.nullish() }),
       z.object({
         type: z.literal("json_schema"),
         json_schema: z.object({ schema: jsonSchema }, 'must be an object: {"name": …, "schema": …}'),
@@ -31,11 +32,15 @@ const responseFormat = z
       case "text":
         return null;
       case "json_object":
-        return { kind: "json-object" };
+        return (format.schema ?? null) === null ? { kind: "json-object" } : ofSchema(format.schema);
       case "json_schema":
-        return { kind: "json-schema", schema: JSON.stringify(format.json_schema.schema) };
+        return ofSchema(format.json_schema.schema);
     }
   });
+
+function ofSchema(schema: unknown): StructuredOutput {
+  return { kind: "json-schema", schema: JSON.stringify(schema) };
+}
 
 const notServed = (value: unknown): boolean => value === null || value === undefined || value === false;
 const unserved = z.unknown().refine(notServed, "is not supported; leave it out");

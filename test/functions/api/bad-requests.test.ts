@@ -174,6 +174,11 @@ const badChats: [unknown, string | null, RegExp][] = [
   [{ ...chatBody, reasoning_effort: "huge" }, "reasoning_effort", /must be none, minimal, low/],
   [{ ...chatBody, thinking_token_budget: 5 }, "thinking_token_budget", /does not mark its thinking. REASONING_PARSER/],
   [{ ...chatBody, thinking_token_budget: -2 }, "thinking_token_budget", /must be at least 0, or -1 for no limit/],
+  [
+    { ...chatBody, response_format: { type: "json_object", schema: "a" } },
+    "response_format.schema",
+    /must be a JSON Schema/,
+  ],
   [{ ...chatBody, response_format: { type: "xml" } }, "response_format.type", /text, json_object or json_schema/],
   [{ ...chatBody, response_format: { type: "json_schema" } }, "response_format.json_schema", /must be an object/],
   [

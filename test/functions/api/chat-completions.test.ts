@@ -168,6 +168,11 @@ test("all fields reach the engine under its names", async () => {
 test.for<[object, unknown]>([
   [{ response_format: { type: "text" } }, null],
   [{ response_format: { type: "json_object" } }, { kind: "json-object" }],
+  [{ response_format: { type: "json_object", schema: null } }, { kind: "json-object" }],
+  [
+    { response_format: { type: "json_object", schema: { type: "boolean" } } },
+    { kind: "json-schema", schema: '{"type":"boolean"}' },
+  ],
   [{ response_format: null, structured_outputs: { json_object: true } }, { kind: "json-object" }],
   [{ structured_outputs: { json: { type: "string" } } }, { kind: "json-schema", schema: '{"type":"string"}' }],
   [{ structured_outputs: { json: '{"type": "string"}' } }, { kind: "json-schema", schema: '{"type": "string"}' }],
