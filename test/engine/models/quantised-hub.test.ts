@@ -20,7 +20,6 @@ const families = [
   "lfm2-vl",
   "lfm3-vl",
   "minicpm-v-4.7",
-  "molmo2",
   "paddleocr-vl",
   "qianfan-ocr",
   "qwen3.5-moe",
