@@ -1,58 +1,24 @@
 /** Turns JSON Schemas into languages: the texts of the values that they describe. */
 import { EngineError } from "../contract/errors.ts";
-import { countedItems, MAX_COUNTED_PLACES, numCountedPlaces } from "./counted-items.ts";
-import type { CountedItems } from "./counted-items.ts";
-import { alternativesOf, literalOf, sequenceOf } from "./expression.ts";
+import { alternativesOf, literalOf } from "./expression.ts";
 import type { Expression, Language } from "./expression.ts";
-import { readGrammar } from "./grammar-reader.ts";
-import { countBounds } from "./json-bounds.ts";
-import type { CountBounds } from "./json-bounds.ts";
+import { JsonArrayWriter } from "./json-array-language.ts";
+import { JsonNumberWriter } from "./json-number-language.ts";
 import { JsonObjectWriter } from "./json-object-language.ts";
-import {
-  checkSchema,
-  createSchemaCheck,
-  isObject,
-  lengthKeywords,
-  listKeywords,
-  nameKeywords,
-  parseJsonSchema,
-  restKeywords,
-  textKeywords,
-} from "./json-schema.ts";
+import { checkSchema, createSchemaCheck, isObject, lengthKeywords, parseJsonSchema } from "./json-schema.ts";
 import type { JsonObject, SchemaCheck } from "./json-schema.ts";
 import { JsonStringWriter } from "./json-string-language.ts";
-import { comma, constantOf, jsonRulesFor, repeat, rule, whitespace } from "./json-text.ts";
-import { multiplesOf } from "./multiples.ts";
-import { isEmptyRange, numberBoundsOf, numberRangeOf, rangeKeywords } from "./number-range.ts";
+import { constantOf, jsonRulesFor, rule } from "./json-text.ts";
 import { patternOfBoth, patternOfOthers } from "./pattern-conditions.ts";
 import { noText, withoutImpossibleParts } from "./possible-texts.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 import { hasType } from "./schema-constants.ts";
-import { excludedConstants, NoValue } from "./schema-merge.ts";
+import { excludedConstants, NoValue } from "./schema-parts.ts";
 import { schemaAt } from "./schema-references.ts";
-import { MAX_UNIQUE_PLACES, uniqueItems } from "./unique-items.ts";
-
-const allTypes = ["object", "array", "string", "number", "boolean", "null"];
-const typeNames = new Set<unknown>([...allTypes, "integer"]);
-
-/**
- * Maximum number of characters of the grammars of all different ranges of numbers. One of 64-bit numbers has 1,300, one of
- * percentages 60. This many take some tens of milliseconds.
- */
-const MAX_RANGE_CHARACTERS = 100_000;
+import { constantsByType, typesOf } from "./schema-types.ts";
 
 /** Maximum nesting of alternatives and references that list values. */
 const MAX_LISTED_LEVELS = 16;
-
-const constantsByType: ReadonlyMap<string, readonly unknown[]> = new Map([
-  ["boolean", [true, false]],
-  ["null", [null]],
-]);
-
-const uniqueAdvice = "leave it out, and remove repeated items from the answer";
-
-/** Maximum number of digits in all places of the multiples of all schemas. This many take some tens of milliseconds. */
-const MAX_MULTIPLES_SIZE = 30_000;
 
 /**
  * Expects a schema checked by `checkJsonSchema`. Properties come in the order of their description, with a bounded
@@ -88,17 +54,15 @@ class SchemaReader {
   readonly #schema: unknown;
   readonly #rules: Map<string, Expression>;
   readonly #objects: JsonObjectWriter;
+  readonly #arrays: JsonArrayWriter;
   readonly #strings: JsonStringWriter;
+  readonly #numbers: JsonNumberWriter;
   /** A reference may point outside the schema's own keywords, to something not yet checked. */
   readonly #check: SchemaCheck;
   /** By the names of their rules. */
   readonly #pending: [name: string, read: () => Expression][] = [];
   readonly #read = new Map<JsonObject, Expression>();
-  #numRangeCharacters = 0;
-  #multiplesSize = 0;
-  #numUniquePlaces = 0;
   #numMerged = 0;
-  #numCountedPlaces = 0;
   /** Why a part of the schema allows no value; null if all do. */
   #impossibility: string | null = null;
 
@@ -106,7 +70,15 @@ class SchemaReader {
     this.#schema = schema;
     this.#check = check;
     this.#rules = new Map(jsonRulesFor(isCompact));
+    const nothing = (reason: string): Expression => this.#nothing(reason);
     this.#strings = new JsonStringWriter(this.#rules);
+    this.#numbers = new JsonNumberWriter(this.#rules, nothing);
+    this.#arrays = new JsonArrayWriter({
+      rules: this.#rules,
+      valueOf: (inner, path) => this.#valueOf(inner, path),
+      valuesOf: (inner, path) => this.#valuesOf(inner, path),
+      nothing,
+    });
     this.#objects = new JsonObjectWriter({
       rules: this.#rules,
       valueOf: (inner, path) => this.#valueOf(inner, path),
@@ -227,12 +199,12 @@ class SchemaReader {
       case "object":
         return this.#objects.write(schema, path);
       case "array":
-        return this.#arrayOf(schema, path);
+        return this.#arrays.write(schema, path);
       case "string":
         return this.#strings.write(schema, path);
       case "integer":
       case "number":
-        return this.#numberOf(type, schema, path);
+        return this.#numbers.write(type, schema, path);
       default:
         return rule(type);
     }
@@ -255,7 +227,7 @@ class SchemaReader {
       }
       case "integer":
       case "number":
-        return this.#numberExcept(excluded as number[], type, schema, path);
+        return this.#numbers.writeExcept(excluded as number[], type, schema, path);
       case "boolean":
       case "null": {
         const left = constantsByType.get(type)!.filter((constant) => !excluded.includes(constant));
@@ -267,124 +239,6 @@ class SchemaReader {
         return refuseStructuredOutput(`${path} excludes a constant of type ${type}, ${advice}`);
       }
     }
-  }
-
-  /** The ranges between excluded numbers. */
-  #numberExcept(excluded: readonly number[], type: "integer" | "number", schema: JsonObject, path: string): Expression {
-    const ends = [...new Set(excluded.map((value) => value || 0))].sort((left, right) => left - right);
-    const ranges = Array.from({ length: ends.length + 1 }, (_, index) => ({
-      ...(index > 0 && { exclusiveMinimum: ends[index - 1] }),
-      ...(index < ends.length && { exclusiveMaximum: ends[index] }),
-    }));
-    if (schema.multipleOf !== undefined) {
-      return refuseStructuredOutput(`${path} has the keywords not and multipleOf together, which is not supported`);
-    }
-    const options = ranges.flatMap((bounds) => {
-      const { minimum, maximum } = schema;
-      const range = {
-        minimum,
-        maximum,
-        exclusiveMinimum: outermost(Math.max, bounds.exclusiveMinimum, schema.exclusiveMinimum),
-        exclusiveMaximum: outermost(Math.min, bounds.exclusiveMaximum, schema.exclusiveMaximum),
-      };
-      if (isEmptyRange(range, type)) return [];
-      if (numberRangeOf(range, type).kind === "unsupported") {
-        refuseStructuredOutput(`${path} excludes a number of more than 15 digits, which is not supported`);
-      }
-      return [this.#numberOf(type, range, path)];
-    });
-    return options.length === 0 ? this.#nothing(`${path} allows no value`) : alternativesOf(options);
-  }
-
-  #numberOf(type: "integer" | "number", schema: JsonObject, path: string): Expression {
-    const { multipleOf: step } = schema;
-    const bounds = rangeKeywords.map((keyword) => schema[keyword]);
-    if (step === undefined && bounds.every((bound) => bound === undefined)) return rule(type);
-    return this.#shared(`${type} ${[...bounds, step].join()}`, () => {
-      if (step !== undefined) return this.#multiplesOf(type, step as number, schema, path);
-      const range = numberRangeOf(schema, type);
-      if (range.kind !== "bounded") return rule(type);
-      this.#numRangeCharacters += range.rule.length;
-      if (this.#numRangeCharacters > MAX_RANGE_CHARACTERS) {
-        refuseStructuredOutput(
-          `json is too large: the schemas up to ${path} have too many different ranges of numbers`,
-        );
-      }
-      return readGrammar(`root ::= ${range.rule}`).root;
-    });
-  }
-
-  #multiplesOf(type: "integer" | "number", step: number, schema: JsonObject, path: string): Expression {
-    const maxSize = MAX_MULTIPLES_SIZE - this.#multiplesSize;
-    const multiples = multiplesOf({ type, step, bounds: numberBoundsOf(schema)!, maxSize });
-    if (multiples.kind === "some") {
-      this.#multiplesSize += multiples.size;
-      return multiples.expression;
-    }
-    const problem =
-      multiples.kind === "none"
-        ? "of which no number of at most 15 digits within the bounds is a multiple"
-        : "whose multiples take too many parts; narrow the range, or leave it out";
-    return refuseStructuredOutput(`${path}.multipleOf is ${step}, ${problem}`);
-  }
-
-  #shared(name: string, write: () => Expression): Expression {
-    if (!this.#rules.has(name)) this.#rules.set(name, write());
-    return rule(name);
-  }
-
-  /** Items that are all different: only those of which there are few can be enforced. */
-  #uniqueArrayOf(items: unknown, numFirstItems: number, bounds: CountBounds, path: string): Expression {
-    const values = numFirstItems > 0 ? null : this.#valuesOf(items, `${path}.items`);
-    if (values === null) {
-      const supported = "supported only for items that enum, const or boolean list";
-      return refuseStructuredOutput(`${path} has uniqueItems, which is ${supported}; ${uniqueAdvice}`);
-    }
-    const unique = uniqueItems(values, bounds, MAX_UNIQUE_PLACES - this.#numUniquePlaces);
-    if (unique.kind === "too-large") {
-      const problem = `${values.length} values whose orders take too many parts`;
-      return refuseStructuredOutput(`${path} has uniqueItems with ${problem}; lower maxItems, or ${uniqueAdvice}`);
-    }
-    if (unique.kind === "none") {
-      if (bounds.min > 0) return this.#nothing(`${path} requires ${bounds.min} different items of ${values.length}`);
-      return sequenceOf([literalOf("["), whitespace, literalOf("]")]);
-    }
-    this.#numUniquePlaces += unique.numPlaces;
-    const content = sequenceOf([unique.expression, whitespace]);
-    return sequenceOf([literalOf("["), whitespace, bounds.min === 0 ? repeat(content, 0, 1) : content, literalOf("]")]);
-  }
-
-  /** Items that match `contains` are counted. */
-  #countedArrayOf(
-    schema: JsonObject,
-    first: readonly unknown[],
-    others: unknown,
-    length: CountBounds,
-    path: string,
-  ): Expression {
-    const { contains, minContains = 1, maxContains } = schema;
-    const counted = countBounds({ minContains, maxContains }, "minContains", "maxContains", path);
-    const isOpen = counted.max === Infinity;
-    const schemas = [...first, others].map((item) => ({
-      counted: { allOf: [item, contains] },
-      other: isOpen ? item : { allOf: [item, { not: contains }] },
-    }));
-    const at = (index: number): (typeof schemas)[number] => schemas[Math.min(index, first.length)]!;
-    const items: CountedItems = {
-      length,
-      counted,
-      numFirst: first.length,
-      countedAt: (index) => this.#valueOf(at(index).counted, `${path}.contains`),
-      otherAt: (index) => this.#valueOf(at(index).other, `${path}.items`),
-    };
-    this.#numCountedPlaces += numCountedPlaces(items);
-    if (this.#numCountedPlaces > MAX_COUNTED_PLACES) {
-      refuseStructuredOutput(`${path} has contains beside bounds that take too many parts; make the bounds smaller`);
-    }
-    const lists = countedItems(items, `${path} (list ${this.#numCountedPlaces})`, this.#rules);
-    // Which of the counts can end is found with all other parts that no value matches.
-    this.#impossibility ??= `${path} has no list with so many items that match contains`;
-    return lists;
   }
 
   /** All values of a schema that lists them; null for any other. */
@@ -408,66 +262,4 @@ class SchemaReader {
     const excluded = excludedConstants(schema.not);
     return values.includes(null) ? null : values.flatMap((each) => each!).filter((value) => !excluded.includes(value));
   }
-
-  /** The first items have their own schemas. Without a schema for further items, none follow. */
-  #arrayOf(schema: JsonObject, path: string): Expression {
-    const { min, max } = countBounds(schema, "minItems", "maxItems", path);
-    const first = (schema.prefixItems ?? []) as readonly unknown[];
-    const others = schema.items ?? schema.unevaluatedItems ?? first.length === 0;
-    const mostItems = others === false ? first.length : max;
-    if (max < first.length || min > mostItems) {
-      const number = min > mostItems ? `at least ${min}` : `at most ${max}`;
-      refuseStructuredOutput(`${path} requires ${number} items and describes ${first.length}`);
-    }
-    if (schema.contains !== undefined) {
-      if (schema.uniqueItems === true) {
-        refuseStructuredOutput(`${path} has the keywords contains and uniqueItems together, which is not supported`);
-      }
-      const length = { min: Math.max(min, first.length), max: others === false ? first.length : max };
-      return this.#countedArrayOf(schema, first, others, length, path);
-    }
-    if (schema.uniqueItems === true && mostItems > 1)
-      return this.#uniqueArrayOf(others, first.length, { min, max }, path);
-    const firstItems = first.map((item, index) => this.#valueOf(item, `${path}.prefixItems.${index}`));
-    if (firstItems.length === 0 && mostItems === 0) return sequenceOf([literalOf("["), whitespace, literalOf("]")]);
-    const parts: Expression[] = firstItems.flatMap((item, index) => (index === 0 ? [item] : [comma, item]));
-    if (mostItems > first.length) {
-      const other = this.#valueOf(others, `${path}.items`);
-      const numTold = Math.max(1, first.length);
-      if (first.length === 0) parts.push(other);
-      parts.push(repeat(sequenceOf([comma, other]), Math.max(0, min - numTold), max - numTold));
-    }
-    const items = sequenceOf([...parts, whitespace]);
-    const canBeEmpty = first.length === 0 && min === 0;
-    return sequenceOf([literalOf("["), whitespace, canBeEmpty ? repeat(items, 0, 1) : items, literalOf("]")]);
-  }
-}
-
-/** Of the bounds that are numbers. */
-function outermost(choose: (...bounds: number[]) => number, ...bounds: readonly unknown[]): number | undefined {
-  const numbers = bounds.filter((bound) => typeof bound === "number");
-  return numbers.length === 0 ? undefined : choose(...numbers);
-}
-
-const describingNameKeywords = [...nameKeywords, ...restKeywords].filter((keyword) => !/^(?:min|max)/.test(keyword));
-const describingListKeywords = listKeywords.filter((keyword) => !/^(?:min|max)/.test(keyword));
-
-/** Without `type`, the type that the other keywords describe. Bounds on counts alone do not restrict the type. */
-function typesOf(schema: JsonObject, path: string): readonly string[] {
-  const { type } = schema;
-  const isPresent = (keyword: string): boolean => schema[keyword] !== undefined;
-  if (type === undefined || (Array.isArray(type) && type.length === 0)) {
-    if (describingNameKeywords.some(isPresent)) return ["object"];
-    if (describingListKeywords.some(isPresent)) return ["array"];
-    const isCounted = [...nameKeywords, ...listKeywords].some(isPresent);
-    if (isCounted) return allTypes;
-    if ([...textKeywords, ...lengthKeywords].some(isPresent)) return ["string"];
-    if ([...rangeKeywords, "multipleOf"].some(isPresent)) return ["number"];
-    return schema.not === undefined ? ["value"] : allTypes;
-  }
-  const types: readonly unknown[] = Array.isArray(type) ? type : [type];
-  for (const name of types) {
-    if (!typeNames.has(name)) refuseStructuredOutput(`${path}: Unsupported type ${JSON.stringify(name)}`);
-  }
-  return [...new Set(types as readonly string[])];
 }

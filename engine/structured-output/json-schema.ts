@@ -3,7 +3,8 @@ import { makeReferencesLocal } from "./local-references.ts";
 import { numberBoundsOf, numberRangeOf, rangeKeywords } from "./number-range.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 import { conditionKeywords } from "./schema-conditions.ts";
-import { excludedConstants, NoValue, SchemaMerger } from "./schema-merge.ts";
+import { SchemaMerger } from "./schema-merge.ts";
+import { excludedConstants, NoValue } from "./schema-parts.ts";
 
 export type JsonObject = Readonly<Record<string, unknown>>;
 
