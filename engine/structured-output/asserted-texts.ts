@@ -33,11 +33,11 @@ export interface AssertedTextsOptions {
   readonly rules: Map<string, Expression>;
 }
 
-/** Throws EngineError `invalid_argument` for unsupported syntax, for a pattern without a text, and for too many states. */
+/** Null for a pattern without a text. Throws EngineError `invalid_argument` for unsupported syntax and too many states. */
 export function readAssertedTexts(
   pattern: string,
   { isWhole, bounds, place, meter, rules }: AssertedTextsOptions,
-): Expression {
+): Expression | null {
   if (pattern.length > MAX_CHARACTERS) {
     refuseStructuredOutput(
       `${place} has lookaheads and more than ${MAX_CHARACTERS} characters, which is not supported`,
@@ -48,7 +48,6 @@ export function readAssertedTexts(
   const prefix = `${place} (state ${rules.size})`;
   const length = { min: Math.max(bounds.min, counts.min), max: Math.min(bounds.max, counts.max) };
   const texts = automaton === null ? "too-large" : automatonLanguage(automaton, length, prefix, rules);
-  if (texts === null) return refuseStructuredOutput(`${place} matches no text of the allowed length`);
   if (texts === "too-large") {
     return refuseStructuredOutput(`${place} has lookaheads and counts that take too many states; make them smaller`);
   }

@@ -4,9 +4,9 @@ import type { Expression } from "./expression.ts";
 import { countBounds } from "./json-bounds.ts";
 import { isObject, listedNames } from "./json-schema.ts";
 import type { JsonObject } from "./json-schema.ts";
-import { colon, comma, constantOf, StringEscaper, quoted, repeat, rule, whitespace } from "./json-text.ts";
+import { colon, comma, constantOf, repeat, rule, whitespace } from "./json-text.ts";
 import { namesOtherThan } from "./other-names.ts";
-import { readSearchPattern } from "./pattern-reader.ts";
+import { PatternProperties } from "./pattern-properties.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
 export interface JsonObjectContext {
@@ -29,6 +29,7 @@ interface OtherProperties {
   readonly schema: unknown;
   /** Described names, which they do not have. */
   readonly names: readonly string[];
+  readonly patterns: PatternProperties | null;
   /** Of names of rules. */
   readonly prefix: string;
 }
@@ -53,6 +54,8 @@ const MAX_TAILS = 50_000;
  * take some tens of milliseconds.
  */
 const MAX_NAME_CHARACTERS = 20_000;
+/** Maximum number of patterns of names: they are compared with each other. This many take a tenth of a second. */
+const MAX_PATTERNS = 500;
 /** Rules with longer paths have names without them: thousands of rules may have the same path. */
 const MAX_PATH_CHARACTERS = 200;
 
@@ -62,6 +65,7 @@ export class JsonObjectWriter {
   #numObjects = 0;
   #numTails = 0;
   #numNameCharacters = 0;
+  #numPatterns = 0;
   /** By large part: the rule that stands for it. */
   readonly #parts = new Map<Expression, Expression>();
 
@@ -82,16 +86,26 @@ export class JsonObjectWriter {
     const missing = [...new Set(required)].filter((name) => !Object.hasOwn(described, name));
     const other = schema.additionalProperties ?? schema.unevaluatedProperties ?? schema.properties === undefined;
     const requiredNames = new Set(required);
+    const patterns = isObject(schema.patternProperties) ? this.#patternsOf(schema.patternProperties, path) : null;
     const toProperty = ([name, inner]: [string, unknown]): Property => ({
       pair: this.#pair(literalOf(constantOf(name)), inner, `${path}.properties.${name}`),
       isRequired: requiredNames.has(name),
     });
-    const missingSchema = schema.additionalProperties ?? true;
-    const entries = [...Object.entries(described), ...missing.map((name): [string, unknown] => [name, missingSchema])];
+    const { additionalProperties = true } = schema;
+    const entries = [
+      ...Object.entries(described).map(([name, inner]) => withPatterns(name, [inner], patterns)),
+      ...missing.map((name) => withPatterns(name, [], patterns, additionalProperties)),
+    ];
+    const forbidden = entries.find(
+      ([name, inner]) => inner === false && requiredNames.has(name) && !Object.hasOwn(described, name),
+    );
+    if (forbidden !== undefined) {
+      refuseStructuredOutput(`${path} requires the property ${forbidden[0]}, which is not one of its properties`);
+    }
     const properties = entries.map(toProperty);
     const object = `object ${this.#numObjects++}`;
     const names = entries.map(([key]) => key);
-    const furtherPair = this.#otherPair(schema, { schema: other, names, prefix: `names of ${object}` }, path);
+    const furtherPair = this.#otherPair(schema, { schema: other, names, patterns, prefix: `names of ${object}` }, path);
     const otherPair = furtherPair === null ? null : this.#mention(furtherPair, path);
     const ruleName = nameOfRule(path, object);
     const shape: Shape = { name: ruleName, properties, otherPair, min, max };
@@ -99,6 +113,16 @@ export class JsonObjectWriter {
     const text = new ObjectText(shape, rules, path);
     this.#countTails(text.numCountedTails, path);
     return text.write();
+  }
+
+  #patternsOf(patternProperties: JsonObject, path: string): PatternProperties {
+    this.#numPatterns += Object.keys(patternProperties).length;
+    if (this.#numPatterns > MAX_PATTERNS) {
+      refuseStructuredOutput(
+        `json is too large: patternProperties up to ${path} have more than ${MAX_PATTERNS} patterns`,
+      );
+    }
+    return new PatternProperties(patternProperties, path);
   }
 
   #countTails(numTails: number, path: string): void {
@@ -129,15 +153,13 @@ export class JsonObjectWriter {
 
   #otherPair(schema: JsonObject, other: OtherProperties, path: string): Expression | null {
     const { nameOf } = this.#context;
-    const { patternProperties, propertyNames } = schema;
-    if (isObject(patternProperties)) {
-      const pairs = Object.entries(patternProperties).map(([pattern, inner]) =>
-        this.#pair(
-          quoted(new StringEscaper().escape(readSearchPattern(pattern, `${path}.patternProperties.${pattern}`))),
-          inner,
-          `${path}.patternProperties.${pattern}`,
-        ),
-      );
+    const { propertyNames, additionalProperties, unevaluatedProperties = false } = schema;
+    if (other.patterns !== null) {
+      const classes = other.patterns.divide(other.names, additionalProperties ?? unevaluatedProperties);
+      const pairs = classes.map(({ pattern, schema: inner }) => {
+        const place = `${path}.patternProperties.${pattern}`;
+        return this.#pair(nameOf({ pattern }, place), inner, place);
+      });
       return pairs.length === 0 ? null : alternativesOf(pairs);
     }
     if (other.schema === false) return null;
@@ -156,6 +178,18 @@ export class JsonObjectWriter {
     }
     return namesOtherThan(names, prefix, this.#context.rules);
   }
+}
+
+/** A property has the schema of its name and those of all patterns that match it, or else that of other properties. */
+function withPatterns(
+  name: string,
+  own: readonly unknown[],
+  patterns: PatternProperties | null,
+  otherwise?: unknown,
+): [string, unknown] {
+  const schemas = [...own, ...(patterns?.schemasOf(name) ?? [])];
+  if (schemas.length === 0) return [name, otherwise];
+  return [name, schemas.length === 1 ? schemas[0] : { allOf: schemas }];
 }
 
 /** Describes the properties by name if `propertyNames` lists their names and some are required. */

@@ -70,18 +70,23 @@ class SchemaReader {
     this.#schema = schema;
     this.#check = check;
     this.#rules = new Map(jsonRulesFor(isCompact));
+    // Writers combine schemas that were checked into others.
+    const valueOf = (inner: unknown, path: string): Expression => {
+      checkSchema(inner, path, check);
+      return this.#valueOf(inner, path);
+    };
     const nothing = (reason: string): Expression => this.#nothing(reason);
-    this.#strings = new JsonStringWriter(this.#rules);
+    this.#strings = new JsonStringWriter(this.#rules, nothing);
     this.#numbers = new JsonNumberWriter(this.#rules, nothing);
     this.#arrays = new JsonArrayWriter({
       rules: this.#rules,
-      valueOf: (inner, path) => this.#valueOf(inner, path),
+      valueOf,
       valuesOf: (inner, path) => this.#valuesOf(inner, path),
       nothing,
     });
     this.#objects = new JsonObjectWriter({
       rules: this.#rules,
-      valueOf: (inner, path) => this.#valueOf(inner, path),
+      valueOf,
       nameOf: (inner, path) => this.#nameOf(inner, path),
     });
   }

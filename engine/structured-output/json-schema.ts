@@ -203,7 +203,7 @@ function checkNames(schema: JsonObject, path: string): void {
   }
   const missing = required.find((name: string) => isObject(properties) && !Object.hasOwn(properties, name));
   if (missing === undefined) return;
-  if (isPresent(schema, "patternProperties")) refuseCombination(path, "patternProperties", "required");
+  if (isPresent(schema, "patternProperties")) return;
   if (additionalProperties === false || isPresent(schema, "unevaluatedProperties")) {
     refuseStructuredOutput(`${path} requires the property ${missing}, which is not one of its properties`);
   }

@@ -18,6 +18,9 @@ import type { TextLengths } from "./text-lengths.ts";
  */
 const MAX_BOUNDED_CHARACTERS = 20_000;
 
+/** Maximum number of rules of all patterns with lookaheads. This many take some tenths of a second. */
+const MAX_STATE_RULES = 10_000;
+
 /** The texts of a pattern or format, with a minimum length or without. */
 interface Texts {
   readonly name: string;
@@ -33,16 +36,22 @@ interface Texts {
 /** Texts that many schemas share become rules. Mutable. */
 export class JsonStringWriter {
   readonly #rules: Map<string, Expression>;
+  readonly #nothing: (reason: string) => Expression;
   /** By keyword, pattern and minimum length. Thousands of strings may have the same one. */
   readonly #texts = new Map<string, Texts>();
   readonly #assertions = createAssertionMeter();
   readonly #longTexts = new LongTexts();
+  #numStateRules = 0;
   #numBoundedCharacters = 0;
   #numExcludedCharacters = 0;
 
-  /** @param rules Rules are added to it. */
-  constructor(rules: Map<string, Expression>) {
+  /**
+   * @param rules Rules are added to it.
+   * @param nothing Returns the expression without a text, for a reason.
+   */
+  constructor(rules: Map<string, Expression>, nothing: (reason: string) => Expression) {
     this.#rules = rules;
+    this.#nothing = nothing;
   }
 
   /** Beside a pattern, a format only describes, as everywhere in JSON Schema: generators of schemas write both. */
@@ -90,6 +99,12 @@ export class JsonStringWriter {
         meter: this.#assertions,
         rules: states,
       });
+      this.#numStateRules += states.size;
+      if (this.#numStateRules > MAX_STATE_RULES) {
+        const problem = `the patterns with lookaheads up to ${path} take more than ${MAX_STATE_RULES} states`;
+        refuseStructuredOutput(`json is too large: ${problem}; make their counts or the lengths smaller`);
+      }
+      if (texts === null) return this.#nothing(`${place} matches no text of the allowed length`);
       const escaper = new StringEscaper();
       for (const [name, body] of states) this.#rules.set(name, escaper.escape(body));
       return quoted(texts);

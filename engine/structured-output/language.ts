@@ -5,6 +5,7 @@ import type { Expression, Language } from "./expression.ts";
 import { readGrammar } from "./grammar-reader.ts";
 import { anyJsonObject, readJsonSchema } from "./json-schema-language.ts";
 import { readPattern } from "./pattern-reader.ts";
+import { refuseStructuredOutput } from "./refusal.ts";
 import { readStructuralFormat } from "./structural-format.ts";
 import type { StructuredOutput } from "./structured-output.ts";
 
@@ -33,5 +34,6 @@ function readRegex(pattern: string): Language {
   if (!hasAssertions(pattern)) return { root: readPattern(pattern), rules };
   const bounds = { min: 0, max: Infinity };
   const meter = createAssertionMeter();
-  return { root: readAssertedTexts(pattern, { isWhole: true, bounds, place: "The pattern", meter, rules }), rules };
+  const root = readAssertedTexts(pattern, { isWhole: true, bounds, place: "The pattern", meter, rules });
+  return { root: root ?? refuseStructuredOutput("The pattern matches no text of the allowed length"), rules };
 }

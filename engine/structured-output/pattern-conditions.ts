@@ -1,4 +1,4 @@
-/** Patterns of the texts that match two patterns, do not match one, or are not some constants. */
+/** Patterns of the texts that match several patterns, do not match some, or are not some constants. */
 
 const anyText = String.raw`[\s\S]*`;
 
@@ -14,5 +14,20 @@ export function patternOfNone(pattern: string): string {
 
 /** Matches all texts but some. */
 export function patternOfOthers(texts: readonly string[]): string {
-  return `^(?!(?:${texts.map((text) => text.replaceAll(/[\\^$.*+?()[\]{}|]/g, String.raw`\$&`)).join("|")})$)`;
+  return `^${noneOf(texts)}`;
+}
+
+/** Matches the texts in which all of some patterns and none of others match, but not some texts. */
+export function patternOfNames(
+  matching: readonly string[],
+  others: readonly string[],
+  excluded: readonly string[],
+): string {
+  const positive = matching.map((pattern) => `(?=${anyText}(?:${pattern}))`);
+  const negative = others.map((pattern) => `(?!${anyText}(?:${pattern}))`);
+  return `^${[excluded.length === 0 ? "" : noneOf(excluded), ...positive, ...negative].join("")}`;
+}
+
+function noneOf(texts: readonly string[]): string {
+  return `(?!(?:${texts.map((text) => text.replaceAll(/[\\^$.*+?()[\]{}|]/g, String.raw`\$&`)).join("|")})$)`;
 }

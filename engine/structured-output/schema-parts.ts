@@ -10,6 +10,9 @@ import { includedIn } from "./schema-constants.ts";
 
 type JsonObject = Readonly<Record<string, unknown>>;
 
+/** Maximum number of characters of merged patterns: each takes an automaton of its own. */
+const MAX_MERGED_CHARACTERS = 500;
+
 const lowerBounds = new Set(["minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"]);
 const upperBounds = new Set(["maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"]);
 /** A value of one type: all of its items, other properties or names match it. */
@@ -138,7 +141,11 @@ function mergeValues(keyword: string, left: unknown, right: unknown, path: strin
   }
   if (keyword === "not") return { enum: [...excludedConstants(left), ...excludedConstants(right)] };
   if (schemaKeywords.has(keyword)) return left === false || right === false ? false : { allOf: [left, right] };
-  if (keyword === "pattern" && typeof left === "string" && typeof right === "string") return patternOfBoth(left, right);
+  if (keyword === "pattern" && typeof left === "string" && typeof right === "string") {
+    const both = patternOfBoth(left, right);
+    if (both.length <= MAX_MERGED_CHARACTERS) return both;
+    refuseStructuredOutput(`${path} has parts whose patterns are too long together; leave one of them out`);
+  }
   return refuseStructuredOutput(`${path} has parts with different values of ${keyword}, which is not supported`);
 }
 

@@ -75,3 +75,11 @@ test("emoji are known by their properties, as Zod writes them", () => {
   const reader = readerOf({ ...text, pattern: "^(\\p{Extended_Pictographic}|\\p{Emoji_Component})+$" });
   expect(["😀", "👍🏽", "a"].map((value) => isWhole(reader, value))).toEqual([true, true, false]);
 });
+
+test("patterns with lengths take a bounded number of rules together", () => {
+  const option = (index: number): object => ({ ...text, pattern: `^(?=.*a${index}).*b{3}`, maxLength: 200 });
+  expect(() => readerOf({ anyOf: Array.from({ length: 40 }, (_, index) => option(index)) })).toThrow(
+    "take more than 10000 states",
+  );
+  expect(isWhole(readerOf({ anyOf: [option(1), option(2)] }), "a2bbb")).toBe(true);
+});
