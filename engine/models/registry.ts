@@ -43,6 +43,9 @@ export const shippedDefinitions: Readonly<Record<string, () => Promise<ModelDefi
   SmolVLMForConditionalGeneration: async () => (await import("./idefics3/definition.ts")).smolVlmDefinition,
   GraniteDoclingForConditionalGeneration: async () =>
     (await import("./granite-docling/definition.ts")).graniteDoclingDefinition,
+  Granite4VisionForConditionalGeneration: async () =>
+    (await import("./granite4-vision/definition.ts")).granite4VisionDefinition,
+  GotOcr2ForConditionalGeneration: async () => (await import("./got-ocr2/definition.ts")).gotOcr2Definition,
   InternVLForConditionalGeneration: async () => (await import("./internvl/definition.ts")).internVlDefinition,
   QianfanOCRForConditionalGeneration: async () => (await import("./internvl/definition.ts")).qianfanOcrDefinition,
   FuyuForCausalLM: async () => (await import("./fuyu/definition.ts")).fuyuDefinition,

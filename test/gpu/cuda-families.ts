@@ -78,6 +78,9 @@ export const cudaFamilies: readonly CudaFamily[] = [
   { name: "../hub/granite-docling/v4", sizes: grouped },
   // Its vision tower gives rows of the decoder's own width.
   { name: "../hub/granite-for-docling/v4", sizes: { intermediate_size: 128, vocab_size: 512 } },
+  // Its projector gives rows of the decoder's own width.
+  { name: "../hub/got-ocr-2/v4", sizes: { intermediate_size: 128, vocab_size: 512 } },
+  { name: "../hub/granite4-vision/v4", sizes: grouped },
   { name: "../hub/smolvlm2/v4", sizes: grouped },
   { name: "../hub/ministral3/v5", sizes: grouped, textArchitecture: "Ministral3ForCausalLM" },
   { name: "../hub/lighton-ocr/v5", sizes: grouped, architecture: "LightOnOCRForConditionalGeneration" },

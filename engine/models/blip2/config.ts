@@ -78,7 +78,8 @@ export function parseBlip2Config(json: unknown): Blip2Config {
   return { vision, qFormer: parseQFormer(parsed.qformer_config, parsed.num_query_tokens, vision) };
 }
 
-function parseQFormer(json: unknown, numQueryTokens: number, vision: VisionConfig): QFormerConfig {
+/** @throws EngineError `invalid_checkpoint` or `unsupported_model` that names the field. */
+export function parseQFormer(json: unknown, numQueryTokens: number, vision: VisionConfig): QFormerConfig {
   const path = "qformer_config";
   const parsed = parseConfigObject(qFormerFields, json, path);
   refuseOtherThan(json, path, { use_qformer_text_input: [false], position_embedding_type: ["absolute"] });

@@ -15,7 +15,7 @@ export interface QFormerTensors {
 }
 
 /**
- * Post-norm transformer over the query tokens.
+ * Post-norm transformer over the query tokens, the same for every picture.
  *
  * @param states The vision model's states, [numImages, numTokens, encoderHiddenSize].
  * @returns [numImages * numQueryTokens, hiddenSize].
@@ -27,8 +27,30 @@ export function buildQFormer(
   states: Value,
 ): Value {
   const { graph } = context;
+  const { hiddenSize, numQueryTokens } = config;
+  const [images] = states.shape as Shape3;
+  const queries = parameter(context, queryTokens, [1, numQueryTokens, hiddenSize]);
+  const size = graph.constant("queries.size", "int64", [2], [numQueryTokens, hiddenSize]);
+  const repeated = concat(graph, "queries.shape", [shapeOf(graph, "num_states", states, 1), size], 0);
+  const perImage = expand(graph, "queries", queries, repeated, [images, numQueryTokens, hiddenSize]);
+  return attendToStates(context, config, prefix, perImage, states);
+}
+
+/**
+ * The same for queries that differ between pictures.
+ *
+ * @param queries [numImages, numQueryTokens, hiddenSize].
+ */
+export function attendToStates(
+  context: GraphContext,
+  config: QFormerConfig,
+  prefix: string,
+  queries: Value,
+  states: Value,
+): Value {
+  const { graph } = context;
   const { hiddenSize, numQueryTokens, numLayers, crossAttentionFrequency } = config;
-  const [images, numTokens, stateSize] = states.shape as [Value["shape"][number], number, number];
+  const [images, numTokens, stateSize] = states.shape as Shape3;
   const builder: LayerBuilder = {
     context,
     config,
@@ -37,7 +59,7 @@ export function buildQFormer(
     states: {
       flat: reshape(
         graph,
-        "vision.states.flat",
+        `${prefix}states.flat`,
         states,
         graph.constant("states.flat_shape", "int64", [2], [-1, stateSize]),
         [`${images} * numStates`, stateSize],
@@ -46,11 +68,7 @@ export function buildQFormer(
       target: graph.constant("states.batch_shape", "int64", [3], [-1, numTokens, hiddenSize]),
     },
   };
-  const queries = parameter(context, queryTokens, [1, numQueryTokens, hiddenSize]);
-  const size = graph.constant("queries.size", "int64", [2], [numQueryTokens, hiddenSize]);
-  const repeated = concat(graph, "queries.shape", [shapeOf(graph, "num_states", states, 1), size], 0);
-  const perImage = expand(graph, "queries", queries, repeated, builder.shape);
-  let hidden = norm(builder, `${prefix}layernorm`, flatten(builder, "queries.flat", perImage));
+  let hidden = norm(builder, `${prefix}layernorm`, flatten(builder, `${prefix}queries.flat`, queries));
   for (let layer = 0; layer < numLayers; layer++) {
     const name = `${prefix}encoder.layer.${layer}`;
     hidden = attention(builder, `${name}.attention`, hidden, null);

@@ -52,7 +52,7 @@ export const qianfanInputs: MultiModalInputs<ProcessorContext> = {
             mode: "replacement",
             target: [placeholderTokenId],
             content(itemIndex) {
-              const length = numEmbeddings(items[itemIndex]!, parsed, numImageTokens);
+              const length = numTileEmbeddings(items[itemIndex]!, parsed, numImageTokens);
               const features = Array.from({ length }, () => imageTokenId);
               return { full: [imageStart, ...features, imageEnd], isEmbed: selectTokenIds(imageTokenId) };
             },
@@ -73,7 +73,7 @@ export const internVlInputs: MultiModalInputs<ProcessorContext> = {
 };
 
 /** Throws EngineError `invalid_argument` for embeddings of a part of a tile. */
-function numEmbeddings(item: UpdateItem, options: InternTileOptions, numImageTokens: number): number {
+export function numTileEmbeddings(item: UpdateItem, options: InternTileOptions, numImageTokens: number): number {
   if (item.kind === "image") return numInternTiles(internGrid(item.imageSize, options)) * numImageTokens;
   if (item.numEmbeddings % numImageTokens === 0) return item.numEmbeddings;
   throw new EngineError(

@@ -68,7 +68,8 @@ export type DecoderFamily =
   | "qwen2"
   | "qwen3"
   | "qwen3_moe"
-  | "granite_docling_text";
+  | "granite_docling_text"
+  | "granite4_vision_text";
 
 interface FamilyDefaults {
   readonly vocab_size: number;
@@ -170,6 +171,20 @@ const familyDefaults: Readonly<Record<DecoderFamily, FamilyDefaults>> = {
       logits_scaling: 4,
     },
   },
+  granite4_vision_text: {
+    vocab_size: 32000,
+    intermediate_size: 11008,
+    num_key_value_heads: null,
+    head_dim: null,
+    max_position_embeddings: 2048,
+    sliding_window: null,
+    multipliers: {
+      embedding_multiplier: 1,
+      attention_multiplier: 1,
+      residual_multiplier: 1,
+      logits_scaling: 1,
+    },
+  },
 };
 
 const qwen3MoeExperts = { numActive: 8, intermediateSize: 768 };
@@ -230,6 +245,7 @@ const families: Readonly<Record<string, DecoderFamily>> = {
   qwen3: "qwen3",
   qwen3_moe: "qwen3_moe",
   granite_docling_text: "granite_docling_text",
+  granite4_vision_text: "granite4_vision_text",
 };
 
 const textFields = z.looseObject({ model_type: z.string().default("llama") });
@@ -319,6 +335,7 @@ function slidingWindows(
   switch (family) {
     case "llama":
     case "granite_docling_text":
+    case "granite4_vision_text":
       if (window !== null) throw unsupportedField(path, "sliding_window", window, "its layers have no window");
       return Array.from({ length: numLayers }, () => null);
     case "mistral":

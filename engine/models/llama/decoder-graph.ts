@@ -45,6 +45,8 @@ export interface DecoderOptions {
    * Number of first layers, fewer than all, to whose outputs images add features of their own (DeepStack). Default 0.
    */
   readonly numImageLevels?: number;
+  /** Ascending layers behind the first, to whose inputs images add features of their own, instead of `numImageLevels`. */
+  readonly imageLevelLayers?: readonly number[];
   /**
    * Whether layers are those of GLM's decoders without experts: what attention and perceptron add has a norm of its own,
    * gate and up projection are one matrix, and neighbouring dimensions of a head are rotated together. Default: Llama's.
@@ -85,7 +87,8 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
   };
   const tableName = `${prefix}${names.table}`;
 
-  const { numImageLevels = 0 } = options;
+  const { imageLevelLayers = Array.from({ length: options.numImageLevels ?? 0 }, (_, level) => level + 1) } = options;
+  const numImageLevels = imageLevelLayers.length;
   const size = {
     tableName,
     size: config,
@@ -117,7 +120,7 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     [normalised, residual] = normalise(context, options, `${name}.${names.perceptronNorm}`, hidden, residual);
     hidden = perceptron(context, options, { name: `${name}.mlp`, layer, input: normalised });
     hidden = normaliseOutput(context, options, `${name}.post_mlp_layernorm`, hidden);
-    const level = levels[layer];
+    const level = levels[imageLevelLayers.indexOf(layer + 1)];
     if (level !== undefined) hidden = add(graph, `${name}.with_images`, hidden, level);
   }
   const [normalised] = normalise(context, options, `${prefix}${names.lastNorm}`, hidden, residual);

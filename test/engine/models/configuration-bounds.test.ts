@@ -253,6 +253,17 @@ const families: Readonly<Record<string, { readonly fields: readonly string[]; re
       adapter_config: { text_hidden_size: 4096 },
     },
   },
+  Granite4VisionForConditionalGeneration: {
+    fields: [...inText(llamaText), ...tower],
+    config: {
+      deepstack_layer_map: [[-1, 0]],
+      downsample_rate: "4/8",
+      vision_feature_select_strategy: "full",
+    },
+  },
+  GotOcr2ForConditionalGeneration: {
+    fields: [...inText(llamaText), ...inObject("vision_config", samFields)],
+  },
   SmolVLMForConditionalGeneration: { fields: [...inText(llamaText), ...tower, "scale_factor"] },
   FuyuForCausalLM: {
     fields: [...inText(text), "patch_size"],

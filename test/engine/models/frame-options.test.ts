@@ -8,6 +8,7 @@ const checkpoints = [
   ["granite-docling", 4],
   ["granite-for-docling", 4],
   // Of 4 x 4, and the end of a row.
+  ["granite4-vision", 17],
   ["llava-next", 17],
   // 5 x 3 squares of at most 16.
   ["lfm2-vl", 15],

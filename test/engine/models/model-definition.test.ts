@@ -217,6 +217,25 @@ const checkpoints: readonly {
       { width: 96, height: 97 },
     ],
   },
+  {
+    name: "granite4-vision",
+    isOfHub: true,
+    // Tiles of 32.
+    sizes: [
+      { width: 32, height: 32 },
+      { width: 64, height: 64 },
+      { width: 640, height: 64 },
+    ],
+  },
+  {
+    name: "got-ocr-2",
+    isOfHub: true,
+    // Pictures are not cut unless a request asks for it.
+    sizes: [
+      { width: 64, height: 64 },
+      { width: 640, height: 64 },
+    ],
+  },
   ...["gemma4", "gemma4-12b"].map((name) => ({
     name,
     isOfHub: true,

@@ -8,13 +8,15 @@ import { buildFrom, type DirectBuildOptions } from "./direct-build.ts";
 import { DirectDecoder } from "./direct-decoder.ts";
 import { meanDivergence } from "./golden-decoding.ts";
 
-const maxLength = 128;
+const maxLength = 192;
 const families = [
   "deepseek-ocr-2",
   "dots-ocr",
   "glm-4.5",
   "glm-4.5v",
+  "got-ocr-2",
   "granite-for-docling",
+  "granite4-vision",
   "hunyuan-dense",
   "hunyuan-ocr",
   "lfm2-vl",
