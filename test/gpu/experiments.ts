@@ -11,7 +11,7 @@ import { samplingTail } from "./experiments/sampling-tail.ts";
 import { soak } from "./experiments/soak.ts";
 import { views } from "./experiments/views.ts";
 import { vision } from "./experiments/vision.ts";
-import { largeDecoder, wholeDecoder } from "./experiments/whole-decoder.ts";
+import { largeDecoder, recordedAnswers, wholeDecoder } from "./experiments/whole-decoder.ts";
 
 export const experiments: readonly Experiment[] = [
   loads,
@@ -26,5 +26,6 @@ export const experiments: readonly Experiment[] = [
   vision,
   soak,
   recurrence,
+  recordedAnswers,
   repeat,
 ];

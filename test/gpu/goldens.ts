@@ -36,6 +36,12 @@ function goldenLayout(kind: KvLayout["kind"], device: ExperimentDevice): KvLayou
   return kind === "slots" ? { kind } : { kind, blockSize: device === "cpu" ? 8 : 256 };
 }
 
+/**
+ * Blocks for eight sequences, and the scratch block. A GPU would otherwise give all of its memory to the first of several
+ * processes.
+ */
+const numBlocksOnDevice = 9;
+
 /** Checks every recorded answer, with prompts in chunks of each size: alone, and together with the others. */
 export async function checkGoldens(
   context: GoldenContext,
@@ -47,7 +53,11 @@ export async function checkGoldens(
   const { cases, hasLogits } = loaded;
   for (const maxNumBatchedTokens of kind === "paged" && hasLogits ? budgets : oneBudget) {
     // Each time, all of the prompt is computed.
-    using engine = await createEngine(context, loaded, { maxNumBatchedTokens, enablePrefixCaching: false });
+    using engine = await createEngine(context, loaded, {
+      maxNumBatchedTokens,
+      enablePrefixCaching: false,
+      ...(kind === "paged" && context.device === "cuda" && { numBlocks: numBlocksOnDevice }),
+    });
     for (const isTogether of [false, true]) {
       for (const [index, recorded] of cases.entries()) {
         engine.add(recorded.request(`${index}`, loaded.model));

@@ -13,16 +13,19 @@ import type { DtypeName } from "../../engine/contract/config.ts";
 import type { ExperimentDevice } from "./experiment.ts";
 import { experiments } from "./experiments.ts";
 import { PART_SECONDS } from "./report.ts";
-import { runExperiment } from "./run-experiment.ts";
+import type { Shard } from "./report.ts";
+import { reportName, runExperiment } from "./run-experiment.ts";
 import { exitCodes, supervisePart } from "./supervise-part.ts";
 
 const usage = `Usage: node test/gpu/main.ts PART [...] [--device cpu|cuda] [--dtype TYPE] [--output FOLDER] [--folder FOLDER]
+                             [--seconds N] [--shard I/N]
 Parts:
 ${experiments.map(({ id, title }) => `  ${id.padEnd(6)} ${title}`).join("\n")}
 --device  cuda where not given; on the cpu, each part runs in small against the reference
 --dtype   ${dtypeNames.join(", ")}: for parts that measure a model; where not given, each takes its own
 --output  for the reports, gpu-reports where not given
 --seconds of all parts together, ${PART_SECONDS} where not given; what is left then is noted and left out
+--shard   such as 2/4: the second of four processes that share the cases of a part
 --folder  for checkpoints and graphs, up to 23 GB for 5-8b; ${join(tmpdir(), "fovea-gpu")} where not given`;
 
 interface CommandLine {
@@ -32,6 +35,8 @@ interface CommandLine {
   readonly output: string;
   readonly folder: string;
   readonly seconds: number;
+  /** Null for all cases. */
+  readonly shard: Shard | null;
   /** Set by the process that watches over the part. */
   readonly isOnePart: boolean;
   readonly resumes: boolean;
@@ -47,6 +52,7 @@ function parseCommandLine(): CommandLine {
         output: { type: "string", default: "gpu-reports" },
         folder: { type: "string", default: join(tmpdir(), "fovea-gpu") },
         seconds: { type: "string", default: String(PART_SECONDS) },
+        shard: { type: "string" },
         "one-part": { type: "boolean", default: false },
         resume: { type: "boolean", default: false },
         help: { type: "boolean", short: "h" },
@@ -74,6 +80,7 @@ function parseCommandLine(): CommandLine {
       output,
       folder,
       seconds,
+      shard: values.shard === undefined ? null : parseShard(values.shard),
       ...flags,
     };
   } catch (error) {
@@ -82,20 +89,37 @@ function parseCommandLine(): CommandLine {
   }
 }
 
+function parseShard(text: string): Shard {
+  const [, index, count] = (/^(\d+)\/(\d+)$/.exec(text) ?? []).map(Number);
+  if (index === undefined || count === undefined || index < 1 || index > count) {
+    throw new Error(`--shard is ${text}, not one such as 2/4.`);
+  }
+  return { index, count };
+}
+
 const commandLine = parseCommandLine();
-const { parts, device, dtype, output, folder, seconds, isOnePart, resumes } = commandLine;
+const { parts, device, dtype, output, folder, seconds, shard, isOnePart, resumes } = commandLine;
 const log = (line: string): void => console.log(line);
 mkdirSync(folder, { recursive: true });
 if (isOnePart) {
   const experiment = experiments.find(({ id }) => id === parts[0])!;
-  const outcome = await runExperiment(experiment, { device, dtype, folder, output, seconds, resumes, log });
+  const outcome = await runExperiment(experiment, {
+    device,
+    dtype,
+    folder,
+    output,
+    seconds,
+    resumes,
+    ...(shard !== null && { shard }),
+    log,
+  });
   process.exit(exitCodes[outcome]);
 }
 const endsAt = performance.now() + seconds * 1000;
 for (const part of parts) {
   const { title } = experiments.find(({ id }) => id === part)!;
   console.log(`${part}: ${title}, on ${device}`);
-  const path = join(output, `${part}-${device}.json`);
+  const path = join(output, reportName(part, device, shard ?? undefined));
   rmSync(path, { force: true });
   const outcome = await supervisePart(
     path,
@@ -103,6 +127,7 @@ for (const part of parts) {
     (secondsLeft, resumed) => {
       const options = ["--device", device, "--output", output, "--folder", folder, "--seconds", secondsLeft.toFixed(1)];
       const flags = ["--one-part", ...(resumed ? ["--resume"] : []), ...(dtype === null ? [] : ["--dtype", dtype])];
+      if (shard !== null) flags.push("--shard", `${shard.index}/${shard.count}`);
       return [fileURLToPath(import.meta.url), part, ...options, ...flags];
     },
     { log },

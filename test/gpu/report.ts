@@ -27,11 +27,19 @@ export interface ReportHeader {
 /** Machines are lent for ten minutes at a time; the case that is under way may still end. */
 export const PART_SECONDS = 520;
 
+/** Of cases that several processes share: every `count`-th from the `index`-th on, which counts from 1. */
+export interface Shard {
+  readonly index: number;
+  readonly count: number;
+}
+
 export interface ReportOptions {
   /** Default `PART_SECONDS`. */
   readonly seconds?: number;
   /** Goes on with the report at the path: cases that were begun are not run again. Default false. */
   readonly resumes?: boolean;
+  /** Default: all cases. */
+  readonly shard?: Shard;
 }
 
 /** The report's file. */
@@ -58,6 +66,8 @@ export class Report {
   readonly #seconds: number;
   readonly #startedAt = performance.now();
   readonly #cases = new Set<string>();
+  readonly #shard: Shard;
+  #numCases = 0;
   readonly #groups: string[] = [];
   #secondsBefore = 0;
   #running: string | null = null;
@@ -68,6 +78,7 @@ export class Report {
     this.#header = header;
     this.#log = log;
     this.#seconds = options.seconds ?? PART_SECONDS;
+    this.#shard = options.shard ?? { index: 1, count: 1 };
     mkdirSync(dirname(path), { recursive: true });
     if (options.resumes === true) this.#resume(JSON.parse(readFileSync(path, "utf8")) as ReportFile);
     this.#write("running");
@@ -96,7 +107,8 @@ export class Report {
    */
   async attempt(name: string, action: () => void | Promise<void>): Promise<void> {
     const path = [...this.#groups, name].join(": ");
-    if (this.#cases.has(path)) return;
+    const place = this.#numCases++ % this.#shard.count;
+    if (place !== this.#shard.index - 1 || this.#cases.has(path)) return;
     if (this.secondsLeft <= 0) {
       return this.note(`${path}: left out, as the part has taken ${this.#seconds.toFixed(0)} s.`);
     }

@@ -12,14 +12,14 @@ import { nativeFolder } from "../../engine/runtime/ort-api.ts";
 import { Session } from "../../engine/runtime/session.ts";
 import type { Experiment, ExperimentDevice } from "./experiment.ts";
 import { describeMachine } from "./machine.ts";
-import { Report, type ReportOptions } from "./report.ts";
+import { Report, type ReportOptions, type Shard } from "./report.ts";
 
 export interface RunExperimentOptions extends ReportOptions {
   readonly device: ExperimentDevice;
   readonly dtype?: DtypeName | null;
   /** For graphs, checkpoints and caches. */
   readonly folder: string;
-  /** For the report, `ID-DEVICE.json`. */
+  /** For the report. */
   readonly output: string;
   readonly log: (line: string) => void;
 }
@@ -27,12 +27,16 @@ export interface RunExperimentOptions extends ReportOptions {
 /** How a part of experiments ended. `lost`: another process can go on with it. `unusable`: no part can run here. */
 export type ExperimentOutcome = "passed" | "failed" | "lost" | "unusable";
 
+export function reportName(id: string, device: ExperimentDevice, shard?: Shard): string {
+  return shard === undefined ? `${id}-${device}.json` : `${id}-${device}-${shard.index}-of-${shard.count}.json`;
+}
+
 export async function runExperiment(
   { id, title, run }: Experiment,
   { device, dtype = null, folder, output, log, ...reportOptions }: RunExperimentOptions,
 ): Promise<ExperimentOutcome> {
   const header = { experiment: id, title, device, machine: describeMachine() };
-  const report = new Report(join(output, `${id}-${device}.json`), header, log, reportOptions);
+  const report = new Report(join(output, reportName(id, device, reportOptions.shard)), header, log, reportOptions);
   mkdirSync(folder, { recursive: true });
   try {
     if (device === "cuda") startCuda();

@@ -1,4 +1,4 @@
-/** 5: the whole paged decoder: goldens, then tokens per second and prefill of random weights. */
+/** 5: the whole paged decoder: tokens per second and prefill of random weights. 13: recorded answers of all families. */
 import type { DtypeName } from "../../../engine/contract/config.ts";
 import { inspectCudaDriver } from "../../../engine/runtime/cuda-driver.ts";
 import { cardRates, type CardRates } from "../card-rates.ts";
@@ -12,10 +12,14 @@ import { createSteppedEngine, timeDecoding, timePrefill } from "../stepped-load.
 export const wholeDecoder: Experiment = {
   id: "5",
   title: "The whole paged decoder in the shape of SmolLM2 135M",
+  run: (context) => measure(context, context.device === "cpu" ? tinyShape : smallShape),
+};
+
+export const recordedAnswers: Experiment = {
+  id: "13",
+  title: "Recorded answers of every decoder family",
   run: async (context) => {
     const { device, report } = context;
-    // Figures first: the goldens of all families take what is left of the time.
-    await measure(context, device === "cpu" ? tinyShape : smallShape);
     for (const dtype of goldenDtypes(context)) {
       for (const name of device === "cpu" ? ["llama", "hub/llama-3"] : recordedNames) {
         if (!isServed(name, device, dtype, "paged")) continue;
