@@ -93,8 +93,11 @@ function weightSpecs(shape: ModelShape): WeightSpec[] {
   return specs;
 }
 
-/** Numbers that are made for each scale; longer tensors repeat them, each from another place. */
-const numRandom = 2 ** 22;
+/**
+ * Numbers that are made for each scale; longer tensors repeat them, each from another place. Odd, so that no two rows of
+ * the head are equal: greedy sampling would have to read the whole row to find the first of many equal logits.
+ */
+const numRandom = 2 ** 22 + 1;
 
 /** Writes the folder unless it is there already; returns it. 8 billion weights take about a minute. */
 function writeRandomCheckpoint(shape: ModelShape, elementType: HalfType, parentFolder: string): string {
