@@ -12,6 +12,8 @@ export interface TensorArrays {
   readonly int32: Int32Array;
   readonly int8: Int8Array;
   readonly uint8: Uint8Array;
+  /** The bits of each number: there is no array of its own. */
+  readonly float8e4m3: Uint8Array;
   /** 0 or 1 each. */
   readonly bool: Uint8Array;
 }
@@ -34,6 +36,7 @@ const elementTypes: Readonly<Record<TensorElementType, ElementType>> = {
   int64: { code: 7, bytesPerElement: 8, over: (...span) => new BigInt64Array(...span) },
   bool: { code: 9, bytesPerElement: 1, over: (...span) => new Uint8Array(...span) },
   float16: { code: 10, bytesPerElement: 2, over: (...span) => new Float16Array(...span) },
+  float8e4m3: { code: 17, bytesPerElement: 1, over: (...span) => new Uint8Array(...span) },
   bfloat16: { code: 16, bytesPerElement: 2, over: (...span) => new Uint16Array(...span) },
 };
 

@@ -2,7 +2,7 @@
 import { exponential, topK } from "../../graph/candidate-ops.ts";
 import { gatherElements, sumLast } from "../../graph/selection-ops.ts";
 import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
-import { add, cast, multiply, reduceMaxLast, slice, subtract } from "../../graph/standard-ops.ts";
+import { add, cast, multiply, slice, subtract } from "../../graph/standard-ops.ts";
 import type { GraphBuilder } from "../../graph/graph-builder.ts";
 import type { Value } from "../../graph/value.ts";
 import { logitRows, type GraphContext } from "../graph-context.ts";
@@ -49,9 +49,15 @@ function mostLikely(graph: GraphBuilder, logits: Value, vocabSize: number, count
   if (width === null) return topK(graph, "candidate", logits, count);
   const numGroups = vocabSize / width;
   const numRows = logits.shape[0]!;
-  const grouped = reshapeTo(graph, "logits.grouped", logits, [numRows, numGroups, width]);
-  const maxima = reduceMaxLast(graph, "groups.largest", grouped);
-  const { columns: groups } = topK(graph, "group", reshapeTo(graph, "groups.row", maxima, [numRows, numGroups]), count);
+  const grouped = reshapeTo(graph, "logits.grouped", logits, ["groups", width]);
+  // `ReduceMax` is the operator for this, but on CUDA it needs cuDNN, which text models do without.
+  const { values: maxima } = topK(graph, "group.largest", grouped, 1);
+  const { columns: groups } = topK(
+    graph,
+    "group",
+    reshapeTo(graph, "groups.largest", maxima, [numRows, numGroups]),
+    count,
+  );
   const starts = multiply(
     graph,
     "groups.start",
