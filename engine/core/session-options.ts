@@ -11,7 +11,20 @@ export function decoderSessionOptions(config: EngineConfig, { externalDataFolder
 /** For a graph that we built: on CUDA, block-quantised weights are multiplied by the fused kernels. */
 export function slotSessionOptions(config: EngineConfig, model: BuiltModel): SessionOptions {
   const options = decoderSessionOptions(config, model);
-  return config.device === "cuda" ? { ...options, configEntries: { "ep.cuda.fpa_intb_gemm": "1" } } : options;
+  if (config.device !== "cuda") return options;
+  const configEntries = {
+    "ep.cuda.fpa_intb_gemm": "1",
+    // The kernels are timed when the session loads, by default for products of up to 2,048 rows.
+    "ep.cuda.fpa_intb_profile_m": rowCountsOf(config).join(","),
+  };
+  return { ...options, configEntries };
+}
+
+/** The numbers of rows for which the fused kernels are chosen: powers of two, up to the first that a step has not. */
+function rowCountsOf({ maxNumBatchedTokens, maxNumSequences }: EngineConfig): number[] {
+  const mostRows = Math.max(maxNumBatchedTokens, maxNumSequences);
+  const numCounts = 1 + Math.ceil(Math.log2(mostRows));
+  return Array.from({ length: numCounts }, (_, exponent) => 2 ** exponent);
 }
 
 /** Also, steps that decode become captured graphs on CUDA. */

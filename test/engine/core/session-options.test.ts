@@ -22,7 +22,7 @@ test("a paged decoder on cuda captures graphs unless steps are to be eager, and 
   ] as const) {
     const { paged, slots } = optionsFor("cuda", enforceEager);
     expect(paged.cudaProviderOptions).toEqual({ enable_cuda_graph: captures });
-    expect(paged.configEntries).toEqual({ "ep.cuda.fpa_intb_gemm": "1" });
+    expect(paged.configEntries).toMatchObject({ "ep.cuda.fpa_intb_gemm": "1" });
     // Attention over slots reads a length of the host's memory, which a captured graph would keep.
     expect(slots.cudaProviderOptions).toBeUndefined();
     expect(slots.configEntries).toEqual(paged.configEntries);
@@ -30,4 +30,17 @@ test("a paged decoder on cuda captures graphs unless steps are to be eager, and 
     expect(decoderSessionOptions(config, model).configEntries).toBeUndefined();
     expect(optionsFor("cpu", enforceEager).paged).not.toHaveProperty("cudaProviderOptions");
   }
+});
+
+test("fused products on cuda are timed for the numbers of rows that steps have", async () => {
+  await using cache = await createTemporaryFolder();
+  const { model } = await buildGoldenModel("llama", cache.path);
+  const timedFor = (maxNumBatchedTokens: number, maxNumSequences: number) => {
+    const { config } = createWorkerOptions(model, { device: "cuda", maxNumBatchedTokens, maxNumSequences });
+    return slotSessionOptions(config, model).configEntries?.["ep.cuda.fpa_intb_profile_m"];
+  };
+  expect(timedFor(1, 1)).toBe("1");
+  expect(timedFor(16, 8)).toBe("1,2,4,8,16");
+  expect(timedFor(600, 8)).toBe("1,2,4,8,16,32,64,128,256,512,1024");
+  expect(timedFor(16, 24)).toBe("1,2,4,8,16,32");
 });
