@@ -2,6 +2,7 @@
 import type { Experiment } from "./experiment.ts";
 import { cudaGraphs } from "./experiments/cuda-graphs.ts";
 import { interim } from "./experiments/interim.ts";
+import { kernels } from "./experiments/kernels.ts";
 import { loads } from "./experiments/loads.ts";
 import { pagedAttention } from "./experiments/paged-attention.ts";
 import { quantised } from "./experiments/quantised.ts";
@@ -9,6 +10,7 @@ import { recurrence } from "./experiments/recurrence.ts";
 import { repeat } from "./experiments/repeat.ts";
 import { samplingTail } from "./experiments/sampling-tail.ts";
 import { soak } from "./experiments/soak.ts";
+import { stepKernels } from "./experiments/step-kernels.ts";
 import { views } from "./experiments/views.ts";
 import { vision } from "./experiments/vision.ts";
 import { largeDecoder, recordedAnswers, wholeDecoder } from "./experiments/whole-decoder.ts";
@@ -27,5 +29,7 @@ export const experiments: readonly Experiment[] = [
   soak,
   recurrence,
   recordedAnswers,
+  kernels,
+  stepKernels,
   repeat,
 ];

@@ -119,7 +119,7 @@ const endsAt = performance.now() + seconds * 1000;
 for (const part of parts) {
   const { title } = experiments.find(({ id }) => id === part)!;
   console.log(`${part}: ${title}, on ${device}`);
-  const path = join(output, reportName(part, device, shard ?? undefined));
+  const path = join(output, reportName(part, device, { dtype, ...(shard !== null && { shard }) }));
   rmSync(path, { force: true });
   const outcome = await supervisePart(
     path,

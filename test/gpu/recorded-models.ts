@@ -87,9 +87,25 @@ const nearTie: Readonly<Partial<Record<DtypeName, number>>> = { float32: 1e-5, f
 /** Logprobs this close are equal up to rounding. */
 const nearLogprob: Readonly<Partial<Record<DtypeName, number>>> = { float32: 1e-3, float16: 0.1, bfloat16: 0.3 };
 
+/**
+ * Random checkpoints whose logprobs depend on the last bits of their activations. Their CUDA graphs were computed in
+ * PyTorch on the CPU, with every value rounded to its type, 400 times with noise of an eighth of a rounding step on each
+ * product: these are the largest gaps, and 0.45 for Phi-4-mini in float16. In float32 the same graphs are within 0.0003
+ * of the recordings.
+ */
+const sensitive: Readonly<Record<string, Readonly<Partial<Record<DtypeName, number>>>>> = {
+  "hub/phi-4-mini": { bfloat16: 2.25, float16: 0.6 },
+  "hub/qwen3.5": { bfloat16: 1.25 },
+  "hub/ministral3": { bfloat16: 0.8 },
+  "hub/internvl3": { bfloat16: 0.55 },
+  "hub/minicpm-ocr": { bfloat16: 0.8 },
+  "hub/minicpm-v-4.6": { bfloat16: 0.8 },
+  "hub/lfm2": { bfloat16: 0.5 },
+};
+
 /** The largest gap between answer and recording that rounding explains. */
 export function toleranceOf(name: string, dtype: DtypeName): number {
-  return (name.startsWith("hub/") ? nearLogprob : nearTie)[dtype] ?? 0;
+  return sensitive[name]?.[dtype] ?? (name.startsWith("hub/") ? nearLogprob : nearTie)[dtype] ?? 0;
 }
 
 function goldenCase(golden: GoldenCase, request: typeof goldenRequest): RecordedCase {

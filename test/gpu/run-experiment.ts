@@ -27,8 +27,14 @@ export interface RunExperimentOptions extends ReportOptions {
 /** How a part of experiments ended. `lost`: another process can go on with it. `unusable`: no part can run here. */
 export type ExperimentOutcome = "passed" | "failed" | "lost" | "unusable";
 
-export function reportName(id: string, device: ExperimentDevice, shard?: Shard): string {
-  return shard === undefined ? `${id}-${device}.json` : `${id}-${device}-${shard.index}-of-${shard.count}.json`;
+/** The report's file: of a part, and what of it was asked for. */
+export function reportName(
+  id: string,
+  device: ExperimentDevice,
+  { dtype, shard }: Pick<RunExperimentOptions, "dtype" | "shard"> = {},
+): string {
+  const ofShard = shard === undefined ? [] : [`${shard.index}-of-${shard.count}`];
+  return `${[id, device, ...(dtype == null ? [] : [dtype]), ...ofShard].join("-")}.json`;
 }
 
 export async function runExperiment(
@@ -36,7 +42,12 @@ export async function runExperiment(
   { device, dtype = null, folder, output, log, ...reportOptions }: RunExperimentOptions,
 ): Promise<ExperimentOutcome> {
   const header = { experiment: id, title, device, machine: describeMachine() };
-  const report = new Report(join(output, reportName(id, device, reportOptions.shard)), header, log, reportOptions);
+  const report = new Report(
+    join(output, reportName(id, device, { dtype, ...reportOptions })),
+    header,
+    log,
+    reportOptions,
+  );
   mkdirSync(folder, { recursive: true });
   try {
     if (device === "cuda") startCuda();

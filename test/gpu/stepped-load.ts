@@ -48,6 +48,23 @@ function tokenRequest(
   };
 }
 
+/**
+ * Adds a greedy request for this many tokens; returns its id.
+ *
+ * @param salt Another one for each request, so that no prefix is shared.
+ */
+export function addTokens(
+  engine: SteppedEngine,
+  vocabSize: number,
+  numTokens: number,
+  maxTokens: number,
+  salt: number,
+): string {
+  const id = `${salt}`;
+  engine.add(tokenRequest(id, vocabSize, numTokens, { maxTokens }));
+  return id;
+}
+
 /** Adds that many requests and steps until all of them decode; then times steps. */
 export function timeDecoding(
   engine: SteppedEngine,
@@ -88,8 +105,7 @@ export function timeDecoding(
 
 /** Time of a prompt to its first token, in milliseconds. */
 export function timePrefill(engine: SteppedEngine, vocabSize: number, numTokens: number, salt: number): number {
-  const id = `${salt}`;
-  engine.add(tokenRequest(id, vocabSize, numTokens, { maxTokens: 1 }));
+  const id = addTokens(engine, vocabSize, numTokens, 1, salt);
   const startedAt = performance.now();
   while (engine.step());
   const elapsed = performance.now() - startedAt;
