@@ -1,34 +1,39 @@
-/** How much of a pack fits beside the working tree that travels with each command of a lease. */
+/** What travels to a machine that is lent for minutes: a tree of two files, and the parts of a pack beside it. */
 import { execFileSync } from "node:child_process";
-import { lstatSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
 
-const MIB = 2 ** 20;
-
-/** The most that travels with one command. */
+/** The most that travels with one command, the tree included. */
 const LIMIT_MIB = 64;
 
-/** For files that are added between the pack and the loan. */
-const SLACK_MIB = 1;
+/** For the two files, and the headers of an archive. */
+const SLACK_MIB = 2;
 
-/** A tar archive has a header for each file and fills its last block. */
-const TAR_BLOCK_BYTES = 512;
+/** A command carries at most eight files: four parts of this size, and the three small files of the pack. */
+export const LEASE_PART_MIB = 15;
 
-/** The tree as a tar archive: files that git tracks, and others that it does not ignore. */
-function treeBytes(repository: string): number {
-  const list = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
-  const paths = execFileSync("git", list, { cwd: repository, encoding: "utf8", maxBuffer: 64 * MIB }).split("\0");
-  return paths.filter(Boolean).reduce((sum, path) => {
-    const stats = lstatSync(join(repository, path), { throwIfNoEntry: false });
-    const numBlocks = 1 + Math.ceil((stats?.size ?? 0) / TAR_BLOCK_BYTES);
-    return sum + numBlocks * TAR_BLOCK_BYTES;
-  }, 0);
-}
+export const LEASE_TRANSFER_BYTES = (LIMIT_MIB - SLACK_MIB) * 2 ** 20;
 
-/** @throws Error if the tree leaves no room. */
-export function leasePartMib(repository: string): number {
-  const treeMib = treeBytes(repository) / MIB;
-  const partMib = Math.floor(LIMIT_MIB - SLACK_MIB - treeMib);
-  if (partMib >= 1) return partMib;
-  throw new Error(`The working tree has ${treeMib.toFixed(1)} MiB, so nothing fits beside it into ${LIMIT_MIB} MiB.`);
+export const leaseBranch = "gpu-lease";
+
+const script = "test/gpu/lease.sh";
+
+/** Of what stays on this machine: without these lines, the packages would travel. */
+const ignored = "/.cache/\n/gpu-pack/\n/gpu-reports/\n/node_modules/\n";
+
+/**
+ * Sets the branch `gpu-lease` to a commit that has nothing but the script of the lease and its `.gitignore`. The tree of
+ * the sources has more than 64 MiB, so it travels as a part of the pack, compressed.
+ */
+export function writeLeaseBranch(repository: string): void {
+  const git = (args: readonly string[], input?: string | Buffer): string =>
+    execFileSync("git", args, { cwd: repository, input, encoding: "utf8" }).trim();
+  const blob = (content: string | Buffer): string => git(["hash-object", "-w", "--stdin"], content);
+  const directory = (...entries: readonly string[]): string => git(["mktree"], `${entries.join("\n")}\n`);
+  const ofScript = blob(readFileSync(join(repository, script)));
+  const innermost = directory(`100755 blob ${ofScript}\tlease.sh`);
+  const tests = directory(`040000 tree ${innermost}\tgpu`);
+  const root = directory(`100644 blob ${blob(ignored)}\t.gitignore`, `040000 tree ${tests}\ttest`);
+  const commit = git(["commit-tree", root, "-m", "Carry a pack to a GPU machine"]);
+  git(["update-ref", `refs/heads/${leaseBranch}`, commit]);
 }

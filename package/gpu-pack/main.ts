@@ -22,7 +22,7 @@ import {
   stageProvider,
   stageTestPackages,
 } from "./contents.ts";
-import { leasePartMib } from "./lease-parts.ts";
+import { LEASE_PART_MIB, leaseBranch, LEASE_TRANSFER_BYTES, writeLeaseBranch } from "./lease-parts.ts";
 import { fetchLibraries } from "./wheels.ts";
 
 const repository = fileURLToPath(new URL("../..", import.meta.url));
@@ -37,9 +37,8 @@ const usage = `Usage: npm run gpu:pack -- [--output FOLDER] [--system-cuda] [--c
 --cudnn          packs cuDNN as well, which vision encoders need: 330 MB more
 --no-provider    packs code and Node alone, to replace those of a pack that is there already
 --arch 9.0       keeps the provider's machine code for this compute capability alone: 50 instead of 175 MB
---lease          for test/gpu/lease.sh, which runs the code of a working tree: no code, and NVIDIA's libraries as with
-                 --system-cuda; where --part-mib is not given, files as large as fit into 64 MiB
-                 beside the tree
+--lease          for test/gpu/lease.sh: without NVIDIA's libraries, as with --system-cuda, in files of 15 MiB; also
+                 sets the branch ${leaseBranch}, whose tree is small enough to travel with them
 --part-mib N     the largest file, 43 where not given
 Wheels are downloaded once, with python3 and pip, into .cache/gpu-pack.`;
 
@@ -73,7 +72,7 @@ function parseCommandLine(): CommandLine {
       process.exit(0);
     }
     const isLease = values.lease;
-    const partMib = Number(values["part-mib"] ?? (isLease ? leasePartMib(repository) : 43));
+    const partMib = Number(values["part-mib"] ?? (isLease ? LEASE_PART_MIB : 43));
     if (!Number.isInteger(partMib) || partMib < 1)
       throw new Error(`--part-mib is ${values["part-mib"]}, not a number from 1.`);
     const { arch } = values;
@@ -125,7 +124,7 @@ async function packFolder(name: string, stage: (folder: string) => void): Promis
   await pack(name, (onProgress) => archiveFolder(name, folder, { ...toParts, onProgress }));
 }
 
-if (!isLease) await packFolder("code", (folder) => stageCode(repository, folder));
+await packFolder("code", (folder) => stageCode(repository, folder));
 await packFolder("test-packages", (folder) => stageTestPackages(repository, folder));
 await packFolder("packages", (folder) => stagePackages(repository, folder));
 if (hasProvider) {
@@ -155,10 +154,12 @@ console.log(
   `${output}: ${(total / MIB).toFixed(1)} MiB in ${numParts} files, packed in ${seconds().trim()} s. There: ${isLease ? "test/gpu/lease.sh" : "sh assemble.sh"}`,
 );
 if (isLease) {
+  writeLeaseBranch(repository);
   const files = ["SHA256SUMS", "ARCHIVES", "assemble.sh"].map((name) => ({ name, bytes: 0 }));
-  const groups = groupParts([...files, ...archives.flatMap(({ parts }) => parts)], partBytes);
+  const groups = groupParts([...files, ...archives.flatMap(({ parts }) => parts)], LEASE_TRANSFER_BYTES);
+  console.log(`git switch ${leaseBranch}`);
   for (const [index, group] of groups.entries()) {
-    const command = index < groups.length - 1 ? "receive" : "first";
+    const command = index < groups.length - 1 ? "receive" : "answers";
     const carried = group.map(({ name }) => JSON.stringify(`gpu-pack/${name}`)).join(", ");
     console.log(`carry [${carried}]: sh test/gpu/lease.sh ${command}`);
   }

@@ -46,11 +46,18 @@ async function ask(url: string, { image, question }: HeldOutQuestion): Promise<s
   return answer.choices[0].message.content;
 }
 
+export interface AccuracyOptions {
+  /** Settings of the service. */
+  readonly environment?: Readonly<Record<string, string>>;
+  /** Default: all questions. */
+  readonly numQuestions?: number;
+}
+
 /** One figure per kind of question, then the figure of the whole set, which the README states. */
-export async function benchAccuracy(): Promise<Figure[]> {
+export async function benchAccuracy({ environment = {}, numQuestions }: AccuracyOptions = {}): Promise<Figure[]> {
   const lines = (await readFile(join(heldOutFolder, "questions.jsonl"), "utf8")).trim().split("\n");
-  const questions = lines.map((line) => JSON.parse(line) as HeldOutQuestion);
-  await using server = await startServerProcess({});
+  const questions = lines.slice(0, numQuestions).map((line) => JSON.parse(line) as HeldOutQuestion);
+  await using server = await startServerProcess(environment);
   await untilReady(server);
   const byKind = new Map<string, Tally>();
   let next = 0;

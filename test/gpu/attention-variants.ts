@@ -12,9 +12,9 @@ import type { HalfType } from "./experiment.ts";
 import { decode, encode, randomNumbers } from "./numbers.ts";
 
 /** Of Llama 3 8B. */
-export const numHeads = 32;
-export const numKvHeads = 8;
-export const headDim = 128;
+const numHeads = 32;
+const numKvHeads = 8;
+const headDim = 128;
 
 export type CacheType = HalfType | "int8" | "float8e4m3";
 
@@ -29,7 +29,7 @@ export interface AttentionVariant {
 }
 
 /** Of codes of 8 bits. With 1, an 8-bit float is the number itself. */
-export const scaleOf: Readonly<Partial<Record<CacheType, number>>> = { int8: 1 / 64, float8e4m3: 1 };
+const scaleOf: Readonly<Partial<Record<CacheType, number>>> = { int8: 1 / 64, float8e4m3: 1 };
 
 /** How `k_cache_dtype` calls them. */
 const dtypeNames: Readonly<Partial<Record<CacheType, string>>> = { int8: "int8", float8e4m3: "float8e4m3fn" };
@@ -128,7 +128,7 @@ export function bindVariant(
   const rows = blockSize === null ? [numSequences, 1] : [numSequences];
   const numbers = (name: string, heads: number, seed: number): void => {
     const tensor = allocate(elementType, [...rows, heads * headDim]) as Tensor<"float16">;
-    tensor.copyFrom(encode(elementType, randomNumbers(numSequences * heads * headDim, seed)) as Float16Array);
+    tensor.copyFrom(encode(elementType, randomNumbers(numSequences * heads * headDim, seed)));
     bind(name, tensor);
   };
   numbers("query", numHeads, 1);
@@ -171,7 +171,7 @@ export function bindVariant(
   return {
     cacheBytes: 2 * numSequences * past * numKvHeads * headDim * (scaleOf[cacheType] === undefined ? 2 : 1),
     run: () => binding.run(options),
-    readOutput: () => decode(elementType, output.copyToHost() as Uint16Array),
+    readOutput: () => decode(elementType, output.copyToHost()),
     [Symbol.dispose]: () => moved.dispose(),
   };
 }
@@ -202,6 +202,6 @@ function fillCache(cache: Tensor, cacheType: CacheType): void {
   for (let start = 0; start < count; start += values.length) {
     const length = Math.min(values.length, count - start);
     using view = cache.view(start, [length]);
-    view.copyFrom(values.subarray(0, length) as never);
+    view.copyFrom(values.subarray(0, length));
   }
 }

@@ -9,6 +9,7 @@ import { quantised } from "./experiments/quantised.ts";
 import { recurrence } from "./experiments/recurrence.ts";
 import { repeat } from "./experiments/repeat.ts";
 import { samplingTail } from "./experiments/sampling-tail.ts";
+import { servedAnswers } from "./experiments/served-answers.ts";
 import { soak } from "./experiments/soak.ts";
 import { stepKernels } from "./experiments/step-kernels.ts";
 import { views } from "./experiments/views.ts";
@@ -31,5 +32,6 @@ export const experiments: readonly Experiment[] = [
   recordedAnswers,
   kernels,
   stepKernels,
+  servedAnswers,
   repeat,
 ];

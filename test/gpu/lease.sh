@@ -1,23 +1,23 @@
 #!/bin/sh
-# For a GPU machine that is lent for minutes, runs one command after the other over this working tree, and takes at most
-# 64 MiB with each: the commands of such a lease. docs/gpu-experiments.md has them in order.
+# For a GPU machine that is lent for 15 minutes, runs one command after the other, and takes at most 64 MiB with each: the
+# commands of such a lease. docs/gpu-experiments.md has them in order.
 #
 #   sh test/gpu/lease.sh receive      keeps the parts of a pack that came with this command
-#   sh test/gpu/lease.sh first        parts 1, 2 and 3, in at most 240 s
-#   sh test/gpu/lease.sh large        part 5-8b, 330 s
-#   sh test/gpu/lease.sh int4         part 5-8b in int4, 300 s
-#   sh test/gpu/lease.sh second       parts 12, 7, 6 and 5, 360 s
-#   sh test/gpu/lease.sh third        parts 10, 8, 9 and 4, 390 s
-#   sh test/gpu/lease.sh tests        the device suites of the tests, 500 s
-#   sh test/gpu/lease.sh parts N ...  any parts, or options of run.sh, 500 s
+#   sh test/gpu/lease.sh answers      all parts that check numbers, side by side, in at most 160 s
+#   sh test/gpu/lease.sh figures      all parts that measure, one after the other, in at most 330 s
+#   sh test/gpu/lease.sh tests        the device suites of the tests, 300 s
+#   sh test/gpu/lease.sh parts N ...  any parts, or options of run.sh, 300 s
 #
-# Reports go to $OUT, gpu-reports where it is not set. LEASE_SECONDS sets another bound; LEASE_FOLDER (/tmp/fovea-lease)
-# keeps what came, for as long as the machine is lent.
+# Reports and logs go to $OUT, gpu-reports where it is not set, as one archive. LEASE_SECONDS sets another bound,
+# LEASE_DEVICE=cpu tries the commands without a GPU; LEASE_FOLDER (/tmp/fovea-lease) keeps what came, for as long as the
+# machine is lent.
 set -eu
 tree=$(CDPATH= cd -- "$(dirname -- "$0")/../.." && pwd)
 kept=${LEASE_FOLDER:-/tmp/fovea-lease}
 output=${OUT:-$tree/gpu-reports}
+device=${LEASE_DEVICE:-cuda}
 started=$(date +%s)
+reports=$kept/reports
 mkdir -p "$kept/parts" "$output"
 
 # Prints the parts of the pack that are not here.
@@ -39,47 +39,105 @@ receive() {
   if [ -z "$absent" ]; then echo "All parts are here."; else echo "Not here yet:" $absent; fi
 }
 
-prepare() {
+# The first argument is the bound in seconds.
+begin() {
   receive
   absent=$(missing)
   if [ -n "$absent" ]; then
     echo "A lease begins with \`receive\` for each part: a machine that was given back has kept none." >&2
     exit 1
   fi
-  if [ ! -f "$kept/assembled" ]; then
+  # A pack that was made anew replaces the sources.
+  if ! cmp -s "$kept/parts/SHA256SUMS" "$kept/assembled"; then
+    rm -rf "$kept/fovea"
     sh "$kept/parts/assemble.sh" "$kept/fovea"
-    touch "$kept/assembled"
+    cp "$kept/parts/SHA256SUMS" "$kept/assembled"
   fi
-  # Sources come with every command, so that a mended one is run.
-  for name in engine functions infra models container docs test; do
-    rm -rf "$kept/fovea/$name"
-    cp -R "$tree/$name" "$kept/fovea/$name"
-  done
-  cp "$tree"/*.json "$tree"/*.config.ts "$kept/fovea/"
+  rm -rf "$reports"
+  mkdir -p "$reports" "$kept/work"
+  endsAt=$((started + ${LEASE_SECONDS:-$1}))
+  echo "[$(($(date +%s) - started)) s] unpacked"
 }
 
-# The first argument is the bound in seconds.
-begin() {
-  prepare
-  left=$((${LEASE_SECONDS:-$1} - ($(date +%s) - started)))
-  shift
-  echo "$left s are left for: $*"
+left() {
+  echo $((endsAt - $(date +%s)))
 }
 
-run_parts() {
-  begin "$@"
+# run NAME ARGUMENTS: parts with their own log and folder. Prints how they ended; what failed is at the end of it all.
+run() {
+  name=$1
   shift
-  status=0
-  sh "$kept/fovea/test/gpu/run.sh" "$@" --seconds "$left" --output "$output" --folder "$kept/work" || status=$?
-  exit "$status"
+  # Parts of the large model share its files.
+  case $name in large*) folder=large ;; *) folder=$name ;; esac
+  sh "$kept/fovea/test/gpu/run.sh" "$@" --device "$device" --seconds "$(left)" --output "$reports" \
+    --folder "$kept/work/$folder" >"$reports/$name.log" 2>&1 || true
+  # Parts that check more than they measure have hundreds of lines.
+  echo "[$(($(date +%s) - started)) s] $name: $(tail -n 1 "$reports/$name.log")"
+}
+
+# As run, but the next command does not wait for it.
+running=""
+beside() {
+  run "$@" &
+  running="$running $!"
+}
+
+# Only the parts that follow take the time of the card.
+build_models() {
+  if [ "$device" = cpu ] || [ -d "$kept/work/large" ]; then return; fi
+  mkdir -p "$kept/work/large"
+  # Goes on when this command has ended.
+  setsid "$kept/fovea/bin/node" "$kept/fovea/test/gpu/prepare-models.ts" "$kept/work/large" \
+    >"$kept/work/models.log" 2>&1 </dev/null &
+}
+
+finish() {
+  grep -h FAIL "$reports"/*.log | cut -c 1-250 | head -n 60 || true
+  tar -C "$reports" -czf "$output/reports.tar.gz" .
+  if grep -lq FAIL "$reports"/*.log; then exit 1; fi
+}
+
+answers() {
+  begin 160
+  build_models
+  run 1 1 "$@"
+  if grep -q "No other part can run" "$reports/1.log"; then finish && exit 1; fi
+  # Numbers are the same whatever else the card computes; times are not.
+  beside 2 2 "$@"
+  beside 3a 3 --shard 1/2 "$@"
+  beside 3b 3 --shard 2/2 "$@"
+  for index in 1 2 3 4 5; do beside "13-$index" 13 --shard "$index/5" "$@"; done
+  beside 6 6 "$@"
+  beside 9 9 4 "$@"
+  beside 12 12 "$@"
+  beside 16 16 "$@"
+  for process in $running; do wait "$process"; done
+  finish
+}
+
+figures() {
+  begin 330
+  build_models
+  run 14 14 "$@"
+  # They wait for the models, which are there by now: about 75 s after `answers` has begun.
+  while pgrep -f prepare-models.ts >/dev/null 2>&1 && [ "$(left)" -gt 120 ]; do sleep 1; done
+  cat "$kept/work/models.log" 2>/dev/null || true
+  run large 5-8b "$@"
+  run large-int4 5-8b --dtype int4 "$@"
+  run 7 7 10 "$@"
+  run large-kernels 15 "$@"
+  run 5 5 8 "$@"
+  grep -hE "^\[.*(tokens/s|captured step|load:)" "$reports"/*.log || true
+  finish
 }
 
 run_tests() {
-  begin 500 "the tests $*"
+  begin 300
   status=0
   # The list of results is whole only if all tests end in time; the log has those that did.
-  sh "$kept/fovea/test/gpu/run.sh" tests --output "$output" --seconds "$left" "$@" >"$output/tests.log" 2>&1 || status=$?
-  tail -n 40 "$output/tests.log"
+  sh "$kept/fovea/test/gpu/run.sh" tests --output "$reports" --seconds "$(left)" "$@" >"$reports/tests.log" 2>&1 || status=$?
+  tail -n 40 "$reports/tests.log"
+  tar -C "$reports" -czf "$output/reports.tar.gz" .
   exit "$status"
 }
 
@@ -87,15 +145,17 @@ command=${1:-}
 [ $# -eq 0 ] || shift
 case $command in
   receive) receive ;;
-  first) run_parts 240 1 2 3 "$@" ;;
-  large) run_parts 330 5-8b "$@" ;;
-  int4) run_parts 300 5-8b --dtype int4 "$@" ;;
-  second) run_parts 360 12 7 6 5 "$@" ;;
-  third) run_parts 390 10 8 9 4 "$@" ;;
+  answers) answers "$@" ;;
+  figures) figures "$@" ;;
   tests) run_tests "$@" ;;
-  parts) run_parts 500 "$@" ;;
+  parts)
+    begin 300
+    run parts "$@"
+    cat "$reports/parts.log"
+    finish
+    ;;
   *)
-    sed -n '2,16s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,15s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

@@ -62,7 +62,7 @@ export function kernelsOfSteps(csv: string): readonly (readonly KernelTime[])[] 
   }
   return steps.map((kernels) =>
     [...kernels]
-      .map(([kernel, times]) => ({ kernel, ...times }))
+      .map(([kernel, times]) => ({ kernel, count: times.count, microseconds: times.microseconds }))
       .toSorted((left, right) => right.microseconds - left.microseconds),
   );
 }

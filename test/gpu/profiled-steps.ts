@@ -4,19 +4,20 @@
  */
 import koffi from "koffi";
 
+import type { DtypeName } from "../../engine/contract/config.ts";
 import { GraphBuilder } from "../../engine/graph/graph-builder.ts";
 import { sine } from "../../engine/graph/standard-ops.ts";
 import { Session } from "../../engine/runtime/session.ts";
 import type { ExperimentDevice } from "./experiment.ts";
+import { maxLargeLen } from "./experiments/whole-decoder.ts";
 import { buildRandomModel, fastBlockSize, largeShape, tinyShape } from "./models.ts";
 import { profiledSteps } from "./profile-report.ts";
 import { addTokens, createSteppedEngine } from "./stepped-load.ts";
-import type { DtypeName } from "../../engine/contract/config.ts";
 
 const [dtype, device, folder] = process.argv.slice(2) as [DtypeName, ExperimentDevice, string];
 const isSmall = device === "cpu";
 const shape = isSmall ? tinyShape : largeShape;
-const maxModelLen = isSmall ? 256 : 4096;
+const maxModelLen = isSmall ? 256 : maxLargeLen;
 const kvLayout = { kind: "paged", blockSize: fastBlockSize(device, shape.headDim) } as const;
 const model = await buildRandomModel({ shape, dtype, device, kvLayout, maxModelLen, folder });
 const contextTokens = isSmall ? 20 : 1000;

@@ -12,7 +12,7 @@ import { nativeFolder } from "../../engine/runtime/ort-api.ts";
 import { Session } from "../../engine/runtime/session.ts";
 import type { Experiment, ExperimentDevice } from "./experiment.ts";
 import { describeMachine } from "./machine.ts";
-import { Report, type ReportOptions, type Shard } from "./report.ts";
+import { Report, type ReportOptions } from "./report.ts";
 
 export interface RunExperimentOptions extends ReportOptions {
   readonly device: ExperimentDevice;

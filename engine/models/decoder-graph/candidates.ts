@@ -1,9 +1,9 @@
 /** The end of a decoder graph that lets the host draw tokens without reading whole rows of logits. */
 import { exponential, topK } from "../../graph/candidate-ops.ts";
+import type { GraphBuilder } from "../../graph/graph-builder.ts";
 import { gatherElements, sumLast } from "../../graph/selection-ops.ts";
 import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
 import { add, cast, multiply, slice, subtract } from "../../graph/standard-ops.ts";
-import type { GraphBuilder } from "../../graph/graph-builder.ts";
 import type { Value } from "../../graph/value.ts";
 import { logitRows, type GraphContext } from "../graph-context.ts";
 

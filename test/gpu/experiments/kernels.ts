@@ -1,9 +1,9 @@
 /** 14: kernels that decode steps could take instead of theirs: attention by type and layout, selection of candidates. */
-import type { Experiment, ExperimentContext } from "../experiment.ts";
-import { loadGraph } from "../experiment.ts";
 import { bindVariant, buildVariant } from "../attention-variants.ts";
 import type { AttentionVariant, CacheType } from "../attention-variants.ts";
 import { bindTail, buildTail } from "../candidates-of-rows.ts";
+import { loadGraph } from "../experiment.ts";
+import type { Experiment, ExperimentContext } from "../experiment.ts";
 import { randomNumbers, relativeError } from "../numbers.ts";
 import { medianOf, timeRuns } from "../timing.ts";
 

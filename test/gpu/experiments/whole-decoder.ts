@@ -42,6 +42,9 @@ export function goldenDtypes({ device, dtype }: Pick<ExperimentContext, "device"
   return device === "cuda" ? ["float16", "bfloat16"] : ["float32"];
 }
 
+/** Tokens of the longest sequence on a card: the longest prompt, and what is decoded. */
+export const maxLargeLen = 8448;
+
 const bytesPerWeight: Readonly<Partial<Record<DtypeName, number>>> = { float32: 4, int8: 1.0625, int4: 0.5625 };
 
 async function measure(context: ExperimentContext, shape: ModelShape): Promise<void> {
@@ -55,7 +58,7 @@ async function measure(context: ExperimentContext, shape: ModelShape): Promise<v
 async function measureType(context: ExperimentContext, shape: ModelShape, dtype: DtypeName): Promise<void> {
   const { device, folder, report } = context;
   const isSmall = device === "cpu";
-  const maxModelLen = isSmall ? 256 : 8448;
+  const maxModelLen = isSmall ? 256 : maxLargeLen;
   const kvLayout = { kind: "paged", blockSize: fastBlockSize(device, shape.headDim) } as const;
   const startedAt = performance.now();
   const model = await buildRandomModel({ shape, dtype, device, kvLayout, maxModelLen, folder });
