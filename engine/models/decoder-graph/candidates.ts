@@ -33,16 +33,19 @@ export function outputCandidates({ graph }: Pick<GraphContext, "graph">, logits:
   graph.output(sumLast(graph, "mass", exponential(graph, "logits.likelihood", scaled)), [logitRows]);
 }
 
+/** Shorter rows are selected from in less time than the additional kernels take. */
+const MIN_GROUPED_TOKENS = 16_384;
+
 /** Groups of neighbouring tokens that are wider make the second selection longer than they shorten the first. */
 const groupWidths = { narrowest: 16, widest: 256 } as const;
 
 /**
  * The `count` largest logits of each row and their columns.
  *
- * CUDA's `TopK` walks a row of a vocabulary with one block of threads: 0.9 ms of a 128,256-token row, where all the rest
- * of a small model takes 1 ms. So rows are divided into groups of neighbours, whose largest logits are found in parallel.
- * `count` groups with the largest of these hold `count` tokens at least as likely as the most likely token of any other
- * group, so every token that is missing is at most equal to the last candidate.
+ * CUDA's `TopK` gives each row to one block of threads: a decode step of few sequences leaves all other processors idle
+ * while it walks a vocabulary several times. So rows are divided into groups of neighbours, whose largest logits are found
+ * in parallel. `count` groups with the largest of these hold `count` tokens at least as likely as the most likely token of
+ * any other group, so every token that is missing is at most equal to the last candidate.
  */
 function mostLikely(graph: GraphBuilder, logits: Value, vocabSize: number, count: number): ReturnType<typeof topK> {
   const width = groupWidthOf(vocabSize, count);
@@ -74,8 +77,9 @@ function mostLikely(graph: GraphBuilder, logits: Value, vocabSize: number, count
   return { values, columns: gatherElements(graph, "candidate.tokens", tokens, columns) };
 }
 
-/** The divisor of the vocabulary that leaves the least to select from; null where selecting twice is no less. */
+/** The divisor of the vocabulary that leaves the least to select from; null where one selection is to do. */
 export function groupWidthOf(vocabSize: number, count: number): number | null {
+  if (vocabSize < MIN_GROUPED_TOKENS) return null;
   let best: number | null = null;
   let fewest = vocabSize;
   for (let width = groupWidths.narrowest; width <= groupWidths.widest; width++) {

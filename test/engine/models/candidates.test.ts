@@ -7,7 +7,7 @@ import { Session } from "../../../engine/runtime/session.ts";
 import { bindTail, buildTail } from "../../gpu/candidates-of-rows.ts";
 import { createRandom } from "../../gpu/numbers.ts";
 
-const VOCAB_SIZE = 6400;
+const VOCAB_SIZE = 16_384;
 const numCandidates = numCandidatesOf(VOCAB_SIZE);
 
 /** Few different logits, so that many are equal, also those of the last candidates. */
@@ -20,7 +20,7 @@ test("every token above the last candidate is a candidate, also where the likeli
     fc.property(row, ({ seed, numValues, isClustered }) => {
       const random = createRandom(seed);
       const values = Float32Array.from({ length: VOCAB_SIZE }, () => Math.floor(random() * numValues) / numValues);
-      if (isClustered) values.subarray(seed % 6000, (seed % 6000) + 100).fill(2);
+      if (isClustered) values.subarray(seed % 16_000, (seed % 16_000) + 100).fill(2);
       using tail = bindTail(session, VOCAB_SIZE, values, Float32Array.of(1));
       tail.compute();
       tail.keep();
