@@ -8,7 +8,7 @@ import { loadConfig } from "../../../functions/settings/config.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 const mebibyte = 2 ** 20;
-const contextBytes = 512 * mebibyte;
+const contextBytes = 560 * mebibyte;
 
 function cardOf(memoryBytes: number, computeCapability = "8.9"): GpuInspection {
   const name = "NVIDIA L4";
