@@ -141,6 +141,7 @@ const otherVariables = new Set([
   "NATS_SERVER",
   "PUBSUB_EMULATOR_HOST",
   "WEBGPU_ADAPTER",
+  "LEASE_DEVICE",
   "LEASE_SECONDS",
   "ENDPOINT_ID",
   "RUNPOD_API_KEY",
