@@ -13,7 +13,12 @@ import {
   promptDtypeNames,
 } from "./contract/config.ts";
 import type { EngineConfig, HubConfig, ImageLimits, VideoLimits } from "./contract/config.ts";
-import { defaultEngineLimits, defaultImageLimits, defaultVideoLimits } from "./contract/default-limits.ts";
+import {
+  defaultBatchedTokens,
+  defaultEngineLimits,
+  defaultImageLimits,
+  defaultVideoLimits,
+} from "./contract/default-limits.ts";
 import { EngineError } from "./contract/errors.ts";
 import { describeProblem, readBySchema } from "./schema-problem.ts";
 
@@ -136,6 +141,7 @@ export function toEngineConfig(given: EngineOptions): EngineConfig {
     deviceId: 0,
     maxModelLen: null,
     ...defaultEngineLimits,
+    maxNumBatchedTokens: defaultBatchedTokens(options.device ?? "cpu"),
     logitsProcessors: [],
     logitsProcessorPath: [resolve(".")],
     numThreads: null,

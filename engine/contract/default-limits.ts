@@ -1,13 +1,11 @@
 /** The default limits of an engine. The settings of the service have the same defaults. */
 import type { DecodeLimits } from "../images/decode-cost.ts";
-import type { CacheConfig, VideoLimits } from "./config.ts";
+import type { CacheConfig, DeviceName, VideoLimits } from "./config.ts";
 
 const MEBIBYTE = 1024 ** 2;
 
 export const defaultEngineLimits = {
   maxNumSequences: 32,
-  /** Longer prompts are split, so that running requests do not stall. */
-  maxNumBatchedTokens: 512,
   maxNumWaiting: 256,
   /** vLLM's default. The rest is for other programs and for memory that CUDA's libraries allocate by themselves. */
   gpuMemoryUtilization: 0.9,
@@ -17,6 +15,14 @@ export const defaultEngineLimits = {
    */
   stepTimeoutMs: 120_000,
 } as const;
+
+/**
+ * Tokens per step. Longer prompts are split, so that running requests do not stall. On an H200, 1,024 tokens of 8 billion
+ * weights take 27 ms, where 512 take 15 to 19: up to 1.4 times as many tokens per second.
+ */
+export function defaultBatchedTokens(device: DeviceName): number {
+  return device === "cuda" ? 1024 : 512;
+}
 
 /**
  * The longest prompt whose tokens are counted for models with a shorter length. A client that cuts documents to fit

@@ -5,6 +5,7 @@
 import { homedir, tmpdir } from "node:os";
 import { basename, join } from "node:path";
 
+import { defaultBatchedTokens } from "../../engine/contract/default-limits.ts";
 import { EngineError } from "../../engine/contract/errors.ts";
 import type { ExtraArguments } from "../../engine/contract/extra-arguments.ts";
 import type { VideoSampling } from "../../engine/contract/generation-request.ts";
@@ -96,7 +97,10 @@ function conflictsOf({
 }: ParsedValuesOf<typeof settings>): string[] {
   const conflicts = refusalOfDefaults(defaultExtraArguments ?? {});
   const maxNumSequences = engine.maxNumSequences ?? Number.NaN;
-  const maxNumBatchedTokens = engine.maxNumBatchedTokens ?? Number.NaN;
+  const maxNumBatchedTokens =
+    engine.maxNumBatchedTokens === null && engine.device !== undefined
+      ? defaultBatchedTokens(engine.device)
+      : (engine.maxNumBatchedTokens ?? Number.NaN);
   const maxNumBatchSequences = batches.maxNumSequences ?? Number.NaN;
   if (maxNumBatchedTokens < maxNumSequences) {
     conflicts.push(
@@ -183,6 +187,7 @@ function toConfig(
     pingStatusWhileStarting: service.pingStatusWhileStarting ?? (runpodEndpointId === null ? 503 : 204),
     engine: {
       ...ofEngine,
+      maxNumBatchedTokens: engine.maxNumBatchedTokens ?? defaultBatchedTokens(engine.device),
       loraModules,
       cacheFolder: engine.cacheFolder ?? defaultCacheFolder(environment),
       hub: {

@@ -9,7 +9,7 @@ import {
   kvLayoutNames,
   promptDtypeNames,
 } from "../../engine/contract/config.ts";
-import { defaultEngineLimits } from "../../engine/contract/default-limits.ts";
+import { defaultBatchedTokens, defaultEngineLimits } from "../../engine/contract/default-limits.ts";
 import { objectAddressForms } from "../../engine/contract/model-reference.ts";
 import { cacheSettings } from "./caches.ts";
 import { imageLimitSettings } from "./images.ts";
@@ -101,8 +101,8 @@ export const engineSettings = {
   maxNumBatchedTokens: setting(
     "MAX_NUM_BATCHED_TOKENS",
     integer(1),
-    "Largest number of tokens per step. Longer prompts are split, so that running requests do not stall.",
-    { default: defaultEngineLimits.maxNumBatchedTokens },
+    "Largest number of tokens per step. Longer prompts are split, so that running requests do not stall; default: " +
+      `${defaultBatchedTokens("cpu")}, on cuda ${defaultBatchedTokens("cuda")}.`,
   ),
   maxNumWaiting: setting(
     "MAX_NUM_WAITING",

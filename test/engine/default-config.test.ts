@@ -47,3 +47,9 @@ test("given settings replace the defaults, image limits one by one; undefined se
   expect(config).toMatchObject({ model: "/models/llava", maxModelLen: 512, maxNumSequences: 32 });
   expect(config.imageLimits).toMatchObject({ maxImagesPerPrompt: 1, fetchTimeoutMs: 10_000 });
 });
+
+test("a step on cuda may have twice the tokens", () => {
+  expect(toEngineConfig({}).maxNumBatchedTokens).toBe(512);
+  expect(toEngineConfig({ device: "cuda" }).maxNumBatchedTokens).toBe(1024);
+  expect(toEngineConfig({ device: "cuda", maxNumBatchedTokens: 64 }).maxNumBatchedTokens).toBe(64);
+});

@@ -32,6 +32,10 @@ test("an empty environment serves the shipped checkpoint to everyone on port 800
 test.for<[Record<string, string>, (config: Config) => unknown, unknown]>([
   [{ PORT: "0" }, (config) => config.port, 0],
   [{ PORT: " " }, (config) => config.port, 8000],
+  [{}, (config) => config.engine.maxNumBatchedTokens, 512],
+  [{ DEVICE: "cuda" }, (config) => config.engine.maxNumBatchedTokens, 1024],
+  [{ DEVICE: "cuda", MAX_NUM_SEQS: "1000" }, (config) => config.engine.maxNumBatchedTokens, 1024],
+  [{ DEVICE: "cuda", MAX_NUM_BATCHED_TOKENS: "64" }, (config) => config.engine.maxNumBatchedTokens, 64],
   [
     { JOB_SOURCE: "amqp://rabbit/v?queue=jobs", JOB_SOURCE_USERNAME: "me", JOB_SOURCE_PASSWORD: "a/b@c" },
     (config) => config.jobs.source,
