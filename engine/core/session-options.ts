@@ -20,7 +20,7 @@ export function slotSessionOptions(config: EngineConfig, model: BuiltModel): Ses
   return { ...options, configEntries };
 }
 
-/** The numbers of rows for which the fused kernels are chosen: powers of two, up to the first that a step has not. */
+/** The numbers of rows for which the fused kernels are chosen: powers of two, the last as many as a step has or more. */
 function rowCountsOf({ maxNumBatchedTokens, maxNumSequences }: EngineConfig): number[] {
   const mostRows = Math.max(maxNumBatchedTokens, maxNumSequences);
   const numCounts = 1 + Math.ceil(Math.log2(mostRows));

@@ -36,8 +36,8 @@ const elementTypes: Readonly<Record<TensorElementType, ElementType>> = {
   int64: { code: 7, bytesPerElement: 8, over: (...span) => new BigInt64Array(...span) },
   bool: { code: 9, bytesPerElement: 1, over: (...span) => new Uint8Array(...span) },
   float16: { code: 10, bytesPerElement: 2, over: (...span) => new Float16Array(...span) },
-  float8e4m3: { code: 17, bytesPerElement: 1, over: (...span) => new Uint8Array(...span) },
   bfloat16: { code: 16, bytesPerElement: 2, over: (...span) => new Uint16Array(...span) },
+  float8e4m3: { code: 17, bytesPerElement: 1, over: (...span) => new Uint8Array(...span) },
 };
 
 export function elementTypeCode(elementType: TensorElementType): number {

@@ -8,7 +8,6 @@ import type { TensorElementType } from "../../engine/runtime/element-type.ts";
 import { RunOptions } from "../../engine/runtime/run-options.ts";
 import type { Session } from "../../engine/runtime/session.ts";
 import { Tensor } from "../../engine/runtime/tensor.ts";
-import type { HalfType } from "./experiment.ts";
 import { decode, encode, randomNumbers } from "./numbers.ts";
 
 /** Of Llama 3 8B. */
@@ -16,11 +15,13 @@ const numHeads = 32;
 const numKvHeads = 8;
 const headDim = 128;
 
-export type CacheType = HalfType | "int8" | "float8e4m3";
+/** Of queries and of what attention gives. */
+const elementType = "bfloat16";
+
+export type CacheType = typeof elementType | "int8" | "float8e4m3";
 
 export interface AttentionVariant {
   readonly name: string;
-  readonly elementType: HalfType;
   readonly cacheType: CacheType;
   /** Null for slots. */
   readonly blockSize: number | null;
@@ -40,7 +41,7 @@ const int = (value: number): AttributeValue => ({ kind: "int", value });
 /** `numNodes` attentions, each of which has the last one's output as its query, and caches of its own. */
 export function buildVariant(variant: AttentionVariant, numNodes: number): GraphBuilder {
   const graph = new GraphBuilder("attention_variant");
-  const { elementType, cacheType, blockSize } = variant;
+  const { cacheType, blockSize } = variant;
   const isPaged = blockSize !== null;
   const flat = (name: string, heads: number): Value =>
     graph.input(name, elementType, isPaged ? ["T", heads * headDim] : ["T", 1, heads * headDim]);
@@ -101,7 +102,7 @@ export function buildVariant(variant: AttentionVariant, numNodes: number): Graph
 
 export interface BoundVariant extends Disposable {
   run(): void;
-  /** [numSequences, numHeads * headDim] of the first run: what a query sees after its own key and value are written. */
+  /** [numSequences, numHeads * headDim] of the last run. */
   readOutput(): Float32Array;
   /** Of keys and values that a node reads. */
   readonly cacheBytes: number;
@@ -114,7 +115,7 @@ export function bindVariant(
   numNodes: number,
   { numSequences, past }: { readonly numSequences: number; readonly past: number },
 ): BoundVariant {
-  const { elementType, cacheType, blockSize, tellsLength } = variant;
+  const { cacheType, blockSize, tellsLength } = variant;
   using owned = new DisposableStack();
   const binding = owned.use(session.createBinding());
   const allocate = <E extends TensorElementType>(type: E, shape: readonly number[]): Tensor<E> =>
@@ -127,7 +128,7 @@ export function bindVariant(
   };
   const rows = blockSize === null ? [numSequences, 1] : [numSequences];
   const numbers = (name: string, heads: number, seed: number): void => {
-    const tensor = allocate(elementType, [...rows, heads * headDim]) as Tensor<"float16">;
+    const tensor = allocate(elementType, [...rows, heads * headDim]);
     tensor.copyFrom(encode(elementType, randomNumbers(numSequences * heads * headDim, seed)));
     bind(name, tensor);
   };

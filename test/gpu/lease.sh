@@ -54,7 +54,7 @@ begin() {
     cp "$kept/parts/SHA256SUMS" "$kept/assembled"
   fi
   rm -rf "$reports"
-  mkdir -p "$reports" "$kept/work"
+  mkdir -p "$reports" "$kept/built"
   endsAt=$((started + ${LEASE_SECONDS:-$1}))
   echo "[$(($(date +%s) - started)) s] unpacked"
 }
@@ -70,7 +70,7 @@ run() {
   # Parts of the large model share its files.
   case $name in large*) folder=large ;; *) folder=$name ;; esac
   sh "$kept/fovea/test/gpu/run.sh" "$@" --device "$device" --seconds "$(left)" --output "$reports" \
-    --folder "$kept/work/$folder" >"$reports/$name.log" 2>&1 || true
+    --folder "$kept/built/$folder" >"$reports/$name.log" 2>&1 || true
   # Parts that check more than they measure have hundreds of lines.
   echo "[$(($(date +%s) - started)) s] $name: $(tail -n 1 "$reports/$name.log")"
 }
@@ -82,19 +82,19 @@ beside() {
   running="$running $!"
 }
 
-# Only the parts that follow take the time of the card.
+# Quantising takes processors only, so it goes on while other parts use the card.
 build_models() {
-  if [ "$device" = cpu ] || [ -d "$kept/work/large" ]; then return; fi
-  mkdir -p "$kept/work/large"
+  if [ "$device" = cpu ] || [ -d "$kept/built/large" ]; then return; fi
+  mkdir -p "$kept/built/large"
   # Goes on when this command has ended.
-  setsid "$kept/fovea/bin/node" "$kept/fovea/test/gpu/prepare-models.ts" "$kept/work/large" \
-    >"$kept/work/models.log" 2>&1 </dev/null &
+  setsid "$kept/fovea/bin/node" "$kept/fovea/test/gpu/prepare-models.ts" "$kept/built/large" \
+    >"$kept/built/models.log" 2>&1 </dev/null &
 }
 
 finish() {
   grep -h FAIL "$reports"/*.log | cut -c 1-250 | head -n 60 || true
   tar -C "$reports" -czf "$output/reports.tar.gz" .
-  if grep -lq FAIL "$reports"/*.log; then exit 1; fi
+  if grep -q FAIL "$reports"/*.log; then exit 1; fi
 }
 
 answers() {
@@ -119,9 +119,9 @@ figures() {
   begin 330
   build_models
   run 14 14 "$@"
-  # They wait for the models, which are there by now: about 75 s after `answers` has begun.
+  # The models are there about 75 s after `answers` has begun.
   while pgrep -f prepare-models.ts >/dev/null 2>&1 && [ "$(left)" -gt 120 ]; do sleep 1; done
-  cat "$kept/work/models.log" 2>/dev/null || true
+  cat "$kept/built/models.log" 2>/dev/null || true
   run large 5-8b "$@"
   run large-int4 5-8b --dtype int4 "$@"
   run 7 7 10 "$@"

@@ -103,23 +103,14 @@ const log = (line: string): void => console.log(line);
 mkdirSync(folder, { recursive: true });
 if (isOnePart) {
   const experiment = experiments.find(({ id }) => id === parts[0])!;
-  const outcome = await runExperiment(experiment, {
-    device,
-    dtype,
-    folder,
-    output,
-    seconds,
-    resumes,
-    ...(shard !== null && { shard }),
-    log,
-  });
+  const outcome = await runExperiment(experiment, { device, dtype, folder, output, seconds, resumes, shard, log });
   process.exit(exitCodes[outcome]);
 }
 const endsAt = performance.now() + seconds * 1000;
 for (const part of parts) {
   const { title } = experiments.find(({ id }) => id === part)!;
   console.log(`${part}: ${title}, on ${device}`);
-  const path = join(output, reportName(part, device, { dtype, ...(shard !== null && { shard }) }));
+  const path = join(output, reportName(part, device, { dtype, shard }));
   rmSync(path, { force: true });
   const outcome = await supervisePart(
     path,

@@ -39,7 +39,7 @@ export interface ReportOptions {
   /** Goes on with the report at the path: cases that were begun are not run again. Default false. */
   readonly resumes?: boolean;
   /** Default: all cases. */
-  readonly shard?: Shard;
+  readonly shard?: Shard | null;
 }
 
 /** The report's file. */

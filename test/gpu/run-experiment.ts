@@ -33,7 +33,7 @@ export function reportName(
   device: ExperimentDevice,
   { dtype, shard }: Pick<RunExperimentOptions, "dtype" | "shard"> = {},
 ): string {
-  const ofShard = shard === undefined ? [] : [`${shard.index}-of-${shard.count}`];
+  const ofShard = shard == null ? [] : [`${shard.index}-of-${shard.count}`];
   return `${[id, device, ...(dtype == null ? [] : [dtype]), ...ofShard].join("-")}.json`;
 }
 

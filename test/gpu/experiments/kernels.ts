@@ -16,7 +16,7 @@ export const kernels: Experiment = {
   },
 };
 
-/** The first two have a vocabulary that divides into groups, and one beside it that does not: a prime number. */
+/** Those of Llama 3 and Qwen3, and beside each one that does not divide into groups, which is selected from once. */
 const vocabularies = [128_256, 128_257, 151_936, 151_937] as const;
 
 async function selectCandidates(context: ExperimentContext): Promise<void> {
@@ -67,7 +67,6 @@ async function attend(context: ExperimentContext): Promise<void> {
 
 const paged = (name: string, cacheType: CacheType, blockSize: number, tellsLength: boolean): AttentionVariant => ({
   name,
-  elementType: "bfloat16",
   cacheType,
   blockSize,
   tellsLength,
@@ -81,7 +80,7 @@ const variants: readonly AttentionVariant[] = [
   paged("blocks of 64", "bfloat16", 64, true),
   paged("blocks of 128 in FP8", "float8e4m3", 128, true),
   paged("blocks of 128 in int8", "int8", 128, true),
-  { name: "slots", elementType: "bfloat16", cacheType: "bfloat16", blockSize: null, tellsLength: true },
-  { name: "slots in FP8", elementType: "bfloat16", cacheType: "float8e4m3", blockSize: null, tellsLength: true },
-  { name: "slots in int8", elementType: "bfloat16", cacheType: "int8", blockSize: null, tellsLength: true },
+  { name: "slots", cacheType: "bfloat16", blockSize: null, tellsLength: true },
+  { name: "slots in FP8", cacheType: "float8e4m3", blockSize: null, tellsLength: true },
+  { name: "slots in int8", cacheType: "int8", blockSize: null, tellsLength: true },
 ];

@@ -6,6 +6,8 @@ import { fileURLToPath } from "node:url";
 
 import type { Experiment } from "../experiment.ts";
 import { kernelsOfSteps, profiledSteps } from "../profile-report.ts";
+import type { KernelTime } from "../profile-report.ts";
+import type { Report } from "../report.ts";
 import { goldenDtypes } from "./whole-decoder.ts";
 
 const program = fileURLToPath(new URL("../profiled-steps.ts", import.meta.url));
@@ -46,20 +48,19 @@ export const stepKernels: Experiment = {
         if (isSmall || ended.status !== 0) return;
         const found = kernelsOfSteps(readFileSync(table, "utf8"));
         profiledSteps(isSmall).forEach(({ name }, index) => {
-          const kernels = found[index] ?? [];
-          const label = `${dtype}, ${name}`;
-          const sum = (parts: typeof kernels): number => parts.reduce((total, part) => total + part.microseconds, 0);
-          report.figure(
-            `${label}: all ${kernels.reduce((total, { count }) => total + count, 0)} kernels`,
-            sum(kernels),
-            "us",
-          );
-          for (const { kernel, count, microseconds } of kernels.slice(0, numNamed)) {
-            report.figure(`${label}: ${count} x ${kernel}`, microseconds, "us");
-          }
-          report.figure(`${label}: others`, sum(kernels.slice(numNamed)), "us");
+          reportKernels(report, `${dtype}, ${name}`, found[index] ?? []);
         });
       });
     }
   },
 };
+
+function reportKernels(report: Report, label: string, kernels: readonly KernelTime[]): void {
+  const sum = (parts: readonly KernelTime[]): number => parts.reduce((total, part) => total + part.microseconds, 0);
+  const numKernels = kernels.reduce((total, { count }) => total + count, 0);
+  report.figure(`${label}: all ${numKernels} kernels`, sum(kernels), "us");
+  for (const { kernel, count, microseconds } of kernels.slice(0, numNamed)) {
+    report.figure(`${label}: ${count} x ${kernel}`, microseconds, "us");
+  }
+  report.figure(`${label}: others`, sum(kernels.slice(numNamed)), "us");
+}
