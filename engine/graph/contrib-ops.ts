@@ -4,7 +4,7 @@
  */
 import { microsoftDomain, standardDomain, type AttributeValue, type GraphBuilder } from "./graph-builder.ts";
 import { checkElementType, checkRank, checkShape, floats, knownSize, nodeError } from "./node-checks.ts";
-import { describeValue, type Dimension, type Shape, type Value } from "./value.ts";
+import { describeValue, sameShape, type Dimension, type Shape, type Value } from "./value.ts";
 
 const float = (value: number): AttributeValue => ({ kind: "float", value });
 const int = (value: number): AttributeValue => ({ kind: "int", value });
@@ -166,9 +166,9 @@ export interface GroupQueryAttentionInputs {
   readonly kvScales?: { readonly key: Value; readonly value: Value } | null;
   /** Tokens of the presents where they are not the memory of the pasts. */
   readonly presentLength?: Dimension;
-  /** int32 [B]: tokens of each sequence after this run, minus one. */
+  /** int32 [B], or [1] where runs have one sequence: tokens of each sequence after this run, minus one. */
   readonly seqlensK: Value;
-  /** int32 []: the largest of those lengths. */
+  /** int32 [] or [1]: the largest of those lengths, plus one. */
   readonly totalSequenceLength: Value;
   /** Null where query and key come rotated. */
   readonly rotary: RotaryTables | null;
@@ -212,9 +212,9 @@ export function groupQueryAttention(
     checkShape(node, past, [batch, numKvHeads, past.shape[2]!, headDim]);
   }
   checkElementType(node, inputs.seqlensK, "int32");
-  checkShape(node, inputs.seqlensK, [batch]);
+  if (!sameShape(inputs.seqlensK.shape, [1])) checkShape(node, inputs.seqlensK, [batch]);
   checkElementType(node, inputs.totalSequenceLength, "int32");
-  checkShape(node, inputs.totalSequenceLength, []);
+  if (!sameShape(inputs.totalSequenceLength.shape, [1])) checkShape(node, inputs.totalSequenceLength, []);
   if (rotary !== null && headDim % ROTARY_HEAD_MULTIPLE !== 0) {
     throw nodeError(
       node,

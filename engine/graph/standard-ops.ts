@@ -264,6 +264,29 @@ export function split<const Sizes extends readonly number[]>(
   }) as ValuePerElement<Sizes>;
 }
 
+/** Parts along one axis, whose sizes runs choose: `sizes` int64 [names.length]. The parts have these sizes' names. */
+export function splitAt(
+  graph: GraphBuilder,
+  name: string,
+  input: Value,
+  { axis, sizes, names }: { readonly axis: number; readonly sizes: Value; readonly names: readonly string[] },
+): readonly Value[] {
+  const node = { name, operator: "Split" };
+  checkElementType(node, sizes, "int64");
+  checkShape(node, sizes, [names.length]);
+  return graph.addNode({
+    ...node,
+    domain: standardDomain,
+    inputs: [input, sizes],
+    attributes: { axis: int(axis) },
+    outputs: names.map((size, index) => ({
+      name: `${name}.${index}`,
+      elementType: input.elementType,
+      shape: input.shape.with(axis, size),
+    })),
+  });
+}
+
 /** Elements from `start` (inclusive) to `end` (exclusive; default: the size of the axis) along one axis. */
 export function slice(
   graph: GraphBuilder,

@@ -11,6 +11,7 @@ import { benchAdapters } from "./adapters.ts";
 import { benchAgainstBareLoop } from "./against-bare-loop.ts";
 import { benchAgainstLlamaCpp } from "./against-llama-cpp.ts";
 import { benchAgainstHubExport, benchAgainstSameGraph } from "./against-transformers-js.ts";
+import { benchChunkPieces } from "./chunk-pieces.ts";
 import { benchEncoders } from "./encoders.ts";
 import { benchExperts } from "./experts.ts";
 import { benchFirstByte } from "./first-byte.ts";
@@ -84,6 +85,7 @@ const benches: Readonly<Record<string, Bench>> = {
   stalls: { title: "Turns of the HTTP thread's event loop, in processor time", run: benchStalls },
   scale: { title: "10,000 waiting requests and 1,000 open streams", run: benchScale },
   engine: { title: "Engine against a bare loop over the same session", run: benchAgainstBareLoop },
+  "chunk-pieces": { title: "Attention of a prompt's chunk in pieces, against the whole", run: benchChunkPieces },
   sampling: { title: "Sampling of 32 sequences", run: benchSampling },
   no_repeat_ngram: { title: "A step of 32 sequences whose n-grams must not repeat", run: benchNoRepeatNgram },
   speculation: { title: "Drafts by prompt look-up, int8, answers written by a processor", run: benchSpeculation },

@@ -14,6 +14,7 @@ import { cast, gatherRows, multiply, reshape, subtract, transpose, add } from ".
 import type { Value } from "../../graph/value.ts";
 import type { GraphContext } from "../graph-context.ts";
 import { presentName } from "../kv-heads.ts";
+import { attendToChunkInPieces, chunkPieces, type ChunkPieces } from "./chunk-pieces.ts";
 import type { CachedAttention } from "./decoder-inputs.ts";
 import { isChunk } from "./run-kinds.ts";
 import { batch, pastTokens, presentTokens } from "./sizes.ts";
@@ -27,19 +28,24 @@ export interface RunShape {
   readonly numPastTokens: Value;
   /** int64 [1]: the same for all sequences of a chunk's run. */
   readonly numPastOfAll: Value;
+  /** Null in a graph for newest tokens only. */
+  readonly pieces: ChunkPieces | null;
 }
 
-export function runShape(context: GraphContext, { inputShape, seqlensK, prefix }: SlotValues): RunShape {
+export function runShape(context: GraphContext, values: SlotValues): RunShape {
   const { graph } = context;
+  const { inputShape, seqlensK, prefix } = values;
+  const mayBeChunk = context.runKind === "any";
   const one = int64Scalar(graph, 1);
   const numTokens = gatherRows(graph, `${prefix}run.length`, inputShape, one);
   const last = cast(graph, `${prefix}run.last`, seqlensK, "int64");
   const numPast = subtract(graph, `${prefix}run.num_past`, add(graph, `${prefix}run.total`, last, one), numTokens);
   const first = int64Vector(graph, 0);
   return {
-    isChunk: context.runKind === "any" ? isChunk(context, prefix) : null,
+    isChunk: mayBeChunk ? isChunk(context, prefix) : null,
     numPastTokens: numPast,
     numPastOfAll: gatherRows(graph, `${prefix}run.num_past.first`, numPast, first),
+    pieces: mayBeChunk ? chunkPieces(context, values, numTokens) : null,
   };
 }
 
@@ -88,10 +94,10 @@ export function attendToInt8Cache(
       presentKeyName: presentName(layer, "key", attention.reader),
       presentValueName: presentName(layer, "value", attention.reader),
     });
-    return [flat(context, values, attention, name, attended.output), attended.presentKey, attended.presentValue];
+    return [attended.output, attended.presentKey, attended.presentValue];
   };
   const names = [
-    `${name}.flat`,
+    `${name}.batched`,
     presentName(layer, "key", attention.reader),
     presentName(layer, "value", attention.reader),
   ] as const;
@@ -99,7 +105,11 @@ export function attendToInt8Cache(
     condition === null
       ? ofNewest()
       : choose(context.graph, `${name}.run`, { names, condition, chosen: ofChunk, other: ofNewest });
-  return { output: output!, presentKey: presentKey!, presentValue: presentValue! };
+  return {
+    output: flat(context, values, attention, name, output!),
+    presentKey: presentKey!,
+    presentValue: presentValue!,
+  };
 }
 
 /**
@@ -143,7 +153,7 @@ function attendToChunk(
   };
   const keys = throughCache("key", key, cache.pastKey);
   const valueRows = throughCache("value", value, cache.pastValue);
-  const { output } = groupQueryAttention(graph, `${name}.attended`, {
+  const inputs = {
     ...attention,
     query: multiply(graph, `${name}.query.in_steps`, query, repeated(context, attention, "key")),
     key: keys.own,
@@ -157,9 +167,11 @@ function attendToChunk(
     totalSequenceLength: values.totalSequenceLength,
     presentKeyName: `${name}.key.all`,
     presentValueName: `${name}.value.all`,
-  });
+  };
+  invariant(run.pieces !== null, "a graph with chunks divides them");
+  const output = attendToChunkInPieces(context, `${name}.attended`, inputs, run.pieces);
   const scaled = multiply(graph, `${name}.output`, output, repeated(context, attention, "value"));
-  return [flat(context, values, attention, name, scaled), keys.present, valueRows.present];
+  return [scaled, keys.present, valueRows.present];
 }
 
 /** [N, numHeads * headDim]. */
