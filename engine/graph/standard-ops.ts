@@ -251,35 +251,30 @@ export function split<const Sizes extends readonly number[]>(
     throw nodeError(node, `axis ${axis} of ${describeValue(input)} should have size ${total}.`);
   }
   const sizesValue = graph.constant(`split.${sizes.join(".")}`, "int64", [sizes.length], sizes);
-  return graph.addNode({
-    ...node,
-    domain: standardDomain,
-    inputs: [input, sizesValue],
-    attributes: { axis: int(axis) },
-    outputs: sizes.map((size, index) => ({
-      name: `${name}.${index}`,
-      elementType: input.elementType,
-      shape: input.shape.with(axis, size),
-    })),
-  }) as ValuePerElement<Sizes>;
+  const parts = splitAt(graph, name, input, { axis, sizes: sizesValue, dimensions: sizes });
+  return parts as ValuePerElement<Sizes>;
 }
 
-/** Parts along one axis, whose sizes runs choose: `sizes` int64 [names.length]. The parts have these sizes' names. */
+/** Parts along one axis whose sizes runs choose: `sizes` int64 [dimensions.length]. */
 export function splitAt(
   graph: GraphBuilder,
   name: string,
   input: Value,
-  { axis, sizes, names }: { readonly axis: number; readonly sizes: Value; readonly names: readonly string[] },
+  {
+    axis,
+    sizes,
+    dimensions,
+  }: { readonly axis: number; readonly sizes: Value; readonly dimensions: readonly Dimension[] },
 ): readonly Value[] {
   const node = { name, operator: "Split" };
   checkElementType(node, sizes, "int64");
-  checkShape(node, sizes, [names.length]);
+  checkShape(node, sizes, [dimensions.length]);
   return graph.addNode({
     ...node,
     domain: standardDomain,
     inputs: [input, sizes],
     attributes: { axis: int(axis) },
-    outputs: names.map((size, index) => ({
+    outputs: dimensions.map((size, index) => ({
       name: `${name}.${index}`,
       elementType: input.elementType,
       shape: input.shape.with(axis, size),

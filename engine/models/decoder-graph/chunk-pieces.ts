@@ -85,8 +85,8 @@ export function attendToChunkInPieces(
   const { query, key, value } = inputs;
   const inPieces = (): Value => {
     const cut = (part: string, input: Value): readonly Value[] => {
-      const names = indices.map((index) => `piece.${index}`);
-      return splitAt(graph, `${name}.${part}.pieces`, input, { axis: 1, sizes: pieces.sizes, names });
+      const dimensions = indices.map((index) => `piece.${index}`);
+      return splitAt(graph, `${name}.${part}.pieces`, input, { axis: 1, sizes: pieces.sizes, dimensions });
     };
     const [queries, keys, values] = [cut("query", query), cut("key", key), cut("value", value)];
     let past = { key: inputs.pastKey, value: inputs.pastValue };
