@@ -3,7 +3,8 @@ import type { Piscina } from "piscina";
 
 import { defaultDecodeLimits } from "../contract/default-limits.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
-import { FairQueue, type FairQueueLimits, type QueuedWork } from "../fair-queue.ts";
+import type { QueuedWork } from "../fair-queue.ts";
+import { FairWorkers } from "../fair-workers.ts";
 import { moduleUrl } from "../module-url.ts";
 import { numUsableCpus } from "../runtime/usable-cores.ts";
 import { decodeCostOf } from "./decode-cost.ts";
@@ -78,12 +79,9 @@ const HEADER_COST_PER_BYTE = 1;
 const DEFAULT_MAX_NUM_WAITING = 256;
 const DEFAULT_MAX_WAITING_BYTES = 512 * 1024 ** 2;
 
-interface Task extends QueuedWork {
+interface PictureWork extends QueuedWork {
   readonly bytes: Uint8Array;
   readonly work: PixelWork;
-  /** See `PixelTask`. */
-  readonly abandoned: Int32Array;
-  readonly outcome: PromiseWithResolvers<FinishedReply>;
 }
 
 /** Starts no threads yet. */
@@ -94,75 +92,42 @@ export function createImageProcessor(options: ImageProcessorOptions): ImageProce
     decodeTimeoutMs: options.decodeTimeoutMs ?? defaultDecodeLimits.decodeTimeoutMs,
   };
   const numThreads = Math.min(options.numThreads ?? defaultNumThreads(), MAX_NUM_THREADS);
-  const queueLimits = {
-    maxNumWaiting: options.maxNumWaiting ?? DEFAULT_MAX_NUM_WAITING,
-    maxWaitingBytes: options.maxWaitingBytes ?? DEFAULT_MAX_WAITING_BYTES,
-  };
-  const queue = new FairQueue<Task>(queueLimits);
-  const closing = new AbortController();
-  let numRunning = 0;
   let pool: Promise<PixelPool> | null = null;
 
-  const startNext = (): void => {
-    while (numRunning < numThreads) {
-      const task = queue.take();
-      if (task === null) return;
-      numRunning++;
+  const workers = new FairWorkers<PictureWork, FinishedReply>({
+    maxNumRunning: numThreads,
+    limits: {
+      maxNumWaiting: options.maxNumWaiting ?? DEFAULT_MAX_NUM_WAITING,
+      maxWaitingBytes: options.maxWaitingBytes ?? DEFAULT_MAX_WAITING_BYTES,
+    },
+    async run({ bytes, work }, ended) {
+      // Aborting through the pool would end a thread in native code. An abandoned task ends by itself.
+      const abandoned = new Int32Array(new SharedArrayBuffer(4));
+      ended.addEventListener("abort", () => Atomics.store(abandoned, 0, 1), { once: true });
       pool ??= startPool(numThreads);
-      void runTask(pool, task).finally(() => {
-        numRunning--;
-        // Deferred, so that the request whose header was just read has its picture in the queue first.
-        setImmediate(startNext);
-      });
-    }
-  };
-
-  const runTask = async (threads: Promise<PixelPool>, { bytes, work, abandoned, outcome }: Task): Promise<void> => {
-    try {
-      const copy = new Uint8Array(bytes);
-      const reply = await (
-        await threads
-      ).run({ bytes: copy, work, limits, abandoned }, { transferList: [copy.buffer] });
-      outcome.resolve(finishedReply(reply));
-    } catch (error) {
-      outcome.reject(
-        error instanceof EngineError
-          ? error
-          : new EngineError("internal", "A thread that processes images failed.", { cause: error }),
-      );
-    }
-  };
+      try {
+        const copy = new Uint8Array(bytes);
+        const threads = await pool;
+        return finishedReply(
+          await threads.run({ bytes: copy, work, limits, abandoned }, { transferList: [copy.buffer] }),
+        );
+      } catch (error) {
+        if (error instanceof EngineError) throw error;
+        throw new EngineError("internal", "A thread that processes images failed.", { cause: error });
+      }
+    },
+    errors: { aborted, closed },
+    words: { plural: "images", done: "processed" },
+  });
 
   const finish = async (
     { bytes, owner = { tenant: "", request: {} } }: Picture,
     signal: AbortSignal,
     work: PixelWork,
     cost: number,
-  ): Promise<FinishedReply> => {
-    if (closing.signal.aborted) throw closed();
-    if (signal.aborted) throw aborted();
-    // Aborting through the pool would end a thread in native code. An abandoned task ends by itself.
-    const abandoned = new Int32Array(new SharedArrayBuffer(4));
-    const outcome = Promise.withResolvers<FinishedReply>();
-    const { tenant, request, priority = 0 } = owner;
-    const task: Task = { tenant, request, priority, cost, numBytes: bytes.byteLength, bytes, work, abandoned, outcome };
-    const onAbort = (): void => outcome.reject(aborted());
-    const onClose = (): void => outcome.reject(closed());
-    signal.addEventListener("abort", onAbort, { once: true });
-    closing.signal.addEventListener("abort", onClose, { once: true });
-    try {
-      // A picture whose header was read has already been admitted.
-      if (work.kind !== "header") queue.addAdmitted(task);
-      else for (const removed of queue.add(task)) removed.outcome.reject(queueFull(queue, queueLimits));
-      startNext();
-      return await outcome.promise;
-    } finally {
-      queue.remove(task);
-      Atomics.store(abandoned, 0, 1);
-      signal.removeEventListener("abort", onAbort);
-      closing.signal.removeEventListener("abort", onClose);
-    }
-  };
+  ): Promise<FinishedReply> =>
+    // A picture whose header was read has already been admitted.
+    workers.do({ ...owner, cost, numBytes: bytes.byteLength, bytes, work }, signal, work.kind !== "header");
 
   const readHeader = async (picture: Picture, signal: AbortSignal): Promise<PictureHeader> => {
     const cost = HEADER_COST + picture.bytes.byteLength * HEADER_COST_PER_BYTE;
@@ -198,7 +163,7 @@ export function createImageProcessor(options: ImageProcessorOptions): ImageProce
       return reply.result;
     },
     async close() {
-      closing.abort();
+      workers.close();
       await (await pool)?.close();
     },
   };
@@ -254,11 +219,4 @@ function aborted(): EngineError {
 
 function closed(): EngineError {
   return new EngineError("closed", "The image processor is closed.");
-}
-
-function queueFull(queue: FairQueue<Task>, { maxNumWaiting, maxWaitingBytes }: FairQueueLimits): EngineError {
-  return new EngineError(
-    "queue_full",
-    `${queue.numWaiting} images with ${queue.waitingBytes} bytes are waiting to be processed; the limits are ${maxNumWaiting} images and ${maxWaitingBytes} bytes.`,
-  );
 }

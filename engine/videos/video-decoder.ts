@@ -1,7 +1,8 @@
 /** Reads and decodes videos in a process of its own, in an order that is fair to all requests. */
 import { defaultVideoLimits } from "../contract/default-limits.ts";
 import { EngineError } from "../contract/errors.ts";
-import { FairQueue, type FairQueueLimits, type QueuedWork } from "../fair-queue.ts";
+import type { QueuedWork } from "../fair-queue.ts";
+import { FairWorkers } from "../fair-workers.ts";
 import type { PictureOwner } from "../images/image-processor.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { numUsableCpus } from "../runtime/usable-cores.ts";
@@ -82,14 +83,10 @@ function defaultProcessBytes(): number {
   return Math.min(MOST_PROCESS_BYTES, Math.floor(machineMemoryBytes() * PROCESS_SHARE));
 }
 
-interface Task extends QueuedWork {
+interface DecodingWork extends QueuedWork {
   readonly bytes: Uint8Array;
   readonly work: VideoWork;
   readonly createTaker: () => ResultTaker<unknown>;
-  readonly outcome: PromiseWithResolvers<unknown>;
-  /** The process that works on it now. */
-  process: DecoderProcess | null;
-  isAbandoned: boolean;
 }
 
 /** Starts no process yet. */
@@ -103,105 +100,82 @@ export function createVideoDecoder(options: VideoDecoderLimits = {}): VideoDecod
   };
   const videoDecodeTimeoutMs = options.videoDecodeTimeoutMs ?? defaultVideoLimits.videoDecodeTimeoutMs;
   const numProcesses = options.numProcesses ?? (numCpus < MIN_CPUS_OF_TWO_PROCESSES ? 1 : 2);
-  const queueLimits = {
-    maxNumWaiting: options.maxNumWaiting ?? DEFAULT_MAX_NUM_WAITING,
-    maxWaitingBytes: options.maxWaitingBytes ?? DEFAULT_MAX_WAITING_BYTES,
-  };
-  const queue = new FairQueue<Task>(queueLimits);
   const processes = new ProcessPool(options.maxProcessBytes ?? defaultProcessBytes());
-  const closing = new AbortController();
-  let numRunning = 0;
-
-  const startNext = (): void => {
-    while (numRunning < numProcesses) {
-      const task = queue.take();
-      if (task === null) return;
-      numRunning++;
-      void runTask(task).finally(() => {
-        numRunning--;
-        // Deferred, so that the request whose facts were just read has its frames in the queue first.
-        setImmediate(startNext);
-      });
-    }
-  };
-
-  const runTask = async (task: Task): Promise<void> => {
-    try {
-      task.outcome.resolve(await workUntilDone(task));
-    } catch (error) {
-      task.outcome.reject(error instanceof DecoderProcessEnded ? endedError(error) : error);
-    }
-  };
 
   /**
    * Tries again in a new process where one ended: once if it had read the video, which may be innocent, and once if it
    * had not, because an idle process may end just before a video reaches it. Throws like `workOn`.
    */
-  const workUntilDone = async (task: Task): Promise<unknown> => {
+  const workUntilDone = async (decoding: DecodingWork, ended: AbortSignal): Promise<unknown> => {
     const ends = new Set<boolean>();
     for (;;) {
       try {
-        return await workOn(task, ends.size === 0 ? processes.take() : processes.start());
+        return await workOn(decoding, ends.size === 0 ? processes.take() : processes.start(), ended);
       } catch (error) {
-        if (!(error instanceof DecoderProcessEnded) || task.isAbandoned || ends.has(error.hadStarted)) throw error;
+        if (!(error instanceof DecoderProcessEnded) || ended.aborted || ends.has(error.hadStarted)) throw error;
         ends.add(error.hadStarted);
       }
     }
   };
 
   /** Throws DecoderProcessEnded, or the EngineError with which the process refused the video. */
-  const workOn = async (task: Task, process: DecoderProcess): Promise<unknown> => {
-    const taker = task.createTaker();
-    task.process = process;
+  const workOn = async (
+    { work, bytes, createTaker }: DecodingWork,
+    process: DecoderProcess,
+    ended: AbortSignal,
+  ): Promise<unknown> => {
+    const taker = createTaker();
+    // Decoders cannot be asked to stop.
+    const onEnd = (): void => process.end();
+    let isTooSlow = false;
     const timer = setTimeout(() => {
-      task.outcome.reject(tooSlow(videoDecodeTimeoutMs));
-      abandon(task);
+      isTooSlow = true;
+      process.end();
     }, videoDecodeTimeoutMs);
+    ended.addEventListener("abort", onEnd, { once: true });
     try {
-      await process.work(task.work, task.bytes, taker);
+      await process.work(work, bytes, taker);
       return taker.result();
     } catch (error) {
+      if (isTooSlow) throw tooSlow(videoDecodeTimeoutMs);
       // A broken video may have left the process short of memory, or worse: the next one gets a new process.
       if (error instanceof EngineError && error.code === "invalid_video") process.end();
       throw error;
     } finally {
       clearTimeout(timer);
-      task.process = null;
+      ended.removeEventListener("abort", onEnd);
       processes.giveBack(process);
     }
   };
+
+  const workers = new FairWorkers<DecodingWork, unknown>({
+    maxNumRunning: numProcesses,
+    limits: {
+      maxNumWaiting: options.maxNumWaiting ?? DEFAULT_MAX_NUM_WAITING,
+      maxWaitingBytes: options.maxWaitingBytes ?? DEFAULT_MAX_WAITING_BYTES,
+    },
+    async run(decoding, ended) {
+      try {
+        return await workUntilDone(decoding, ended);
+      } catch (error) {
+        throw error instanceof DecoderProcessEnded ? endedError(error) : error;
+      }
+    },
+    errors: { aborted, closed },
+    words: { plural: "videos", done: "decoded" },
+  });
 
   const finish = async <Result>(
     { bytes, owner = { tenant: "", request: {} }, isAdmitted = true }: EncodedVideo,
     signal: AbortSignal,
     { indices, createTaker }: Pick<VideoWork, "indices"> & { readonly createTaker: () => ResultTaker<Result> },
   ): Promise<Result> => {
-    if (closing.signal.aborted) throw closed();
-    if (signal.aborted) throw aborted();
     requireNativeLibrary();
-    const { tenant, request, priority = 0 } = owner;
     const numBytes = bytes.byteLength;
     const cost = BASE_COST + numBytes * (indices === null ? 1 : DECODE_COST_PER_BYTE);
-    const work = { indices, numBytes, limits };
-    const outcome = Promise.withResolvers<unknown>();
-    const state = { process: null, isAbandoned: false };
-    const task: Task = { tenant, request, priority, cost, numBytes, bytes, work, createTaker, outcome, ...state };
-    const onAbort = (): void => outcome.reject(aborted());
-    const onClose = (): void => outcome.reject(closed());
-    signal.addEventListener("abort", onAbort, { once: true });
-    closing.signal.addEventListener("abort", onClose, { once: true });
-    try {
-      // A video whose facts were read has already been admitted.
-      if (indices !== null && isAdmitted) queue.addAdmitted(task);
-      else for (const removed of queue.add(task)) removed.outcome.reject(queueFull(queue, queueLimits));
-      startNext();
-      return (await outcome.promise) as Result;
-    } finally {
-      queue.remove(task);
-      abandon(task);
-      signal.removeEventListener("abort", onAbort);
-      closing.signal.removeEventListener("abort", onClose);
-    }
+    const decoding = { ...owner, cost, numBytes, bytes, work: { indices, numBytes, limits }, createTaker };
+    // A video whose facts were read has already been admitted.
+    return (await workers.do(decoding, signal, indices !== null && isAdmitted)) as Result;
   };
 
   return {
@@ -213,16 +187,10 @@ export function createVideoDecoder(options: VideoDecoderLimits = {}): VideoDecod
       return finish(video, signal, { indices: distinct, createTaker });
     },
     async close() {
-      closing.abort();
+      workers.close();
       await processes.end();
     },
   };
-}
-
-/** Ends the process that still works on the task: decoders cannot be asked to stop. */
-function abandon(task: Task): void {
-  task.isAbandoned = true;
-  task.process?.end();
 }
 
 function endedError(cause: DecoderProcessEnded): EngineError {
@@ -247,11 +215,4 @@ function aborted(): EngineError {
 
 function closed(): EngineError {
   return new EngineError("closed", "The video decoder is closed.");
-}
-
-function queueFull(queue: FairQueue<Task>, { maxNumWaiting, maxWaitingBytes }: FairQueueLimits): EngineError {
-  return new EngineError(
-    "queue_full",
-    `${queue.numWaiting} videos with ${queue.waitingBytes} bytes are waiting to be decoded; the limits are ${maxNumWaiting} videos and ${maxWaitingBytes} bytes.`,
-  );
 }
