@@ -6,6 +6,8 @@ import packageJson from "./package.json" with { type: "json" };
 
 // Set here, so that the processes of the tests inherit it. functions/cli/main.js uses the same folder.
 process.env.NODE_COMPILE_CACHE ??= join(tmpdir(), "node-compile-cache");
+// Services of the tests compute in one thread each. Several run at once, and waiting threads of ONNX Runtime spin.
+process.env.NUM_THREADS ??= "1";
 
 export default defineConfig({
   // `fovea` resolves to the sources, not to the package that `npm run build` makes. An alias, because our own conditions
