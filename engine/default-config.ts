@@ -12,12 +12,14 @@ import {
   kvLayoutNames,
   promptDtypeNames,
 } from "./contract/config.ts";
-import type { EngineConfig, HubConfig, ImageLimits, VideoLimits } from "./contract/config.ts";
+import type { DocumentLimits, EngineConfig, HubConfig, ImageLimits, VideoLimits } from "./contract/config.ts";
 import {
   defaultBatchedTokens,
   defaultEngineLimits,
+  defaultDocumentLimits,
   defaultImageLimits,
   defaultVideoLimits,
+  dotsPerInchRange,
 } from "./contract/default-limits.ts";
 import { EngineError } from "./contract/errors.ts";
 import { describeProblem, readBySchema } from "./schema-problem.ts";
@@ -25,9 +27,12 @@ import { describeProblem, readBySchema } from "./schema-problem.ts";
 type Optional<Settings> = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
 
 /** Options of `createEngine`. Every setting has a default, which also replaces undefined. */
-export interface EngineOptions extends Optional<Omit<EngineConfig, "imageLimits" | "videoLimits" | "hub">> {
+export interface EngineOptions extends Optional<
+  Omit<EngineConfig, "imageLimits" | "videoLimits" | "documentLimits" | "hub">
+> {
   readonly imageLimits?: Optional<ImageLimits> | undefined;
   readonly videoLimits?: Optional<VideoLimits> | undefined;
+  readonly documentLimits?: Optional<DocumentLimits> | undefined;
   readonly hub?: Optional<HubConfig> | undefined;
 }
 
@@ -84,6 +89,11 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
     fetchTimeoutMs: limit.optional(),
     videoDecodeTimeoutMs: limit.optional(),
   }),
+  documentLimits: z.looseObject({
+    maxDocumentBytes: limit.optional(),
+    dotsPerInch: z.number().min(dotsPerInchRange.min).max(dotsPerInchRange.max).optional(),
+    renderTimeoutMs: limit.optional(),
+  }),
   imageLimits: z.looseObject({
     maxImagesPerPrompt: limit.optional(),
     maxImageBytes: limit.optional(),
@@ -133,7 +143,7 @@ function checkOptions(options: EngineOptions): void {
  */
 export function toEngineConfig(given: EngineOptions): EngineConfig {
   checkOptions(given);
-  const { imageLimits = {}, videoLimits = {}, hub = {}, ...options } = given;
+  const { imageLimits = {}, videoLimits = {}, documentLimits = {}, hub = {}, ...options } = given;
   return {
     model: fileURLToPath(new URL("../models/fovea-shapes", import.meta.url)),
     dtype: "auto",
@@ -153,6 +163,7 @@ export function toEngineConfig(given: EngineOptions): EngineConfig {
       ...definedOf(imageLimits),
     },
     videoLimits: { ...defaultVideoLimits, ...definedOf(videoLimits) },
+    documentLimits: { ...defaultDocumentLimits, ...definedOf(documentLimits) },
   };
 }
 

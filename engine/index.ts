@@ -36,6 +36,7 @@ export type {
   KvLayoutName,
   LogitsProcessorReference,
 } from "./contract/config.ts";
+export { dotsPerInchRange } from "./contract/default-limits.ts";
 export { extraArgumentLimits } from "./contract/extra-arguments.ts";
 export type { ExtraArgument, ExtraArguments } from "./contract/extra-arguments.ts";
 export type {
@@ -43,6 +44,8 @@ export type {
   ChatPromptInput,
   ChatRole,
   ContentPart,
+  DocumentPages,
+  DocumentPart,
   GenerationRequest,
   ImagePart,
   Prompt,

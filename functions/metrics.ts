@@ -50,8 +50,8 @@ export interface Metrics {
   /** `numTokens` tokens arrived together, `seconds` after the previous ones. */
   observeTokens(seconds: number, numTokens: number): void;
   observeSequence(figures: SequenceFigures, seconds: number): void;
-  /** The images and videos of a request. */
-  addMedia(paths: Pick<RequestPaths, "images" | "videos">): void;
+  /** The images, videos and documents of a request. */
+  addMedia(paths: Pick<RequestPaths, "images" | "videos" | "documents">): void;
   /** A batch has ended. */
   countBatch(status: FinalStatus): void;
   /** A line of a batch has its answer. */
@@ -129,6 +129,11 @@ export function createMetrics(
   });
   const images = new Counter({ name: "fovea_images_total", help: "Images in admitted requests.", registers });
   const videos = new Counter({ name: "fovea_videos_total", help: "Videos in admitted requests.", registers });
+  const documents = new Counter({
+    name: "fovea_documents_total",
+    help: "Documents in admitted requests.",
+    registers,
+  });
   const imageTokens = new Counter({
     name: "fovea_image_tokens_total",
     help: "Prompt tokens that are embeddings of images.",
@@ -216,6 +221,7 @@ export function createMetrics(
     addMedia(paths) {
       images.inc(paths.images.length);
       videos.inc(paths.videos.length);
+      documents.inc(paths.documents.length);
     },
     countBatch: (status) => batches.inc({ status }),
     countBatchLine: (outcome) => batchLines.inc({ outcome }),

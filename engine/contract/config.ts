@@ -77,6 +77,15 @@ export interface VideoLimits {
   readonly videoDecodeTimeoutMs: number;
 }
 
+/** The number of pages is limited by `ImageLimits.maxImagesPerPrompt`. */
+export interface DocumentLimits {
+  readonly maxDocumentBytes: number;
+  /** Of rendered pages, if the request does not say. */
+  readonly dotsPerInch: number;
+  /** For reading a document, and for rendering as many pages as are in memory together. */
+  readonly renderTimeoutMs: number;
+}
+
 export interface CacheConfig {
   /** For all image caches of this process together; 0 keeps nothing in memory. */
   readonly maxMemoryBytes: number;
@@ -217,6 +226,8 @@ export interface EngineConfig {
   readonly imageLimits: ImageLimits;
   /** Default: `defaultVideoLimits`. */
   readonly videoLimits?: VideoLimits;
+  /** Default: `defaultDocumentLimits`. */
+  readonly documentLimits?: DocumentLimits;
   /** Limits of the image caches. Default: `defaultCacheConfig`. */
   readonly caches?: CacheConfig;
   /**

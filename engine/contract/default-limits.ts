@@ -1,6 +1,6 @@
 /** The default limits of an engine. The settings of the service have the same defaults. */
 import type { DecodeLimits } from "../images/decode-cost.ts";
-import type { CacheConfig, DeviceName, VideoLimits } from "./config.ts";
+import type { CacheConfig, DeviceName, DocumentLimits, VideoLimits } from "./config.ts";
 
 const MEBIBYTE = 1024 ** 2;
 
@@ -57,6 +57,16 @@ export const defaultVideoLimits: VideoLimits = {
   fetchTimeoutMs: 30_000,
   videoDecodeTimeoutMs: 30_000,
 };
+
+/** At 144 dots per inch, a page of A4 has 1,190 x 1,684 pixels, and small print is legible. */
+export const defaultDocumentLimits: DocumentLimits = {
+  maxDocumentBytes: 32 * MEBIBYTE,
+  dotsPerInch: 144,
+  renderTimeoutMs: 30_000,
+};
+
+/** Below, print is not legible; above, no model sees more. */
+export const dotsPerInchRange = { min: 36, max: 600 } as const;
 
 /**
  * A quarter of a GiB holds the pixels of 190 images of 336 x 336, or of 5,000 of the shipped checkpoint's. That is

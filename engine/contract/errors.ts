@@ -18,6 +18,10 @@ export type EngineErrorCode =
   | "video_too_large"
   /** The engine cannot decode the bytes as a video. */
   | "invalid_video"
+  /** The document has more bytes, or takes more memory or time to render, than the limits allow. */
+  | "document_too_large"
+  /** The engine cannot read the bytes as a document. */
+  | "invalid_document"
   | "queue_full"
   | "aborted"
   | "not_ready"
@@ -55,6 +59,8 @@ export type ServingSetting =
   | "maxVideoFrames"
   | "videoDecodeTimeoutMs"
   | "videoFetchTimeoutMs"
+  | "maxDocumentBytes"
+  | "documentRenderTimeoutMs"
   | "allowedDomains"
   | "allowedPrivateHosts"
   | "allowHttp";

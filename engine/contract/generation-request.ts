@@ -48,7 +48,23 @@ export interface VideoSampling {
 /** Pictures in time (1), rows and columns of patches, before any are merged. */
 export type ImageGrid = readonly [numTimes: number, numRows: number, numColumns: number];
 
-export type ContentPart = { readonly type: "text"; readonly text: string } | ImagePart | VideoPart;
+/** A document of a conversation: a PDF file, whose pages are pictures of its message. */
+export interface DocumentPart {
+  readonly type: "document";
+  /** `data:`, `https://` or `s3://` reference to the file. */
+  readonly reference: string;
+}
+
+/** Which pages of a document a prompt shows, and how. Default: all, with `DocumentLimits.dotsPerInch`. */
+export interface DocumentPages {
+  /** Counted from 1. */
+  readonly firstPage?: number | undefined;
+  /** Inclusive. A document with fewer pages is shown to its end. */
+  readonly lastPage?: number | undefined;
+  readonly dotsPerInch?: number | undefined;
+}
+
+export type ContentPart = { readonly type: "text"; readonly text: string } | ImagePart | VideoPart | DocumentPart;
 
 export interface ChatMessage {
   readonly role: ChatRole;
@@ -109,6 +125,7 @@ export type PromptRequest = Pick<
   | "mmProcessorOptions"
   | "videoSampling"
   | "defaultVideoSampling"
+  | "documentPages"
   | "tenant"
   | "cacheSalt"
   | "priority"
@@ -144,6 +161,8 @@ export interface GenerationRequest {
   readonly videoSampling?: VideoSampling;
   /** In place of an empty `videoSampling`. If the frames do not fit, they are made smaller, or fewer are shown. */
   readonly defaultVideoSampling?: VideoSampling;
+  /** For all documents of the prompt. */
+  readonly documentPages?: DocumentPages;
   /** Owner of the request's image uuids: an equal uuid of another tenant is another image. Default "". */
   readonly tenant?: string;
   /**

@@ -1,8 +1,9 @@
 /** The images of a prompt, and what a model and the server's settings allow of them. */
 import { EngineError } from "../contract/errors.ts";
-import type { ImagePart, Prompt, VideoPart } from "../contract/generation-request.ts";
+import type { DocumentPart, ImagePart, Prompt, VideoPart } from "../contract/generation-request.ts";
 import type { MultiModalProcessor } from "../multimodal/multimodal-processor.ts";
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
+import type { DocumentLoader } from "./document-loader.ts";
 import type { ItemLoader } from "./item-loader.ts";
 import type { VideoLoader } from "./video-loader.ts";
 
@@ -14,6 +15,7 @@ export interface ImageInputs {
   readonly processor: MultiModalProcessor;
   readonly loader: ItemLoader;
   readonly videos: VideoLoader;
+  readonly documents: DocumentLoader;
   /** Whether requests may contain embeddings. */
   readonly enableMmEmbeds: boolean;
 }
@@ -49,29 +51,56 @@ export function checkVideos(parts: readonly VideoPart[], prompt: Prompt, imageIn
 }
 
 /**
+ * Throws EngineError `invalid_argument`.
+ *
+ * @param imageInputs Null for a text-only model.
+ */
+export function checkDocuments(parts: readonly DocumentPart[], prompt: Prompt, imageInputs: ImageInputs | null): void {
+  if (parts.length === 0) return;
+  const parameter = imagesParameters[prompt.kind];
+  if (imageInputs === null) {
+    const message = "This model does not accept documents, whose pages are shown as images.";
+    throw new EngineError("invalid_argument", message, { parameter });
+  }
+  if (prompt.kind === "chat") return;
+  throw new EngineError("invalid_argument", "Only conversations can have documents.", { parameter });
+}
+
+export interface ImageCounts {
+  /** Of a prompt. */
+  readonly maxImages: number;
+  /** Documents that were not read yet: each has a page at least. Default 0. */
+  readonly numUnread?: number;
+  /** Whether pages of documents are among the images. Default: whether there are unread ones. */
+  readonly hasPages?: boolean;
+}
+
+/**
  * Throws EngineError `invalid_argument` or `too_many_images`.
  *
  * @param imageInputs Null for a text-only model.
- * @param maxImages Of a prompt.
  */
 export function checkImages(
   parts: readonly ImagePart[],
   prompt: Prompt,
   imageInputs: ImageInputs | null,
-  maxImages: number,
+  { maxImages, numUnread = 0, hasPages = numUnread > 0 }: ImageCounts,
 ): void {
-  if (parts.length === 0) return;
+  const numImages = parts.length + numUnread;
+  if (numImages === 0) return;
   const parameter = imagesParameters[prompt.kind];
   if (imageInputs === null) {
     throw new EngineError("invalid_argument", "This model does not accept images.", { parameter });
   }
   const { info, enableMmEmbeds } = imageInputs;
-  if (parts.length > maxImages) {
+  if (numImages > maxImages) {
     const supported = info.supportedLimits.image ?? null;
-    const isSet = supported === null || parts.length <= supported;
+    const isSet = supported === null || numImages <= supported;
+    const images = hasPages ? "images and pages of documents, or more" : "images";
+    const hint = hasPages ? " Choose fewer pages by documentPages.firstPage and documentPages.lastPage." : "";
     throw new EngineError(
       "too_many_images",
-      `The prompt has ${parts.length} images; the limit is ${maxImages}, set by ${isSet ? "the server" : "this model"}.`,
+      `The prompt has ${numImages} ${images}; the limit is ${maxImages}, set by ${isSet ? "the server" : "this model"}.${hint}`,
       { parameter, ...(isSet && { setting: "maxImagesPerPrompt" }) },
     );
   }

@@ -1,7 +1,7 @@
 /** Turns a request into tokens, tensors and the positions that connect them, for the engine thread. */
 import type { ImageLimits } from "../contract/config.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
-import type { PromptRequest, VideoPart } from "../contract/generation-request.ts";
+import type { DocumentPart, PromptRequest, VideoPart } from "../contract/generation-request.ts";
 import type { EngineRequest } from "../core/engine-request.ts";
 import type { HeldBytes } from "../images/fetched-bytes.ts";
 import type { RequestTensors } from "../multimodal/held-tensors.ts";
@@ -9,10 +9,18 @@ import { noMarkers } from "../multimodal/multimodal-processor.ts";
 import type { ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import { allowedLimit } from "../multimodal/processing-info.ts";
 import { createPromptText } from "./create-prompt-text.ts";
-import { checkImages, checkVideos } from "./image-inputs.ts";
+import type { OpenedDocuments } from "./document-loader.ts";
+import { checkDocuments, checkImages, checkVideos } from "./image-inputs.ts";
 import type { ImageInputs } from "./image-inputs.ts";
 import type { ItemRequest, LoadedItem } from "./item-loader.ts";
-import { imagesOfPrompt, itemsOfPrompt, videosBehindImages, videosOfPrompt } from "./item-parts.ts";
+import {
+  documentsOfPrompt,
+  imagesOfPrompt,
+  itemsOfPrompt,
+  videosBehindImages,
+  videosOfPrompt,
+  withPages,
+} from "./item-parts.ts";
 import type { ItemPart } from "./item-parts.ts";
 import { placeItems } from "./place-items.ts";
 import type { PlacedFeature, PromptItem } from "./place-items.ts";
@@ -55,11 +63,12 @@ export interface BegunPrompt extends Disposable {
   readonly tokenized: TokenizedPrompt;
   /** Null if the prompt must not be shortened. */
   readonly limit: PromptLimit | null;
-  /** The files of its videos, until this is disposed of; null without videos. */
+  /** The files of its videos and documents, until this is disposed of; null without any. */
   readonly held: HeldBytes | null;
 }
 
 const noVideos: OpenedVideos = new Map();
+const noDocuments: OpenedDocuments = new Map();
 
 /** Of the model's length, for frames that the request leaves to the server. The rest is for text and output. */
 const VIDEO_SHARE = 0.75;
@@ -98,16 +107,24 @@ export class InputProcessor {
   async begin(request: PromptRequest, signal: AbortSignal): Promise<BegunPrompt> {
     const { imageInputs } = this.#options;
     const followImages = imageInputs?.processor.videos?.followImages;
-    const prompt = followImages === undefined ? request.prompt : videosBehindImages(request.prompt, followImages);
-    const videoParts = videosOfPrompt(prompt);
-    checkVideos(videoParts, prompt, imageInputs);
-    checkImages(imagesOfPrompt(prompt), prompt, imageInputs, this.#maxImages);
+    const given = followImages === undefined ? request.prompt : videosBehindImages(request.prompt, followImages);
+    const videoParts = videosOfPrompt(given);
+    const documentParts = documentsOfPrompt(given);
+    checkVideos(videoParts, given, imageInputs);
+    checkDocuments(documentParts, given, imageInputs);
+    const maxImages = this.#maxImages;
+    checkImages(imagesOfPrompt(given), given, imageInputs, { maxImages, numUnread: documentParts.length });
     const options = this.#processorOptions(request);
     const limit = promptLimitOf(request, this.#options);
-    const held = videoParts.length === 0 ? null : this.#imageInputs().loader.openBytes(request.tenant ?? "");
+    const hasFiles = videoParts.length > 0 || documentParts.length > 0;
+    const held = hasFiles ? this.#imageInputs().loader.openBytes(request.tenant ?? "") : null;
     try {
-      const videos = held === null ? noVideos : await this.#openVideos(videoParts, request, { options, held }, signal);
-      const parts = itemsOfPrompt(prompt, videos);
+      const documents = held === null ? noDocuments : await this.#openDocuments(documentParts, request, held, signal);
+      const { prompt, pages } = withPages(given, documents);
+      if (pages.size > 0) checkImages(imagesOfPrompt(prompt), prompt, imageInputs, { maxImages, hasPages: true });
+      const ofPages = { ...request, prompt };
+      const videos = held === null ? noVideos : await this.#openVideos(videoParts, ofPages, { options, held }, signal);
+      const parts = itemsOfPrompt(prompt, videos, pages);
       const tokenized = await tokenizePrompt(prompt, parts.length, videos, this.#options, signal);
       checkTokens(tokenized, parts, limit !== null, this.#options);
       const { text } = tokenized;
@@ -118,12 +135,23 @@ export class InputProcessor {
     }
   }
 
+  async #openDocuments(
+    parts: readonly DocumentPart[],
+    request: PromptRequest,
+    held: HeldBytes,
+    signal: AbortSignal,
+  ): Promise<OpenedDocuments> {
+    if (parts.length === 0) return noDocuments;
+    return this.#imageInputs().documents.open(parts, request, this.#maxImages, held, signal);
+  }
+
   async #openVideos(
     parts: readonly VideoPart[],
     request: PromptRequest,
     { options, held }: { readonly options: ProcessorOptions; readonly held: HeldBytes },
     signal: AbortSignal,
   ): Promise<OpenedVideos> {
+    if (parts.length === 0) return noVideos;
     const { videos, info, processor } = this.#imageInputs();
     const supported = info.supportedLimits.image ?? null;
     const isLimited = processor.videos === undefined && supported !== null;
@@ -183,21 +211,25 @@ export class InputProcessor {
       this.#imageInputs(),
       promptText,
     );
-    return this.#finish(placed.tokenIds, placed.images, limit, numOmitted);
+    return this.#finish(placed.tokenIds, placed.images, limit, numOmitted, kept);
   }
 
-  /** @param numOmitted Images that are not among `images` any more. */
+  /**
+   * @param numOmitted Images that are not among `images` any more.
+   * @param parts For the error about a prompt that is too long.
+   */
   #finish(
     tokenIds: readonly number[],
     images: readonly PlacedFeature[],
     limit: PromptLimit | null,
     numOmitted = 0,
+    parts: readonly ItemPart[] = [],
   ): ProcessedPrompt {
     const { imageInputs, addAllImages = true, maxModelLen } = this.#options;
     const markers = imageInputs?.processor.markers ?? noMarkers;
     const prompt = limit === null ? { tokenIds, images } : shortenExpanded(tokenIds, images, markers, limit);
     const { length } = prompt.tokenIds;
-    checkLength(length, maxModelLen);
+    checkLength(length, maxModelLen, parts);
     const positions =
       prompt.images.length > 0
         ? imageInputs?.processor.promptPositions?.(length, prompt.images, prompt.tokenIds)

@@ -8,7 +8,7 @@ import type { HeldBytes } from "../images/fetched-bytes.ts";
 import type { ImageSource } from "../images/image-source.ts";
 import { allOrNone } from "../multimodal/all-or-none.ts";
 import { computeMmHash, contentHashOf } from "../multimodal/hasher.ts";
-import type { HashedItem } from "../multimodal/hasher.ts";
+import type { HashedItem, MultiModalHashInput } from "../multimodal/hasher.ts";
 import { HeldTensors } from "../multimodal/held-tensors.ts";
 import type { RequestTensors } from "../multimodal/held-tensors.ts";
 import { parseImageEmbeddings } from "../multimodal/image-embeddings.ts";
@@ -352,12 +352,16 @@ export class ItemLoader {
   }
 
   #hashFrames(part: FramesPart, request: ItemRequest): string {
-    const contentHash = `${part.file.contentHash} ${part.frameIndices.join(" ")}`;
+    const { width, height } = part.item.video;
+    const frames = `${part.file.contentHash} ${part.frameIndices.join(" ")}`;
     const processorOptions = optionsOfPart(part, request);
-    return this.#hash("video", { kind: "content", contentHash }, { ...request, processorOptions });
+    // A page has as many pixels as the request asks for.
+    return part.origin === "video"
+      ? this.#hash("video", { kind: "content", contentHash: frames }, { ...request, processorOptions })
+      : this.#hash("document", { kind: "content", contentHash: `${frames} ${width} ${height}` }, request);
   }
 
-  #hash(modality: "image" | "image_embeds" | "video", item: HashedItem, request: ItemRequest): string {
+  #hash(modality: MultiModalHashInput["modality"], item: HashedItem, request: ItemRequest): string {
     const { modelContentHash } = this.#options;
     const { processorOptions, cacheSalt } = request;
     return computeMmHash({ modality, modelContentHash, processorOptions, item, cacheSalt: cacheSalt ?? null });

@@ -1,8 +1,9 @@
 /** The parts of a prompt that become its items: images, and frames of videos. */
-import type { ContentPart, ImagePart, Prompt, VideoPart } from "../contract/generation-request.ts";
+import type { ContentPart, DocumentPart, ImagePart, Prompt, VideoPart } from "../contract/generation-request.ts";
 import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
 import { imagePartsOf } from "./chat-prompt.ts";
+import type { OpenedDocuments } from "./document-loader.ts";
 import { imagesOf, videosOf } from "./prompt-parts.ts";
 import type { FramesPart, OpenedVideos } from "./video-loader.ts";
 
@@ -13,6 +14,41 @@ export function videosOfPrompt(prompt: Prompt): readonly VideoPart[] {
   if (prompt.kind === "parts") return videosOf(prompt.parts);
   if (prompt.kind !== "chat") return [];
   return prompt.messages.flatMap(({ content }) => (typeof content === "string" ? [] : videosOf(content)));
+}
+
+/** In the order of the prompt. */
+export function documentsOfPrompt(prompt: Prompt): readonly DocumentPart[] {
+  if (prompt.kind === "parts") return prompt.parts.filter((part) => part.type === "document");
+  if (prompt.kind !== "chat") return [];
+  return prompt.messages.flatMap(({ content }) =>
+    typeof content === "string" ? [] : content.filter((part) => part.type === "document"),
+  );
+}
+
+/** The pages of documents that stand for images of a prompt. */
+export type PagesOfPrompt = ReadonlyMap<ContentPart, FramesPart>;
+
+/** The conversation with an image in place of each page of its documents, and the pages of these images. */
+export function withPages(
+  prompt: Prompt,
+  documents: OpenedDocuments,
+): { readonly prompt: Prompt; readonly pages: PagesOfPrompt } {
+  const pages = new Map<ContentPart, FramesPart>();
+  if (prompt.kind !== "chat" || documents.size === 0) return { prompt, pages };
+  const imageOf = (page: FramesPart): ImagePart => {
+    const image = { type: "image", reference: null } as const;
+    pages.set(image, page);
+    return image;
+  };
+  const messages = prompt.messages.map((message) => {
+    const { content } = message;
+    if (typeof content === "string") return message;
+    const parts = content.flatMap((part) =>
+      part.type === "document" ? (documents.get(part) ?? []).map(imageOf) : [part],
+    );
+    return { ...message, content: parts };
+  });
+  return { prompt: { ...prompt, messages }, pages };
 }
 
 /** For a chat template that writes the videos of a message, or of all messages, behind the images. */
@@ -32,15 +68,15 @@ export function videosBehindImages(prompt: Prompt, images: "of-message" | "of-co
   return { ...prompt, messages };
 }
 
-/** The images and the items of videos, in the order of the prompt. */
-export function itemsOfPrompt(prompt: Prompt, videos: OpenedVideos): readonly ItemPart[] {
-  if (prompt.kind !== "chat" || videos.size === 0) return imagesOfPrompt(prompt);
+/** The images, the pages of documents and the items of videos, in the order of the prompt. */
+export function itemsOfPrompt(prompt: Prompt, videos: OpenedVideos, pages: PagesOfPrompt): readonly ItemPart[] {
+  if (prompt.kind !== "chat" || (videos.size === 0 && pages.size === 0)) return imagesOfPrompt(prompt);
   return prompt.messages.flatMap(({ content }) =>
     typeof content === "string"
       ? []
       : content.flatMap((part): readonly ItemPart[] => {
-          if (part.type === "text") return [];
-          return part.type === "video" ? (videos.get(part)?.items ?? []) : [part];
+          if (part.type === "text" || part.type === "document") return [];
+          return part.type === "video" ? (videos.get(part)?.items ?? []) : [pages.get(part) ?? part];
         }),
   );
 }

@@ -1,7 +1,8 @@
 /** Assembles the image inputs of a loaded model: its registered parts, the pixel threads, sources and caches. */
 import type { EngineConfig } from "../contract/config.ts";
-import { defaultVideoLimits } from "../contract/default-limits.ts";
+import { defaultDocumentLimits, defaultVideoLimits } from "../contract/default-limits.ts";
 import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
+import { createDocumentReader } from "../documents/document-reader.ts";
 import { shown } from "../excerpt.ts";
 import { createImageProcessor } from "../images/image-processor.ts";
 import type { ImageProcessor } from "../images/image-processor.ts";
@@ -23,6 +24,7 @@ import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { createVideoDecoder } from "../videos/video-decoder.ts";
 import { createPromptText } from "./create-prompt-text.ts";
+import { DocumentLoader } from "./document-loader.ts";
 import { imageBudgets } from "./image-budgets.ts";
 import type { ImageInputs } from "./image-inputs.ts";
 import { ItemLoader } from "./item-loader.ts";
@@ -67,7 +69,8 @@ export function createImageInputs(
     enableMmEmbeds = false,
     mmProcessorOptions,
     videoLimits = defaultVideoLimits,
-  }: Pick<EngineConfig, "imageLimits" | "videoLimits" | "enableMmEmbeds" | "mmProcessorOptions">,
+    documentLimits = defaultDocumentLimits,
+  }: Pick<EngineConfig, "imageLimits" | "videoLimits" | "documentLimits" | "enableMmEmbeds" | "mmProcessorOptions">,
   {
     definition,
     model,
@@ -130,6 +133,8 @@ export function createImageInputs(
     limits: videoLimits,
     maxDecodedBytes: imageBudgets(machineMemoryBytes()).maxDecodedBytes,
   });
+  const reader = createDocumentReader(documentLimits);
+  const documents = new DocumentLoader({ reader, sources: imageSources, limits: documentLimits, imageLimits });
   const loader = new ItemLoader({
     processor,
     videos,
@@ -148,10 +153,11 @@ export function createImageInputs(
     processor,
     loader,
     videos,
+    documents,
     enableMmEmbeds,
     dummyInputs,
     async [Symbol.asyncDispose]() {
-      await Promise.all([imageProcessor.close(), decoder.close()]);
+      await Promise.all([imageProcessor.close(), decoder.close(), reader.close()]);
     },
   };
 }

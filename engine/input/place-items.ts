@@ -61,7 +61,7 @@ async function expand(
   const { processor } = imageInputs;
   let numImages = 0;
   const updates = items.map(({ item }, index) => {
-    const isNumbered = parts[index]?.type !== "frames";
+    const isNumbered = !isOfVideo(parts[index]);
     const numberTokens = isNumbered ? processor.numberTokens?.(numImages++, options) : undefined;
     return numberedUpdates(item.promptUpdates, numberTokens ?? []);
   });
@@ -102,11 +102,15 @@ function toFeatures({ parts, items }: LoadedParts, { placeholders }: UpdatedProm
     const placeholder = placeholders[index];
     invariant(placeholder, "images without a place are rejected");
     const part = parts[index];
-    const isOfVideo = part?.type === "frames" && part.isOfVideo;
-    const modality = part?.type === "frames" ? "video" : "image";
-    return { tensors, mmHash, placeholder, modality, ...(isOfVideo && { videoItem: part.item }) };
+    const hasTimes = part?.type === "frames" && part.isOfVideo;
+    const modality = isOfVideo(part) ? "video" : "image";
+    return { tensors, mmHash, placeholder, modality, ...(hasTimes && { videoItem: part.item }) };
   });
   return features.sort((left, right) => left.placeholder.offset - right.placeholder.offset);
+}
+
+function isOfVideo(part: ItemPart | undefined): boolean {
+  return part?.type === "frames" && part.origin === "video";
 }
 
 /** Checks all images; new ones were counted before they were processed. */

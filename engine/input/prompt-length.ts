@@ -3,10 +3,15 @@ import { EngineError } from "../contract/errors.ts";
 import { endTokenOf, type PlaceholderRange } from "../multimodal/placeholder.ts";
 import type { PromptPositions } from "../multimodal/prompt-positions.ts";
 import type { ItemPart } from "./item-parts.ts";
+import type { FramesPart } from "./video-loader.ts";
 
 /** LiteLLM and other clients recognise the error by OpenAI's words "this model's maximum context length is". */
-export function promptTooLong(numTokens: string, maxModelLen: number, numFrames = 0): EngineError {
-  const advice = numFrames === 0 ? "" : ` It shows ${numFrames} frames of videos; ask for fewer.`;
+export function promptTooLong(numTokens: string, maxModelLen: number, parts: readonly ItemPart[] = []): EngineError {
+  const numFrames = countFrames(parts, "video");
+  const numPages = countFrames(parts, "document");
+  const advice =
+    (numFrames === 0 ? "" : ` It shows ${numFrames} frames of videos; ask for fewer.`) +
+    (numPages === 0 ? "" : ` It shows ${numPages} pages of documents; ask for fewer, or for a lower resolution.`);
   return new EngineError(
     "prompt_too_long",
     `The prompt has ${numTokens} tokens; this model's maximum context length is ${maxModelLen} tokens, of which the output needs one.${advice}`,
@@ -15,12 +20,12 @@ export function promptTooLong(numTokens: string, maxModelLen: number, numFrames 
 }
 
 /**
- * @param parts Whose frames are counted in the error.
+ * @param parts Whose frames and pages are counted in the error.
  * @throws EngineError `prompt_too_long`.
  */
 export function checkLength(numTokens: number, maxModelLen: number, parts: readonly ItemPart[] = []): void {
   // One position is for the output.
-  if (numTokens >= maxModelLen) throw promptTooLong(String(numTokens), maxModelLen, countFrames(parts));
+  if (numTokens >= maxModelLen) throw promptTooLong(String(numTokens), maxModelLen, parts);
 }
 
 /**
@@ -58,6 +63,9 @@ export function checkJoinedImages(
   );
 }
 
-function countFrames(parts: readonly ItemPart[]): number {
-  return parts.reduce((sum, part) => sum + (part.type === "frames" ? part.frameIndices.length : 0), 0);
+function countFrames(parts: readonly ItemPart[], origin: FramesPart["origin"]): number {
+  return parts.reduce(
+    (sum, part) => sum + (part.type === "frames" && part.origin === origin ? part.frameIndices.length : 0),
+    0,
+  );
 }

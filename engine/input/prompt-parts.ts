@@ -32,7 +32,7 @@ export function splitPrompt(parts: readonly ContentPart[], { imageStart, imageEn
   const split: PromptPart[] = [];
   let text = "";
   for (const part of parts) {
-    if (part.type === "video") continue;
+    if (part.type === "video" || part.type === "document") continue;
     if (part.type === "text") {
       text += part.text;
       continue;

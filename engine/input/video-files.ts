@@ -18,6 +18,7 @@ import type { FrameSequence } from "../videos/frame-sequence.ts";
 import { knownVideoKey } from "../videos/known-video.ts";
 import type { KnownVideo } from "../videos/known-video.ts";
 import type { VideoDecoder, VideoFacts } from "../videos/video-decoder.ts";
+import { namingMedia } from "./naming-media.ts";
 
 /** By `knownVideoKey`. */
 export type KnownVideoCache = Pick<ValueCache<KnownVideo>, "getMany" | "setMany">;
@@ -61,7 +62,7 @@ export class VideoFiles {
    * videos and of their sources, `queue_full` or `aborted`.
    */
   async open(file: VideoFile, fetching: VideoFetching): Promise<OpenedFile> {
-    const key = await namingVideo(() => this.#keyOf(file, fetching.request));
+    const key = await namingMedia("video", () => this.#keyOf(file, fetching.request));
     const [known = null] = key === null ? [] : await this.#options.knownVideos.getMany([key]);
     if (known !== null && file.uuid !== undefined) return this.#openKnown(file, known, fetching);
     const answer = await this.#fetchIfChanged(file.reference, known?.validator ?? null, fetching);
@@ -161,7 +162,7 @@ export class VideoFiles {
       limits: { maxImageBytes: limits.maxVideoBytes, fetchTimeoutMs: limits.fetchTimeoutMs },
       onBytes: (numBytes) => held.add(numBytes),
     };
-    return namingVideo(() =>
+    return namingMedia("video", () =>
       observeStage(
         "fetch",
         request.onStage,
@@ -183,29 +184,4 @@ function fetchAttributes(reference: string, answer: FetchedImage): RequestStage[
 function ownerOf(request: VideoFetching["request"]): PictureOwner {
   const { tenant = "", priority = 0 } = request;
   return { tenant, request, priority };
-}
-
-/** By the setting of images that has the same meaning. */
-const settingsOfVideos: Readonly<Partial<Record<NonNullable<EngineError["setting"]>, EngineError["setting"]>>> = {
-  maxImageBytes: "maxVideoBytes",
-  fetchTimeoutMs: "videoFetchTimeoutMs",
-};
-
-/** Sources fetch images, and say so. */
-async function namingVideo<Result>(run: () => Result | Promise<Result>): Promise<Result> {
-  try {
-    return await run();
-  } catch (error) {
-    if (!(error instanceof EngineError)) throw error;
-    const { code, message, cause, parameter, setting } = error;
-    throw new EngineError(
-      code === "image_too_large" ? "video_too_large" : code,
-      message.replace(/\bimage\b/g, "video"),
-      {
-        cause,
-        ...(parameter !== null && { parameter }),
-        ...(setting !== null && { setting: settingsOfVideos[setting] ?? setting }),
-      },
-    );
-  }
 }

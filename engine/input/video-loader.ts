@@ -24,9 +24,11 @@ interface FetchedVideo extends Pick<OpenedFile, "contentHash" | "decodeFrames"> 
   readonly parameter: string;
 }
 
-/** Frames of a video that are processed and encoded like one image of the prompt. */
+/** Frames of a video, or a page of a document, that are processed and encoded like one image of the prompt. */
 export interface FramesPart {
   readonly type: "frames";
+  /** A page is an image of the prompt for every model. */
+  readonly origin: "video" | "document";
   readonly file: FetchedVideo;
   readonly item: VideoItem;
   /** Places of its frames among those of the file. */
@@ -285,6 +287,7 @@ function itemsOf(
   const length = video.frameIndices.length / framesPerItem;
   return Array.from({ length }, (_, index) => ({
     type: "frames",
+    origin: "video",
     ...common,
     ...(index === length - 1 && { options: optionsOfLast }),
     item: { video, index },

@@ -24,7 +24,7 @@ export type HashedItem =
   | { readonly kind: "uuid"; readonly tenant: string; readonly uuid: string };
 
 export interface MultiModalHashInput {
-  readonly modality: "image" | "image_embeds" | "video";
+  readonly modality: "image" | "image_embeds" | "video" | "document";
   /** Hash of the weights and the graph that make embeddings of the item. */
   readonly modelContentHash: string;
   /** All options of the processor: the checkpoint's configuration with the deployment's and the request's changes. */

@@ -13,7 +13,7 @@ type MessagePart = Exclude<LanguageModelV4Message["content"], string>[number];
 
 type ToolMessage = Extract<LanguageModelV4Message, { role: "tool" }>;
 
-/** Throws UnsupportedFunctionalityError for approvals of tools and for files that are neither pictures nor videos. */
+/** Throws UnsupportedFunctionalityError for approvals of tools and for files that are neither pictures nor videos nor PDFs. */
 export function toChatMessages(prompt: LanguageModelV4Prompt): ChatMessage[] {
   return prompt.flatMap((message): ChatMessage[] => {
     const { role, content } = message;
@@ -94,6 +94,7 @@ function toContentParts(part: MessagePart): ContentPart[] {
 }
 
 function toMediaPart({ data, mediaType }: Pick<LanguageModelV4FilePart, "data" | "mediaType">): ContentPart {
+  if (mediaType === "application/pdf") return { type: "document", reference: referenceOf(data, mediaType) };
   const [type] = mediaType.split("/");
   if (type !== "image" && type !== "video") {
     throw new UnsupportedFunctionalityError({ functionality: `files of the type ${mediaType}` });
@@ -109,7 +110,7 @@ function referenceOf(data: LanguageModelV4FilePart["data"], mediaType: string): 
       return data.originalUrl ?? data.url.href;
     case "reference":
     case "text":
-      throw new UnsupportedFunctionalityError({ functionality: `pictures and videos given as ${data.type}` });
+      throw new UnsupportedFunctionalityError({ functionality: `files given as ${data.type}` });
     default:
       return data satisfies never;
   }

@@ -49,6 +49,14 @@ const foveaOptions = z.strictObject({
       "must be {numFrames} or {framesPerSecond}, a number",
     )
     .optional(),
+  /** Which pages of all documents of the prompt are shown, and in which resolution. */
+  documentPages: z
+    .strictObject({
+      firstPage: z.number().optional(),
+      lastPage: z.number().optional(),
+      dotsPerInch: z.number().optional(),
+    })
+    .optional(),
 });
 
 type FoveaOptions = z.output<typeof foveaOptions>;
@@ -68,7 +76,7 @@ export function toGenerationRequest(
   readonly warnings: SharedV4Warning[];
 } {
   const own = parseFoveaOptions(options.providerOptions);
-  const { cacheSalt, adapter, mmProcessorOptions, videoSampling } = own;
+  const { cacheSalt, adapter, mmProcessorOptions, videoSampling, documentPages } = own;
   const answerForm = structuredOutputOf(options.responseFormat, own);
   const plan = planOf(options, answerForm, formats);
   const prompt: ChatPromptInput = {
@@ -108,6 +116,7 @@ export function toGenerationRequest(
     ...(adapter !== undefined && { adapter }),
     ...(mmProcessorOptions !== undefined && { mmProcessorOptions }),
     ...(videoSampling !== undefined && { videoSampling }),
+    ...(documentPages !== undefined && { documentPages }),
   } as const;
   const parsing = { toolCalls: plan?.parsing ?? null, reasoning: formats.reasoning, includesReasoning: true };
   return { request, parsing, warnings: warningsOf(options, formats) };

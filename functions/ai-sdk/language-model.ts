@@ -25,7 +25,7 @@ export interface FoveaModelOptions {
   /** The model's name in results and telemetry. Default `fovea`. */
   readonly modelId?: string;
   /**
-   * Schemes of URLs of images and videos that the engine's image sources fetch, such as `["https", "s3"]`. The AI SDK
+   * Schemes of URLs of images, videos and PDF files that the engine's image sources fetch, such as `["https", "s3"]`. The AI SDK
    * downloads those from other http and https URLs itself. Default none.
    */
   readonly imageSchemes?: readonly string[];
@@ -48,7 +48,7 @@ export function fovea(engine: Engine, options: FoveaModelOptions = {}): Language
     specificationVersion: "v4",
     provider: "fovea",
     modelId,
-    supportedUrls: { "image/*": fetchedUrls, "video/*": fetchedUrls },
+    supportedUrls: { "image/*": fetchedUrls, "video/*": fetchedUrls, "application/pdf": fetchedUrls },
 
     async doGenerate(callOptions) {
       const { generations, warnings, response } = await startGeneration(engine, modelId, callOptions);

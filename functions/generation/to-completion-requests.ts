@@ -104,5 +104,5 @@ export function completionRequestPaths(fields: CompletionRequest, inlineImages: 
     return parsed.kind === "parts" ? parsed.parts.flatMap(({ type }) => (type === "text" ? [] : [path])) : [];
   });
   const images = [...inText, ...(fields.images ?? []).map((_, index) => `images[${index}]`)];
-  return { prompt: "prompt", images, videos: [], structuredOutput: structuredOutputField(fields) };
+  return { prompt: "prompt", images, videos: [], documents: [], structuredOutput: structuredOutputField(fields) };
 }

@@ -17,6 +17,7 @@ import { HttpError } from "../http/errors.ts";
 import type { RequestPaths } from "../http/wire-parameter.ts";
 import type { InlineImages } from "../settings/images.ts";
 import type { TokenOptions } from "./answer-options.ts";
+import { documentPagesOf } from "./document-pages.ts";
 import { splitInlineImages } from "./inline-images.ts";
 import type { ModelFormats } from "./parsed-output/model-formats.ts";
 import type { OutputParsing } from "./parsed-output/output-parser.ts";
@@ -24,6 +25,7 @@ import { planTools, UnenforceableTool } from "./parsed-output/tool-plan.ts";
 import type { ToolPlan } from "./parsed-output/tool-plan.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "./schemas/chat-completion-request.ts";
 import type { CompletionRequest } from "./schemas/completion-request.ts";
+import { documentReference } from "./schemas/document-parts.ts";
 import { callableTools, requiresCall } from "./schemas/tool-fields.ts";
 import { imageProcessorOptions, videoSamplingOf } from "./video-sampling.ts";
 import type { SamplingDefaults } from "./video-sampling.ts";
@@ -68,6 +70,7 @@ export function toChatRequest(
       mm_processor_kwargs: fields.mm_processor_kwargs && imageProcessorOptions(fields.mm_processor_kwargs),
     }),
     ...videoSamplingOf(fields, requestDefaults),
+    ...documentPagesOf(fields),
     ...cacheOwner(fields, tenant),
     priority,
     samplingParams: toSamplingParams(
@@ -198,7 +201,7 @@ export function tokenOptions(
   };
 }
 
-/** Paths of the request's prompt, images and videos, for errors. */
+/** Paths of the request's prompt, images, videos and documents, for errors. */
 export function chatRequestPaths(fields: ChatCompletionRequest, inlineImages: InlineImages): RequestPaths {
   const parts = fields.messages.flatMap((message, index) => partsOf(message, index, inlineImages));
   const pathsOf = (...types: ContentPart["type"][]): string[] =>
@@ -209,6 +212,7 @@ export function chatRequestPaths(fields: ChatCompletionRequest, inlineImages: In
     prompt: "messages",
     images: pathsOf("image", "image_embeds"),
     videos: pathsOf("video"),
+    documents: pathsOf("document"),
     structuredOutput: isToolForm ? "tools" : structuredOutputField(fields),
     // It goes before `max_tokens`, as in `toChatRequest`.
     ...(typeof fields.max_completion_tokens === "number" && { names: { maxTokens: "max_completion_tokens" } }),
@@ -351,6 +355,9 @@ const contentFields = {
   video_url: "video_url",
   input_video: "video_url",
   video: "video",
+  file: "file",
+  input_file: "file_data",
+  document_url: "document_url",
 } as const satisfies Record<PartFields["type"], string>;
 
 export function toContentPart(part: PartFields): ContentPart {
@@ -372,6 +379,12 @@ export function toContentPart(part: PartFields): ContentPart {
       return toVideoPart(part.video_url?.url, part.uuid);
     case "video":
       return toVideoPart(part.video, part.uuid);
+    case "file":
+      return { type: "document", reference: documentReference(part.file.file_data) };
+    case "input_file":
+      return { type: "document", reference: documentReference(part.file_data ?? part.file_url ?? "") };
+    case "document_url":
+      return { type: "document", reference: part.document_url.url };
   }
 }
 

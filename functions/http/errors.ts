@@ -47,6 +47,8 @@ const statusOfCode = {
   too_many_videos: 400,
   video_too_large: 400,
   invalid_video: 400,
+  document_too_large: 400,
+  invalid_document: 400,
   queue_full: 429,
   aborted: CLIENT_CLOSED_REQUEST,
   not_ready: 503,
@@ -77,7 +79,13 @@ export interface ErrorAnswer {
   readonly body: ErrorBody;
 }
 
-const unknownPaths: RequestPaths = { prompt: "prompt", images: [], videos: [], structuredOutput: "structured_outputs" };
+const unknownPaths: RequestPaths = {
+  prompt: "prompt",
+  images: [],
+  videos: [],
+  documents: [],
+  structuredOutput: "structured_outputs",
+};
 
 /** Internal errors show only the request id. Errors of the client or of a logits processor show their message. */
 export function toErrorAnswer(error: unknown, requestId: string, paths: RequestPaths = unknownPaths): ErrorAnswer {
@@ -130,6 +138,8 @@ const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>
   maxVideoFrames: "MAX_VIDEO_FRAMES sets the limit.",
   videoDecodeTimeoutMs: "VIDEO_DECODE_TIMEOUT_SECONDS sets the limit.",
   videoFetchTimeoutMs: "VIDEO_FETCH_TIMEOUT_SECONDS sets the limit.",
+  maxDocumentBytes: "MAX_DOCUMENT_BYTES sets the limit.",
+  documentRenderTimeoutMs: "DOCUMENT_RENDER_TIMEOUT_SECONDS sets the limit.",
   allowedDomains: "ALLOWED_MEDIA_DOMAINS lists them.",
   allowedPrivateHosts: "ALLOWED_PRIVATE_HOSTS lists the private hosts that are allowed.",
   allowHttp: "ALLOW_HTTP_IMAGES=true allows http:.",
@@ -162,7 +172,10 @@ function settingHint({ setting }: EngineError): string {
 
 /** Its message may use the engine's names of fields. */
 function isAboutFields({ parameter }: EngineError): boolean {
-  return parameter !== null && (/^(samplingParams|videoSampling)\./.test(parameter) || requestFields.has(parameter));
+  return (
+    parameter !== null &&
+    (/^(samplingParams|videoSampling|documentPages)\./.test(parameter) || requestFields.has(parameter))
+  );
 }
 
 const requestFields: ReadonlySet<string> = new Set(["numChoices", "truncatePromptTokens", "templateArguments"]);

@@ -28,6 +28,9 @@ const wireNames: Readonly<Record<string, string>> = {
   videoSampling: "media_io_kwargs.video",
   numFrames: "num_frames",
   framesPerSecond: "fps",
+  documentPages: "media_io_kwargs.document",
+  firstPage: "first_page",
+  lastPage: "last_page",
 };
 
 /** Paths in the body of values that several fields can contain. */
@@ -38,6 +41,8 @@ export interface RequestPaths {
   readonly images: readonly string[];
   /** Paths of all videos, in order. */
   readonly videos: readonly string[];
+  /** Paths of all documents, in order. */
+  readonly documents: readonly string[];
   /** `response_format`, `structured_outputs` or `tools`. */
   readonly structuredOutput: string;
   /** By the engine's name: fields that only this request calls by another name. */
@@ -46,21 +51,26 @@ export interface RequestPaths {
   rename?(text: string): string;
 }
 
-/** For the access log. Most requests have no videos, and their lines no such field. */
+/** For the access log. Most requests have no videos and documents, and their lines no such fields. */
 export function countsOf({
   images,
   videos,
-}: Pick<RequestPaths, "images" | "videos">): Readonly<Record<string, number>> {
-  return { images: images.length, ...(videos.length > 0 && { videos: videos.length }) };
+  documents,
+}: Pick<RequestPaths, "images" | "videos" | "documents">): Readonly<Record<string, number>> {
+  return {
+    images: images.length,
+    ...(videos.length > 0 && { videos: videos.length }),
+    ...(documents.length > 0 && { documents: documents.length }),
+  };
 }
 
 /**
  * Translates the engine's name of a field to the wire's: `samplingParams.topP` is `top_p`, `prompt` is the field that
- * contains it, `prompt.images[1]` the path of the prompt's second image, `prompt.videos[0]` that of its first video.
+ * contains it, `prompt.images[1]` the path of the prompt's second image, `prompt.videos[0]` that of its first video, and so for documents.
  */
 export function toWireParameter(parameter: string, paths: RequestPaths): string {
-  const item = /^prompt\.(images|videos)\[(\d+)\]$/.exec(parameter);
-  if (item !== null) return paths[item[1] as "images" | "videos"][Number(item[2])] ?? paths.prompt;
+  const item = /^prompt\.(images|videos|documents)\[(\d+)\]$/.exec(parameter);
+  if (item !== null) return paths[item[1] as "images" | "videos" | "documents"][Number(item[2])] ?? paths.prompt;
   if (/^prompt\b/.test(parameter)) return paths.prompt;
   if (parameter === "samplingParams.structuredOutput") return paths.structuredOutput;
   // The rest of the path consists of the client's own names.

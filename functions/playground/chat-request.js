@@ -1,9 +1,9 @@
 /** The body of a chat request, from what the page holds. */
 
-import { isVideo } from "./preview.js";
+import { isDocument, isVideo } from "./preview.js";
 
 /**
- * A picture as it is sent, or a video.
+ * A picture as it is sent, or a video, or a document.
  *
  * @typedef {object} Picture
  * @property {string} name
@@ -16,7 +16,8 @@ import { isVideo } from "./preview.js";
 /**
  * @typedef {{ readonly type: "text", readonly text: string }
  *   | { readonly type: "image_url", readonly image_url: { readonly url: string } }
- *   | { readonly type: "video_url", readonly video_url: { readonly url: string } }} ContentPart
+ *   | { readonly type: "video_url", readonly video_url: { readonly url: string } }
+ *   | { readonly type: "file", readonly file: { readonly filename: string, readonly file_data: string } }} ContentPart
  */
 /** @typedef {{ readonly role: string, readonly content: string | readonly ContentPart[] }} ChatMessage */
 /**
@@ -71,6 +72,7 @@ function toUserMessage({ question, pictures }) {
  * @returns {ContentPart}
  */
 function toPart(picture) {
-  const { url } = picture;
+  const { name, url } = picture;
+  if (isDocument(picture)) return { type: "file", file: { filename: name, file_data: url } };
   return isVideo(picture) ? { type: "video_url", video_url: { url } } : { type: "image_url", image_url: { url } };
 }

@@ -1,4 +1,4 @@
-/** The form for a question: its text, its pictures and videos, the buttons to send and stop, and suggested questions. */
+/** The form for a question: its text, its pictures, videos and documents, the buttons to send and stop, and suggested questions. */
 import { find } from "./elements.js";
 import { createQuestionButton } from "./examples.js";
 import { createPictureTray, receiveFiles } from "./picture-tray.js";
@@ -148,8 +148,10 @@ export function createComposer(on) {
       stop.hidden = !isStreaming;
       choosePictures.hidden = !acceptsImages;
       takesVideos = acceptsVideos;
-      pictureFiles.accept = acceptsVideos ? "image/*,video/*" : "image/*";
-      find(choosePictures, "span", HTMLElement).textContent = acceptsVideos ? "Add picture or video" : "Add picture";
+      pictureFiles.accept = acceptsVideos ? "image/*,video/*,application/pdf" : "image/*,application/pdf";
+      find(choosePictures, "span", HTMLElement).textContent = acceptsVideos
+        ? "Add picture, video or PDF"
+        : "Add picture or PDF";
       question.placeholder = acceptsImages ? "Ask about a picture…" : "Ask something…";
       suggestionList.replaceChildren(
         ...suggestions.map((text) =>

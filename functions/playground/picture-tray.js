@@ -1,4 +1,4 @@
-/** The pictures and videos of the next question: chosen, dropped or pasted, shown small, each with a button to remove it. */
+/** The pictures, videos and documents of the next question: chosen, dropped or pasted, shown small, each with a button to remove it. */
 import { create } from "./elements.js";
 import { toDataUrl } from "./picture-bytes.js";
 import { createPreview } from "./preview.js";
@@ -36,9 +36,9 @@ export function createPictureTray({ list, acceptsVideos, onProblem, onRemove }) 
     /** @param {Iterable<File>} files */
     async addFiles(files) {
       const all = [...files];
-      const accepted = acceptsVideos() ? /^(image|video)\// : /^image\//;
+      const accepted = acceptsVideos() ? /^(image\/|video\/|application\/pdf$)/ : /^(image\/|application\/pdf$)/;
       const others = all.filter(({ type }) => !accepted.test(type));
-      const problem = acceptsVideos() ? "neither a picture nor a video" : "not a picture";
+      const problem = acceptsVideos() ? "not a picture, a video or a PDF" : "neither a picture nor a PDF";
       onProblem(others.length === 0 ? "" : `${others.map(({ name }) => name).join(", ")}: ${problem}.`);
       const pictures = await Promise.all(all.filter((file) => !others.includes(file)).map(readPicture));
       pictures.forEach(add);

@@ -1,4 +1,4 @@
-/** How pictures and videos look on the page. */
+/** How pictures, videos and documents look on the page. */
 import { create } from "./elements.js";
 
 /** @import { Picture } from "./chat-request.js" */
@@ -6,6 +6,11 @@ import { create } from "./elements.js";
 /** @param {Picture} picture */
 export function isVideo({ url }) {
   return url.startsWith("data:video/");
+}
+
+/** @param {Picture} picture */
+export function isDocument({ url }) {
+  return url.startsWith("data:application/pdf");
 }
 
 /**
@@ -17,6 +22,7 @@ export function isVideo({ url }) {
  */
 export function createPreview(picture, { hasControls }) {
   const { name, url } = picture;
+  if (isDocument(picture)) return create("span", { className: "document", textContent: name, title: name });
   if (!isVideo(picture)) return create("img", { src: url, alt: name });
   const video = create("video", { src: url, controls: hasControls, muted: true, preload: "auto", title: name });
   video.setAttribute("aria-label", name);

@@ -12,6 +12,7 @@ import {
 import { defaultBatchedTokens, defaultEngineLimits } from "../../engine/contract/default-limits.ts";
 import { objectAddressForms } from "../../engine/contract/model-reference.ts";
 import { cacheSettings } from "./caches.ts";
+import { documentLimitSettings } from "./documents.ts";
 import { imageLimitSettings } from "./images.ts";
 import { jsonObject, logitsProcessors, speculativeConfig } from "./json-values.ts";
 import { defaultMmLoras, loraModules } from "./lora-modules.ts";
@@ -247,5 +248,6 @@ export const engineSettings = {
   ...pipelineSettings,
   imageLimits: imageLimitSettings,
   videoLimits: videoLimitSettings,
+  documentLimits: documentLimitSettings,
   caches: cacheSettings,
 };

@@ -41,7 +41,8 @@ export function traced(requests: readonly GenerationRequest[], span: RequestSpan
 
 /** Attributes of the answer, from the request's line in the access log. */
 export function answerAttributes(logFields: Readonly<Record<string, unknown>>): SpanAttributes {
-  const { id, model, promptTokens, completionTokens, finishReason, timeToFirstTokenMs, images, videos } = logFields;
+  const { id, model, promptTokens, completionTokens, finishReason, timeToFirstTokenMs } = logFields;
+  const { images, videos, documents } = logFields;
   return {
     "gen_ai.response.id": textOf(id),
     "gen_ai.response.model": textOf(model),
@@ -53,6 +54,7 @@ export function answerAttributes(logFields: Readonly<Record<string, unknown>>): 
       typeof timeToFirstTokenMs === "number" ? timeToFirstTokenMs / 1000 : undefined,
     "fovea.images": numberOf(images),
     "fovea.videos": numberOf(videos),
+    "fovea.documents": numberOf(documents),
   };
 }
 

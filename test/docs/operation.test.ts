@@ -25,6 +25,8 @@ const engineCodes: Record<EngineErrorCode, true> = {
   too_many_videos: true,
   video_too_large: true,
   invalid_video: true,
+  document_too_large: true,
+  invalid_document: true,
   queue_full: true,
   aborted: true,
   not_ready: true,

@@ -46,10 +46,15 @@ const documentBlock = z.object({
         type: z.literal("content"),
         content: z.union([text, boundedList(textBlock, MAX_PARTS, "must be a string or a list of text blocks")]),
       }),
+      z.object({
+        type: z.literal("base64"),
+        media_type: z.literal("application/pdf", "must be application/pdf"),
+        data: text,
+      }),
+      z.object({ type: z.literal("url"), url: text }),
     ],
     {
-      error: ({ input }) =>
-        describeUnknown(input, "type", "must be text or content; send the pages of a PDF as image blocks"),
+      error: ({ input }) => describeUnknown(input, "type", "must be base64, url, text or content"),
     },
   ),
   title: text.nullish(),

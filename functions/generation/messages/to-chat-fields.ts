@@ -103,25 +103,26 @@ function thinkingFields({
   };
 }
 
-/** Paths of the request's prompt and images, for errors. */
+/** Paths of the request's prompt, images and documents, for errors. */
 export function messagesRequestPaths(fields: CountTokensRequest): RequestPaths {
   const { messages, output_config: config, output_format: format } = fields;
   const formatField = config?.format ? "output_config.format" : format ? "output_format" : null;
-  return {
-    prompt: "messages",
-    images: messages.flatMap(({ content }, message) =>
+  const pathsOf = (isMeant: (block: ResultBlock | Block) => boolean): string[] =>
+    messages.flatMap(({ content }, message) =>
       typeof content === "string"
         ? []
         : content.flatMap((block, index) => {
             const path = `messages[${message}].content[${index}]`;
-            if (block.type === "image") return [`${path}.source`];
+            if (isMeant(block)) return [`${path}.source`];
             if (block.type !== "tool_result" || typeof block.content !== "object" || block.content === null) return [];
-            return block.content.flatMap(({ type }, part) =>
-              type === "image" ? [`${path}.content[${part}].source`] : [],
-            );
+            return block.content.flatMap((inner, part) => (isMeant(inner) ? [`${path}.content[${part}].source`] : []));
           }),
-    ),
+    );
+  return {
+    prompt: "messages",
+    images: pathsOf(({ type }) => type === "image"),
     videos: [],
+    documents: pathsOf((block) => block.type === "document" && isFile(block.source)),
     structuredOutput: formatField !== null && !requiresCall(toolChoiceOf(fields)) ? formatField : "tools",
     names: { stop: "stop_sequences" },
     rename: (text) =>
@@ -194,34 +195,44 @@ function toAssistantTurn(content: MessageFields["content"]): AssistantTurn {
 /** A single text is a string, which every chat template accepts. */
 function toContent(content: string | readonly ResultBlock[]): string | PartFields[] {
   if (typeof content === "string") return content;
-  const parts = content.map(toPart);
+  const parts = content.flatMap(toParts);
   const [only] = parts;
   return parts.length === 1 && only?.type === "text" ? only.text : parts;
 }
 
-function toPart(block: ResultBlock): PartFields {
+function toParts(block: ResultBlock): PartFields[] {
   switch (block.type) {
     case "text":
-      return { type: "text", text: block.text };
+      return [{ type: "text", text: block.text }];
     case "image":
-      return { type: "image_url", image_url: { url: referenceOf(block.source) } };
+      return [{ type: "image_url", image_url: { url: referenceOf(block.source) } }];
     case "document":
-      return { type: "text", text: documentText(block) };
+      return documentParts(block);
     case "search_result":
-      return { type: "text", text: searchResultText(block) };
+      return [{ type: "text", text: searchResultText(block) }];
     case "tool_reference":
       // The definition is among the tools of the prompt.
-      return { type: "text", text: `Loaded the tool ${block.tool_name}.` };
+      return [{ type: "text", text: `Loaded the tool ${block.tool_name}.` }];
   }
 }
 
-/** In the tags that Anthropic recommends for documents in a prompt. */
-function documentText({ source, title, context }: Extract<Block, { type: "document" }>): string {
-  return tagged("document", [
-    ...(title ? [tagged("title", [title])] : []),
-    ...(context ? [tagged("context", [context])] : []),
-    tagged("document_content", [source.type === "text" ? source.data : textOf(source.content)]),
-  ]);
+type DocumentBlock = Extract<Block, { type: "document" }>;
+type DocumentSource = DocumentBlock["source"];
+
+/** A PDF, by its content or its address. */
+function isFile(source: DocumentSource): source is Extract<DocumentSource, { type: "base64" | "url" }> {
+  return source.type === "base64" || source.type === "url";
+}
+
+/** Text in the tags that Anthropic recommends for documents in a prompt; or a file, behind what is told about it. */
+function documentParts({ source, title, context }: DocumentBlock): PartFields[] {
+  const about = [...(title ? [tagged("title", [title])] : []), ...(context ? [tagged("context", [context])] : [])];
+  if (isFile(source)) {
+    const file = { type: "document_url", document_url: { url: referenceOf(source) } } as const;
+    return about.length === 0 ? [file] : [{ type: "text", text: tagged("document", about) }, file];
+  }
+  const content = tagged("document_content", [source.type === "text" ? source.data : textOf(source.content)]);
+  return [{ type: "text", text: tagged("document", [...about, content]) }];
 }
 
 function searchResultText({ source, title, content }: Extract<Block, { type: "search_result" }>): string {
@@ -240,6 +251,6 @@ function textOf(content: string | readonly TextBlock[]): string {
   return typeof content === "string" ? content : content.map(({ text }) => text).join("\n");
 }
 
-function referenceOf(source: ImageSource): string {
+function referenceOf(source: ImageSource | Extract<DocumentSource, { type: "base64" | "url" }>): string {
   return source.type === "url" ? source.url : `data:${source.media_type};base64,${source.data}`;
 }

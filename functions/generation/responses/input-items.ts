@@ -3,14 +3,15 @@ import { z } from "zod";
 
 import { customInput } from "../custom-tools.ts";
 import { describeUnknown, MAX_MESSAGES, MAX_PARTS } from "../schemas/chat-completion-request.ts";
+import { inputFile } from "../schemas/document-parts.ts";
 import { callArguments } from "../schemas/tool-fields.ts";
 import { inputVideo } from "../schemas/video-parts.ts";
 import { boundedList, boundedText, MAX_NAME_LENGTH, name, text } from "../schemas/wire-types.ts";
 import { responseTools } from "./response-tools.ts";
 
-const partRule = "must be a supported part type: input_text, input_image, input_video, output_text or refusal";
+const partRule =
+  "must be a supported part type: input_text, input_image, input_file, input_video, output_text or refusal";
 
-/** Files need a store of documents and a reader for each of their types. */
 const contentPart = z.discriminatedUnion(
   "type",
   [
@@ -32,6 +33,7 @@ const contentPart = z.discriminatedUnion(
       }),
     // OpenAI has none; the form is OpenRouter's.
     inputVideo,
+    inputFile,
   ],
   { error: ({ input }) => describeUnknown(input, "type", partRule) },
 );

@@ -71,11 +71,11 @@ function includesLogprobs({ include, top_logprobs: numTopLogprobs }: ResponsesRe
   return (include ?? []).includes("message.output_text.logprobs") || (numTopLogprobs ?? 0) > 0;
 }
 
-/** Paths of the request's prompt, images and videos, for errors. */
+/** Paths of the request's prompt, images, videos and documents, for errors. */
 export function responsesRequestPaths(fields: ResponsesRequest): RequestPaths {
   const { input, structured_outputs: structured } = fields;
   const items = typeof input === "string" ? [] : input;
-  const pathsOf = (type: "input_image" | "input_video", key: string): string[] =>
+  const pathsOf = (type: "input_image" | "input_video" | "input_file", key: string): string[] =>
     items.flatMap((item, index) => {
       const [field, content] = contentOf(item);
       if (typeof content === "string") return [];
@@ -85,6 +85,7 @@ export function responsesRequestPaths(fields: ResponsesRequest): RequestPaths {
     prompt: "input",
     images: pathsOf("input_image", "image_url"),
     videos: pathsOf("input_video", "video_url"),
+    documents: pathsOf("input_file", "file_data"),
     structuredOutput:
       isFormed(fields) && !requiresCall(toolsForModel(fields).choice)
         ? structured

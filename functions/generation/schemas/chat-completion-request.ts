@@ -1,6 +1,7 @@
 /** Wire schema of POST /v1/chat/completions. */
 import { z } from "zod";
 
+import { documentParts, withTypeOfDocument } from "./document-parts.ts";
 import { reasoningFields } from "./reasoning-fields.ts";
 import { checkCombinations, samplingFields } from "./sampling-fields.ts";
 import { checkTools, toolCalls, toolFields } from "./tool-fields.ts";
@@ -63,13 +64,14 @@ const typedPart = z.discriminatedUnion(
       image_embeds: z.union([text, imageEmbeds], embedsRule),
     }),
     ...videoParts,
+    ...documentParts,
   ],
   {
     error: ({ input }) =>
       describeUnknown(
         input,
         "type",
-        "must be a supported part type: text, image_url, video_url, input_text, input_image, input_video or image_embeds",
+        "must be a supported part type: text, image_url, video_url, file, document_url, input_text, input_image, input_video, input_file or image_embeds",
       ),
   },
 );
@@ -86,7 +88,7 @@ export const contentPart = z.preprocess((part) => {
     };
   }
   if ("image_embeds" in part) return { ...part, type: "image_embeds" };
-  return "text" in part ? { ...part, type: "text" } : withTypeOfVideo(part);
+  return "text" in part ? { ...part, type: "text" } : withTypeOfDocument(withTypeOfVideo(part));
 }, typedPart);
 
 const contentRule = "must be a string or a list of parts";

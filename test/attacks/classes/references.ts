@@ -141,13 +141,15 @@ function referenceAttacks({ friend, forbiddenPort }: WebSurroundings): fc.Arbitr
   return fc.tuple(fc.constantFrom(...Object.keys(places)), reference).map(([place, url]) => createAttack(place, url));
 }
 
-/** Places in which a request can reference a picture. */
+/** Places in which a request can reference a picture or a document. */
 const places: Readonly<Record<string, (url: string) => unknown>> = {
   image_url: (url) => [{ type: "image_url", image_url: { url } }],
   "image_url as text": (url) => [{ image_url: url }],
   input_image: (url) => [{ type: "input_image", image_url: url }],
   "an img tag": (url) => `<img src="${url}"> What is it?`,
   image_embeds: (url) => [{ type: "image_embeds", image_embeds: url }],
+  document_url: (url) => [{ type: "document_url", document_url: url }],
+  file_data: (url) => [{ type: "file", file: { file_data: url } }],
 };
 
 function createAttack(place: string, url: string): Attack {

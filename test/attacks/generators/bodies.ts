@@ -11,6 +11,7 @@ import { countTokensRequest, messagesRequest } from "../../../functions/generati
 import { responsesRequest } from "../../../functions/generation/responses/responses-request.ts";
 import { chatCompletionRequest } from "../../../functions/generation/schemas/chat-completion-request.ts";
 import { completionRequest } from "../../../functions/generation/schemas/completion-request.ts";
+import { pdfUrl } from "../../support/requests/pdf-writer.ts";
 import { shorten } from "../attack.ts";
 import type { Attack } from "../attack.ts";
 import { plausible } from "./from-schema.ts";
@@ -31,11 +32,16 @@ export interface BodyRoute {
 const scene = readFileSync(new URL("../../../models/fovea-shapes/examples/scene.png", import.meta.url));
 export const sceneUrl = `data:image/png;base64,${scene.toString("base64")}`;
 
+const pageUrl = pdfUrl([{ width: 60, height: 40, lines: ["a"] }]);
+
 const texts: FieldTexts = {
   model: ["fovea-shapes", "other"],
   url: [sceneUrl, "https://127.0.0.1/a.png", "data:,"],
   image_url: [sceneUrl],
   image_embeds: ["AAAA", sceneUrl],
+  file_data: [pageUrl, "AAAA"],
+  file_url: [pageUrl],
+  document_url: [pageUrl],
   regex: ["[a-c]{1,3}", "a|b", "(red|blue) circle"],
   grammar: ['root ::= "a" | "b"', 'root ::= [a-z]+ " " root?'],
   json: ['{"type":"object"}', '{"type":"integer"}'],
@@ -66,6 +72,18 @@ const chatBodies = [
     top_logprobs: 2,
   },
   {
+    messages: [
+      {
+        role: "user",
+        content: [
+          { type: "file", file: { filename: "a.pdf", file_data: pageUrl } },
+          { type: "document_url", document_url: { url: pageUrl } },
+        ],
+      },
+    ],
+    media_io_kwargs: { document: { first_page: 1, last_page: 2, dpi: 72 } },
+  },
+  {
     messages: [{ role: "user", content: "a" }],
     response_format: { type: "json_schema", json_schema: { name: "a", schema: { type: "object" } } },
     vllm_xargs: { a: 1, b: ["x"] },
@@ -90,6 +108,7 @@ const responseBodies = [
         role: "user",
         content: [
           { type: "input_image", image_url: sceneUrl, detail: "auto" },
+          { type: "input_file", filename: "a.pdf", file_data: pageUrl },
           { type: "input_text", text: "Where is the star?" },
         ],
       },

@@ -36,6 +36,7 @@ function itemsOf(count: number): FramesPart[] {
   const file = { contentHash: "", parameter: "prompt.videos[0]", decodeFrames: async () => [] };
   return Array.from({ length: count }, (_, index) => ({
     type: "frames",
+    origin: "video",
     file,
     item: { video: shown, index },
     frameIndices: [index],

@@ -31,7 +31,7 @@ export interface GoldenOverrides extends Partial<InputProcessorOptions> {
   /** Default: that of the architecture. */
   readonly definition?: ModelDefinition;
   readonly settings?: Partial<
-    Pick<EngineConfig, "imageLimits" | "videoLimits" | "enableMmEmbeds" | "mmProcessorOptions">
+    Pick<EngineConfig, "imageLimits" | "videoLimits" | "documentLimits" | "enableMmEmbeds" | "mmProcessorOptions">
   >;
 }
 

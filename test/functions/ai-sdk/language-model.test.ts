@@ -10,6 +10,7 @@ import { createEngine } from "../../../engine/index.ts";
 import type { Engine, ImageSource } from "../../../engine/index.ts";
 import { fovea } from "../../../functions/ai-sdk/language-model.ts";
 import { createScriptedEngine } from "../../support/engine/scripted-engine.ts";
+import { pdfOfPictures } from "../../support/requests/pdf-writer.ts";
 import { Failing } from "./failing-processor.ts";
 
 const picture = await readFile(new URL("../../../models/fovea-shapes/examples/scene.png", import.meta.url));
@@ -54,6 +55,18 @@ async function readAll(stream: ReadableStream<LanguageModelV4StreamPart>): Promi
 }
 
 describe("generateText", () => {
+  test("answers about the page of a document that is chosen", async () => {
+    const folder = new URL("../../../models/fovea-shapes/examples/", import.meta.url);
+    const data = await pdfOfPictures(new URL("label.png", folder), new URL("scene.png", folder));
+    const content = [
+      { type: "file" as const, data, mediaType: "application/pdf" },
+      { type: "text" as const, text: "Describe the picture." },
+    ];
+    const providerOptions = { fovea: { documentPages: { firstPage: 2 } } };
+    const { text } = await generateText({ model, messages: [{ role: "user", content }], providerOptions });
+    expect(text).toBe(description);
+  });
+
   test("answers about a picture, with usage and how the answer ended", async () => {
     const result = await generateText({ model, messages: ask("Describe the picture.") });
     expect(result.text).toBe(description);
@@ -359,9 +372,9 @@ describe("unsupported features", () => {
   });
 
   test("are rejected otherwise", async () => {
-    const document = { type: "file" as const, data: Buffer.from("%PDF-1.7"), mediaType: "application/pdf" };
-    const withDocument = generateText({ model, messages: [{ role: "user", content: [document] }] });
-    await expect(withDocument).rejects.toThrow("files of the type application/pdf");
+    const sheet = { type: "file" as const, data: Buffer.from("a,b"), mediaType: "text/csv" };
+    const withSheet = generateText({ model, messages: [{ role: "user", content: [sheet] }] });
+    await expect(withSheet).rejects.toThrow("files of the type text/csv");
     const approval = { type: "tool-approval-response" as const, approvalId: "1", approved: true };
     const withApproval = model.doGenerate(callOptions({ prompt: [{ role: "tool", content: [approval] }] }));
     await expect(withApproval).rejects.toThrow(UnsupportedFunctionalityError);

@@ -10,7 +10,7 @@ import { z } from "zod";
 import { countAborted } from "../../support/service/running-service.ts";
 import type { RunningService } from "../../support/service/running-service.ts";
 import { model, startClientService } from "./client-service.ts";
-import { describeQuestion, readExamplePicture, sceneAnswer } from "./example-pictures.ts";
+import { describeQuestion, readExamplePicture, sceneAnswer, writeExampleDocument } from "./example-pictures.ts";
 import { ALL_TOKENS } from "./length-processor.ts";
 
 /** Of every picture of this model. */
@@ -60,6 +60,16 @@ describe.for(providers)("%s", ([, path, create]) => {
     expect(usage.inputTokens).toBeGreaterThan(10);
     expect(usage.outputTokens).toBeGreaterThan(10);
     expect(service.log()).toContain(`"path":"${path}"`);
+  });
+
+  test("answers about a document", async () => {
+    const data = await writeExampleDocument("scene");
+    const content = [
+      { type: "file" as const, data, mediaType: "application/pdf", filename: "scene.pdf" },
+      { type: "text" as const, text: describeQuestion },
+    ];
+    const { text } = await generateText({ model: create(), messages: [{ role: "user", content }], maxRetries: 0 });
+    expect(text).toBe(sceneAnswer);
   });
 
   test("streams", async () => {

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { wireSchemas } from "../../support/requests/wire-schemas.ts";
 import type { RunningService } from "../../support/service/running-service.ts";
 import { model, startClientService } from "./client-service.ts";
-import { describeQuestion, readExamplePicture, sceneAnswer } from "./example-pictures.ts";
+import { describeQuestion, readExamplePicture, sceneAnswer, writeExampleDocument } from "./example-pictures.ts";
 import { ALL_TOKENS } from "./length-processor.ts";
 
 const check = wireSchemas("anthropic-messages.json");
@@ -41,6 +41,28 @@ test("answers about a picture, and counts its tokens before", async () => {
   expect(message.stop_reason).toBe("end_turn");
   const { input_tokens: computed, cache_read_input_tokens: reused } = message.usage;
   expect(counted.input_tokens).toBe(computed + (reused ?? 0));
+});
+
+test("answers about a document, also one that a tool returns", async () => {
+  const data = (await writeExampleDocument("scene")).toString("base64");
+  const document: Anthropic.DocumentBlockParam = {
+    type: "document",
+    source: { type: "base64", media_type: "application/pdf", data },
+  };
+  const asked: Anthropic.MessageParam[] = [
+    { role: "user", content: [document, { type: "text", text: describeQuestion }] },
+  ];
+  const counted = await client.messages.countTokens({ model, messages: asked });
+  const message = await client.messages.create({ model, max_tokens: 100, messages: asked });
+  expect(message.content).toMatchObject([{ type: "text", text: sceneAnswer }]);
+  expect(counted.input_tokens).toBeGreaterThan(64);
+  const returned: Anthropic.MessageParam[] = [
+    { role: "user", content: "Read the page." },
+    { role: "assistant", content: [{ type: "tool_use", id: "a", name: "read", input: {} }] },
+    { role: "user", content: [{ type: "tool_result", tool_use_id: "a", content: [document] }] },
+  ];
+  const ofResult = await client.messages.countTokens({ model, messages: returned });
+  expect(ofResult.input_tokens).toBeGreaterThan(64);
 });
 
 test("lists the models", async () => {

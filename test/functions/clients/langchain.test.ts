@@ -9,7 +9,7 @@ import { z } from "zod";
 import { countAborted } from "../../support/service/running-service.ts";
 import type { RunningService } from "../../support/service/running-service.ts";
 import { model, startClientService } from "./client-service.ts";
-import { describeQuestion, readExamplePicture, sceneAnswer } from "./example-pictures.ts";
+import { describeQuestion, readExamplePicture, sceneAnswer, writeExampleDocument } from "./example-pictures.ts";
 import { ALL_TOKENS } from "./length-processor.ts";
 
 let service: RunningService;
@@ -49,6 +49,15 @@ describe.for([
     expect(answer.text).toBe(sceneAnswer);
     expect(answer.usage_metadata).toMatchObject({ output_tokens: expect.toSatisfy((count: number) => count > 10) });
     expect(service.log()).toContain(`"path":"${path}"`);
+  });
+
+  test("answers about a document", async () => {
+    const data = (await writeExampleDocument("scene")).toString("base64");
+    const content = [
+      { type: "file", mimeType: "application/pdf", data, metadata: { filename: "scene.pdf" } } as const,
+      { type: "text", text: describeQuestion } as const,
+    ];
+    expect((await createModel().invoke([new HumanMessage({ contentBlocks: content })])).text).toBe(sceneAnswer);
   });
 
   test("streams", async () => {

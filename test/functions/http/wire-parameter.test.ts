@@ -30,6 +30,7 @@ test("a message is shortened before fields in it are renamed", () => {
     prompt: "messages",
     images: [],
     videos: [],
+    documents: [],
     structuredOutput: "tools",
     rename: (text: string) => {
       lengths.push(text.length);

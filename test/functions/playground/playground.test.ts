@@ -5,6 +5,7 @@ import { promisify } from "node:util";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
+import { pdfOfPictures } from "../../support/requests/pdf-writer.ts";
 import { startService } from "../../support/service/running-service.ts";
 import type { RunningService } from "../../support/service/running-service.ts";
 import { launchBrowser, openPage } from "./browser.ts";
@@ -104,7 +105,7 @@ test("dropped, pasted and chosen pictures are sent, removed ones are not", async
   await give(page, "drop", "notes.txt", "text/plain", Buffer.from("no picture"));
   await expect
     .poll(() => page.locator("#composer-problem").innerText())
-    .toBe("notes.txt: neither a picture nor a video.");
+    .toBe("notes.txt: not a picture, a video or a PDF.");
   expect(complaints).toEqual([]);
 });
 
@@ -137,6 +138,34 @@ test("a video is shown, sent and answered", async () => {
   await page.reload();
   await expect.poll(() => page.locator(".turn").count()).toBe(1);
   await expect.poll(() => widthOf(".question-pictures video")).toBe(64);
+  expect(complaints).toEqual([]);
+});
+
+test("a document is shown, sent and answered, and kept with its name", async () => {
+  await using opened = await openPlayground();
+  const { page, complaints } = opened;
+  const file = await pdfOfPictures(new URL("label.png", examplesFolder));
+  const sent = page.waitForRequest((request) => request.url().endsWith("/v1/chat/completions"));
+  await give(page, "drop", "bill.pdf", "application/pdf", file);
+  await expect.poll(() => page.locator("#tray .document").allInnerTexts()).toEqual(["bill.pdf"]);
+  await ask(page, "What does the label say?");
+  expect(await readAnswer(page)).toBe("FOVEA");
+  expect((await sent).postDataJSON()).toMatchObject({
+    messages: [
+      {
+        content: [
+          {
+            type: "file",
+            file: { filename: "bill.pdf", file_data: `data:application/pdf;base64,${file.toString("base64")}` },
+          },
+          { type: "text", text: "What does the label say?" },
+        ],
+      },
+    ],
+  });
+  // From the browser's storage.
+  await page.reload();
+  await expect.poll(() => page.locator(".question-pictures .document").allInnerTexts()).toEqual(["bill.pdf"]);
   expect(complaints).toEqual([]);
 });
 
