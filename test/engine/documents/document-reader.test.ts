@@ -154,13 +154,17 @@ describe("bytes that are no document", () => {
         const bytes = Uint8Array.from(file);
         for (const [at, value] of changes) bytes[at] = value;
         const code = await codeOf(reader.render({ bytes }, [page], never));
-        expect(["read", "invalid_document"]).toContain(code);
+        expect(["read", "invalid_document", "document_too_large"]).toContain(code);
       }),
       { numRuns: 200 },
     );
     await expectToServe(reader);
   });
 });
+
+/** Fills its page so often that rendering it in many pixels takes minutes, and little memory. */
+const slow = writePdf([{ ...blank, operators: "0 0 200 100 re f\n".repeat(50_000) }]);
+const slowPage = { index: 0, width: 4000, height: 2000 };
 
 /** Each of `depth` forms draws the next one ten times. */
 function nestedForms(depth: number): Buffer<ArrayBuffer> {
@@ -181,15 +185,21 @@ function nestedForms(depth: number): Buffer<ArrayBuffer> {
 
 describe("a document that costs too much", () => {
   test("is ended after its time, and the next one is read", async () => {
-    await using limited = readerWith({ renderTimeoutMs: 1500 });
-    const bytes = nestedForms(12);
+    await using limited = readerWith({ renderTimeoutMs: 3000 });
     await expectToServe(limited);
-    await expect(limited.render({ bytes }, [{ index: 0, width: 200, height: 100 }], never)).rejects.toMatchObject({
+    await expect(limited.render({ bytes: slow }, [slowPage], never)).rejects.toMatchObject({
       code: "document_too_large",
-      message: "Reading the document takes longer than 1500 ms.",
+      message: "Reading the document takes longer than 3000 ms.",
       setting: "documentRenderTimeoutMs",
     });
     await expectToServe(limited);
+  });
+
+  test("because its pages draw each other is ended at the limit of memory", async () => {
+    const bytes = nestedForms(12);
+    const page = { index: 0, width: 200, height: 100 };
+    expect(await codeOf(reader.render({ bytes }, [page], never))).toBe("document_too_large");
+    await expectToServe(reader);
   });
 
   test("is ended at the limit of memory, and the next one is read", async () => {
@@ -211,7 +221,7 @@ describe("requests", () => {
   test("that are aborted end their document", async () => {
     await using own = readerWith({});
     const abort = new AbortController();
-    const rendering = own.render({ bytes: nestedForms(12) }, [{ index: 0, width: 200, height: 100 }], abort.signal);
+    const rendering = own.render({ bytes: slow }, [slowPage], abort.signal);
     const next = own.readSizes({ bytes: writePdf([blank]) }, all, never);
     setTimeout(() => abort.abort(), 300);
     expect(await codeOf(rendering)).toBe("aborted");
@@ -231,7 +241,7 @@ describe("requests", () => {
 
   test("of a closed reader are rejected, running ones too", async () => {
     const own = createDocumentReader();
-    const running = codeOf(own.render({ bytes: nestedForms(12) }, [{ index: 0, width: 20, height: 10 }], never));
+    const running = codeOf(own.render({ bytes: slow }, [slowPage], never));
     await own.close();
     await own.close();
     expect(await running).toBe("closed");
