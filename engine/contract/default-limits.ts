@@ -58,7 +58,7 @@ export const defaultVideoLimits: VideoLimits = {
   videoDecodeTimeoutMs: 30_000,
 };
 
-/** At 144 dots per inch, a page of A4 has 1,190 x 1,684 pixels, and small print is legible. */
+/** At 144 dots per inch, a page of A4 has 1,191 x 1,684 pixels, and small print is legible. */
 export const defaultDocumentLimits: DocumentLimits = {
   maxDocumentBytes: 32 * MEBIBYTE,
   dotsPerInch: 144,

@@ -25,7 +25,7 @@ export interface PdfFile extends Disposable {
   /** @param index From 0. */
   pageSize(index: number): PageSize;
   /**
-   * The page with its annotations on white, as large as asked: RGB, row-major [height, width, 3].
+   * The page with its annotations and filled form on white, as large as asked: RGB, row-major [height, width, 3].
    *
    * @param index From 0.
    */
@@ -134,6 +134,9 @@ function openFile(library: Pdfium, bytes: Uint8Array, memory: MemoryState, maxMe
     free(file);
     throw unreadable(error);
   }
+  // Draws the values of form fields. Scripts of the file would have to be started.
+  const formInfo = library.PDFiumExt_OpenFormFillInfo();
+  const form = library.PDFiumExt_InitFormFillEnvironment(document, formInfo);
   const protect = <Result>(run: () => Result): Result => telling(memory, maxMemoryBytes, run);
   return {
     numPages: library.FPDF_GetPageCount(document),
@@ -150,21 +153,26 @@ function openFile(library: Pdfium, bytes: Uint8Array, memory: MemoryState, maxMe
       protect(() => {
         const page = library.FPDF_LoadPage(document, index);
         if (page === 0) throw brokenPage(index);
+        library.FORM_OnAfterLoadPage(page, form);
         const bitmap = library.FPDFBitmap_CreateEx(width, height, BITMAP_BGR, 0, 0);
         try {
           if (bitmap === 0) throw brokenPage(index);
           library.FPDFBitmap_FillRect(bitmap, 0, 0, width, height, WHITE);
           const flags = FLAG_ANNOTATIONS | FLAG_REVERSED_BYTES;
           library.FPDF_RenderPageBitmap(bitmap, page, 0, 0, width, height, 0, flags);
+          library.FPDF_FFLDraw(form, bitmap, page, 0, 0, width, height, 0, flags);
           const stride = library.FPDFBitmap_GetStride(bitmap);
           const start = library.FPDFBitmap_GetBuffer(bitmap);
           return rowsOf(pdfium.HEAPU8, { start, stride }, width * 3, height);
         } finally {
           if (bitmap !== 0) library.FPDFBitmap_Destroy(bitmap);
+          library.FORM_OnBeforeClosePage(page, form);
           library.FPDF_ClosePage(page);
         }
       }),
     [Symbol.dispose]() {
+      library.PDFiumExt_ExitFormFillEnvironment(form);
+      library.PDFiumExt_CloseFormFillInfo(formInfo);
       library.FPDF_CloseDocument(document);
       free(file);
     },

@@ -160,11 +160,11 @@ function rangeOf({ firstPage = 1, lastPage }: DocumentPages = {}, maxPages: numb
   return { first, last: lastPage === undefined ? last : Math.min(lastPage - 1, last) };
 }
 
-/** Smaller pages in place of those with more pixels than a picture may have, as of posters. */
+/** Rounded up, as by other tools. Pages with more pixels than a picture may have, as of posters, are made smaller. */
 function pixelSize({ width, height }: PageSize, scale: number, maxPixels: number): PageSize {
   const fitting = Math.min(scale, Math.sqrt(maxPixels / (width * height)));
-  const pixels = (points: number): number => Math.max(Math.floor(points * fitting), 1);
-  // Of a page that is one pixel high, the other side may be too long still.
+  const pixels = (points: number): number => Math.ceil(points * fitting);
+  // What was rounded up may be too much: most of all of a page that is one pixel high.
   const shorter = Math.min(pixels(width), pixels(height));
   const longest = Math.floor(maxPixels / shorter);
   return { width: Math.min(pixels(width), longest), height: Math.min(pixels(height), longest) };

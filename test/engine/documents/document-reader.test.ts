@@ -91,6 +91,22 @@ describe("a page", () => {
     expect(numDark).toBeGreaterThan(300);
   });
 
+  test("has the values of its form", async () => {
+    const bytes = writePdf([{ ...blank, field: "0 0 1 rg 0 0 100 100 re f" }, blank]);
+    const page = { width: 200, height: 100 };
+    const [form, plain] = await reader.render(
+      { bytes },
+      [
+        { index: 0, ...page },
+        { index: 1, ...page },
+      ],
+      never,
+    );
+    expect(pixel(form!, 200, 50, 50)).toEqual([0, 0, 255]);
+    expect(pixel(form!, 200, 150, 50)).toEqual([255, 255, 255]);
+    expect(pixel(plain!, 200, 50, 50)).toEqual([255, 255, 255]);
+  });
+
   test("has its pictures pixel by pixel", async () => {
     const data = Uint8Array.from({ length: 8 * 4 * 3 }, (_, at) => (at * 7) % 256);
     const bytes = writePdf([{ width: 8, height: 4, picture: { width: 8, height: 4, data } }]);

@@ -22,6 +22,8 @@ export interface PdfPage {
   readonly rotation?: number;
   /** Further operators of the page's content. */
   readonly operators?: string;
+  /** The operators with which a form field over the whole page shows its value. */
+  readonly field?: string;
 }
 
 export function writePdf(pages: readonly PdfPage[]): Buffer<ArrayBuffer> {
@@ -33,10 +35,11 @@ export function writePdf(pages: readonly PdfPage[]): Buffer<ArrayBuffer> {
       data,
       Buffer.from("\nendstream"),
     ]);
-  add("<< /Type /Catalog /Pages 2 0 R >>");
+  const fields: number[] = [];
+  add("");
   add("");
   add("<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>");
-  const kids = pages.map(({ width, height, lines = [], picture, rotation = 0, operators = "" }) => {
+  const kids = pages.map(({ width, height, lines = [], picture, rotation = 0, operators = "", field }) => {
     const texts = lines.map((line, row) => `BT /F1 24 Tf 36 ${height - 60 - row * 30} Td (${line}) Tj ET`);
     const drawing = picture === undefined ? "" : `q ${width} 0 0 ${height} 0 0 cm /P1 Do Q`;
     const content = add(stream("", Buffer.from([drawing, ...texts, operators].join("\n"))));
@@ -49,15 +52,25 @@ export function writePdf(pages: readonly PdfPage[]): Buffer<ArrayBuffer> {
           deflateSync(picture.data),
         ),
       );
+    const box = `[0 0 ${width} ${height}]`;
+    const shown =
+      field === undefined ? 0 : add(stream(`/Type /XObject /Subtype /Form /BBox ${box}`, Buffer.from(field)));
+    if (shown > 0) {
+      const value = `/FT /Tx /T (field${shown}) /V (value) /F 4 /AP << /N ${shown} 0 R >>`;
+      fields.push(add(`<< /Type /Annot /Subtype /Widget ${value} /Rect ${box} >>`));
+    }
+    const annotations = shown === 0 ? "" : `/Annots [${shown + 1} 0 R]`;
     const pictures = pixels === undefined ? "" : `/XObject << /P1 ${pixels} 0 R >>`;
     return add(
-      `<< /Type /Page /Parent 2 0 R /MediaBox [0 0 ${width} ${height}] /Rotate ${rotation} ` +
+      `<< /Type /Page /Parent 2 0 R /MediaBox [0 0 ${width} ${height}] /Rotate ${rotation} ${annotations} ` +
         `/Contents ${content} 0 R /Resources << /Font << /F1 3 0 R >> ${pictures} >> >>`,
     );
   });
   objects[1] = Buffer.from(
     `<< /Type /Pages /Count ${kids.length} /Kids [${kids.map((kid) => `${kid} 0 R`).join(" ")}] >>`,
   );
+  const form = `/AcroForm << /Fields [${fields.map((field) => `${field} 0 R`).join(" ")}] >>`;
+  objects[0] = Buffer.from(`<< /Type /Catalog /Pages 2 0 R ${fields.length === 0 ? "" : form} >>`);
   const parts: Buffer[] = [Buffer.from("%PDF-1.4\n")];
   let position = parts[0]!.byteLength;
   const offsets = objects.map((body, index) => {
