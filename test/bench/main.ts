@@ -12,6 +12,7 @@ import { benchAgainstBareLoop } from "./against-bare-loop.ts";
 import { benchAgainstLlamaCpp } from "./against-llama-cpp.ts";
 import { benchAgainstHubExport, benchAgainstSameGraph } from "./against-transformers-js.ts";
 import { benchChunkPieces } from "./chunk-pieces.ts";
+import { benchDocuments } from "./documents.ts";
 import { benchEncoders } from "./encoders.ts";
 import { benchExperts } from "./experts.ts";
 import { benchFirstByte } from "./first-byte.ts";
@@ -107,6 +108,7 @@ const benches: Readonly<Record<string, Bench>> = {
   "image-caches": { title: "First token about a picture, by where it is known", run: benchImageCaches },
   encoders: { title: "Vision encoders, a picture of 1024x768, against LLaVA 1.5's", run: benchEncoders },
   "image-processor": { title: "Pictures to pixel values, against transformers.js", run: benchImageProcessor },
+  documents: { title: "Pages of PDF files, against the same pages as PNG files", run: benchDocuments },
   videos: { title: "Frames of videos, against the program ffmpeg", run: benchVideos },
   memory: {
     title: "Resident memory",
