@@ -10,6 +10,7 @@ import { createEngineCore } from "../core/create-engine-core.ts";
 import type { EngineCore } from "../core/engine-core.ts";
 import { collectGarbage } from "../runtime/collect-garbage.ts";
 import { requireKernelsFor } from "../runtime/cuda-driver.ts";
+import { HugePages } from "../runtime/huge-pages.ts";
 import { ortEnvironment } from "../runtime/ort-environment.ts";
 import { releaseFreedMemory, releaseIdleMemory } from "../runtime/release-memory.ts";
 import { requireCudaDevice } from "../runtime/require-cuda-device.ts";
@@ -40,12 +41,15 @@ async function serve(port: MessagePort, { optionsPort, progress, cudaDeviceId }:
     if (options === null) return;
     const { config, model } = options;
     if (device !== null && config.device === "cuda") requireKernelsFor(model.decoder.kvElementType, device);
+    const earlierMemory = HugePages.inUse();
     using core = await createEngineCore(options, () => inbox.take(), new StepProgress(progress), onPhase);
     await collectGarbage();
     releaseFreedMemory();
     post({ kind: "ready", stats: core.stats });
+    // Steps of GPUs do not read this memory.
+    const weights = config.device === "cpu" ? HugePages.inUse(earlierMemory) : null;
     try {
-      await stepUntilClosed(core, inbox, post, options.wantsEmbeddings !== false);
+      await stepUntilClosed(core, { inbox, post, weights, wantsEmbeddings: options.wantsEmbeddings !== false });
     } catch (error) {
       // Before the model is freed, which may crash the process if the device is lost.
       post({ kind: "failed", ...describeFailure(error) });
@@ -59,12 +63,15 @@ async function serve(port: MessagePort, { optionsPort, progress, cudaDeviceId }:
   }
 }
 
-async function stepUntilClosed(
-  core: EngineCore,
-  inbox: Inbox,
-  post: (message: FromEngineThread) => void,
-  wantsEmbeddings: boolean,
-): Promise<void> {
+interface Stepping {
+  readonly inbox: Inbox;
+  readonly post: (message: FromEngineThread) => void;
+  /** The memory that loading has filled; null if it is left where it is. */
+  readonly weights: HugePages | null;
+  readonly wantsEmbeddings: boolean;
+}
+
+async function stepUntilClosed(core: EngineCore, { inbox, post, weights, wantsEmbeddings }: Stepping): Promise<void> {
   for (;;) {
     core.drainMessages();
     if (core.isClosing) return;
@@ -74,10 +81,16 @@ async function stepUntilClosed(
         postEmbeddings(core, post);
         continue;
       }
+      if (weights?.moveNext() === true) {
+        await nextTurn();
+        continue;
+      }
       if (!(await inbox.nextMessage(REST_AFTER_MS))) await rest(inbox);
       continue;
     }
+    const start = performance.now();
     post({ kind: "outputs", outputs: core.step(), stats: core.stats });
+    weights?.moveBetweenSteps(performance.now() - start);
     if (wantsEmbeddings) core.copyEncoderOutputs();
     // The event loop reports the end of a copy and of the encoding of an image.
     if (core.isWaiting) await Promise.race([core.encodingEnded, inbox.nextMessage()]);

@@ -18,6 +18,7 @@ import { benchExperts } from "./experts.ts";
 import { benchFirstByte } from "./first-byte.ts";
 import { benchHops } from "./hops.ts";
 import { benchHostStep } from "./host-step.ts";
+import { benchHugePages } from "./huge-pages.ts";
 import { benchImageCaches } from "./image-caches.ts";
 import { benchImageProcessor } from "./image-processor.ts";
 import { benchJobs } from "./jobs.ts";
@@ -102,6 +103,7 @@ const benches: Readonly<Record<string, Bench>> = {
   quantised: { title: "Quantised uploads against our own int4 and int8", run: benchQuantised },
   adapters: { title: "LoRA adapters that requests choose, against none", run: benchAdapters },
   experts: { title: "Mixtures of experts against a dense decoder with as much work for a token", run: benchExperts },
+  "huge-pages": { title: "Weights in pages of 2 MiB, against 4 KiB", run: benchHugePages },
   "start-up": { title: "Start-up", run: benchStartUp },
   prefix: { title: "First token of a second turn, 900 tokens of history", run: benchPrefix },
   "first-byte": { title: "First byte of a stream, by endpoint", run: benchFirstByte },
