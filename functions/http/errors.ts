@@ -171,7 +171,9 @@ function settingHint({ setting }: EngineError): string {
 }
 
 /** Its message may use the engine's names of fields. */
-function isAboutFields({ parameter }: EngineError): boolean {
+function isAboutFields({ code, parameter }: EngineError): boolean {
+  // It says which fields choose fewer pages.
+  if (code === "too_many_images") return true;
   return (
     parameter !== null &&
     (/^(samplingParams|videoSampling|documentPages)\./.test(parameter) || requestFields.has(parameter))

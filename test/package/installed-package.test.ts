@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import { pdfOfPictures } from "../support/requests/pdf-writer.ts";
 import { createConsumerApp, repository } from "./consumer-app.ts";
 import type { ConsumerApp } from "./consumer-app.ts";
 
@@ -77,7 +78,7 @@ describe("without the native library, which npm leaves out when its install scri
 });
 
 describe("the command", () => {
-  test("answers about a picture, steered by a TypeScript file of the folder", async () => {
+  test("answers about a picture and a PDF file, steered by a TypeScript file of the folder", async () => {
     // A process group, so that all its processes end together: npx starts the service as a child.
     const service = spawn("npx", ["fovea", "serve", "--logits-processors", "steering:OnlyToken"], {
       cwd: app.path,
@@ -103,6 +104,12 @@ describe("the command", () => {
         return choices[0]!.message.content;
       };
       expect(await ask({})).toMatch(description);
+      const file = { file_data: (await pdfOfPictures(picture)).toString("base64") };
+      const content = [
+        { type: "file", file },
+        { type: "text", text: "Describe the picture." },
+      ];
+      expect(await ask({ messages: [{ role: "user", content }] })).toMatch(description);
       const steered = await ask({ max_tokens: 4, ignore_eos: true, vllm_xargs: { only_token: 67 } });
       expect(steered).toBe(steered.slice(0, steered.length / 4).repeat(4));
     } finally {
