@@ -380,9 +380,9 @@ export function toContentPart(part: PartFields): ContentPart {
     case "video":
       return toVideoPart(part.video, part.uuid);
     case "file":
-      return { type: "document", reference: documentReference(part.file.file_data) };
+      return { type: "document", reference: documentReference(part.file) };
     case "input_file":
-      return { type: "document", reference: documentReference(part.file_data ?? part.file_url ?? "") };
+      return { type: "document", reference: documentReference(part) };
     case "document_url":
       return { type: "document", reference: part.document_url.url };
   }

@@ -7,32 +7,47 @@ const dataRule = "must be a string: a PDF file in base64, as a data URL or as th
 const noStoreOfFiles = "is not supported: send the file itself in file_data";
 const urlRule = 'must be an object: {"url": …}';
 
+/** Base64 has no colon, and neither have the ids of uploaded files. */
+const reference = /^[a-z][a-z\d+.-]*:/i;
+
+function isReference(value: string): boolean {
+  return reference.test(value.slice(0, 64));
+}
+
 const given = {
   filename: name.nullish(),
-  // Rejected by name, because clients upload files first otherwise.
-  file_id: z.null(noStoreOfFiles).optional(),
+  file_data: z.string(dataRule).nullish(),
+  // LiteLLM's documentation puts addresses here. Ids are rejected, because clients upload files first otherwise.
+  file_id: text.refine(isReference, noStoreOfFiles).nullish(),
 };
+
+interface GivenFile {
+  readonly file_data?: string | null | undefined;
+  readonly file_url?: string | null | undefined;
+  readonly file_id?: string | null | undefined;
+}
+
+function isGiven({ file_data, file_url, file_id }: GivenFile): boolean {
+  return [file_data, file_url, file_id].some((value) => typeof value === "string");
+}
+
+const missing = { path: ["file_data"], message: dataRule, abort: true };
 
 /** Of Responses. */
 export const inputFile = z
   .object({
     type: z.literal("input_file"),
     ...given,
-    file_data: z.string(dataRule).nullish(),
     file_url: text.nullish(),
     // Selects a resolution in OpenAI's models; `media_io_kwargs` does here.
     detail: boundedText(MAX_NAME_LENGTH).nullish(),
   })
-  .refine(({ file_data, file_url }) => typeof file_data === "string" || typeof file_url === "string", {
-    path: ["file_data"],
-    message: dataRule,
-    abort: true,
-  });
+  .refine(isGiven, missing);
 
 export const documentParts = [
   z.object({
     type: z.literal("file"),
-    file: z.object({ ...given, file_data: z.string(dataRule) }, 'must be an object: {"file_data": …}'),
+    file: z.object(given, 'must be an object: {"file_data": …}').refine(isGiven, missing),
   }),
   inputFile,
   // Of Mistral's service.
@@ -43,9 +58,10 @@ export const documentParts = [
   }),
 ] as const;
 
-/** Base64 has no colon. */
-export function documentReference(data: string): string {
-  return /^[a-z][a-z\d+.-]*:/i.test(data.slice(0, 64)) ? data : `data:application/pdf;base64,${data}`;
+/** @param file With one of its fields, as the schemas require. */
+export function documentReference({ file_data, file_url, file_id }: GivenFile): string {
+  const value = file_data ?? file_url ?? file_id ?? "";
+  return isReference(value) ? value : `data:application/pdf;base64,${value}`;
 }
 
 /** A part without a type is recognised by its key. */

@@ -44,6 +44,7 @@ describe("a part", () => {
     [{ type: "file", file: { file_data: "AAAA" } }, url],
     [{ file: { file_data: url } }, url],
     [{ type: "file", file: { file_data: "s3://bucket/a.pdf" } }, "s3://bucket/a.pdf"],
+    [{ type: "file", file: { file_id: "https://example.com/a.pdf" } }, "https://example.com/a.pdf"],
     [{ type: "input_file", filename: "a.pdf", file_data: url }, url],
     [{ type: "input_file", file_url: "https://example.com/a.pdf" }, "https://example.com/a.pdf"],
     [{ type: "document_url", document_url: "https://example.com/a.pdf" }, "https://example.com/a.pdf"],
