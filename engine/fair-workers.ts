@@ -1,4 +1,4 @@
-/** Does work that waits in a fair queue, so many pieces at once. */
+/** Does work in the order of a fair queue, a bounded number of pieces at once. */
 import { EngineError } from "./contract/errors.ts";
 import { FairQueue } from "./fair-queue.ts";
 import type { FairQueueLimits, QueuedWork } from "./fair-queue.ts";
@@ -34,7 +34,8 @@ export class FairWorkers<Work extends QueuedWork, Result> {
   }
 
   /**
-   * Throws what `run` throws, the errors of the options, and EngineError `queue_full`. A request that is aborted does not wait for work that runs.
+   * Throws what `run` throws, the errors of the options, and EngineError `queue_full`. A request that is aborted does not
+   * wait for work that runs.
    *
    * @param isAdmitted Whether the work follows other work of its request, and is not rejected by a full queue.
    */
