@@ -8,7 +8,7 @@ import { z } from "zod";
 import { wireSchemas } from "../../support/requests/wire-schemas.ts";
 import type { RunningService } from "../../support/service/running-service.ts";
 import { model, startClientService } from "./client-service.ts";
-import { describeQuestion, readExamplePicture, sceneAnswer } from "./example-pictures.ts";
+import { describeQuestion, readExamplePicture, sceneAnswer, writeExampleDocument } from "./example-pictures.ts";
 import { ALL_TOKENS } from "./length-processor.ts";
 
 const check = wireSchemas("openai-responses.json");
@@ -58,6 +58,38 @@ test("answers about a picture, with the usage that chat completions give", async
     output_tokens: chat.usage!.completion_tokens,
     total_tokens: chat.usage!.total_tokens,
   });
+});
+
+test("answers about a PDF file, as chat completions do", async () => {
+  const data = (await writeExampleDocument("scene")).toString("base64");
+  const file = { filename: "scene.pdf", file_data: `data:application/pdf;base64,${data}` };
+  const response = await client.responses.create({
+    model,
+    input: [
+      {
+        role: "user",
+        content: [
+          { type: "input_file", ...file },
+          { type: "input_text", text: describeQuestion },
+        ],
+      },
+    ],
+  });
+  expect(response.output_text).toBe(sceneAnswer);
+  const chat = await client.chat.completions.create({
+    model,
+    messages: [
+      {
+        role: "user",
+        content: [
+          { type: "file", file },
+          { type: "text", text: describeQuestion },
+        ],
+      },
+    ],
+  });
+  expect(chat.choices[0]?.message.content).toBe(sceneAnswer);
+  expect(response.usage?.input_tokens).toBe(chat.usage?.prompt_tokens);
 });
 
 test("accumulates a stream to the same answer", async () => {
