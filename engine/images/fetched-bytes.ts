@@ -1,4 +1,7 @@
-/** Bounds the bytes of fetched pictures and videos that all requests hold together, from their arrival until they are processed. */
+/**
+ * Bounds the bytes of fetched pictures, videos and documents that all requests hold together, from their arrival until they
+ * are processed.
+ */
 import { EngineError } from "../contract/errors.ts";
 import { FairQueue } from "../fair-queue.ts";
 import type { QueuedWork } from "../fair-queue.ts";
@@ -23,7 +26,7 @@ export class FetchedBytes {
   /** Begins to count the bytes of a request. */
   open(tenant: string): HeldBytes {
     return new HeldBytes(tenant, this.#portions, () => {
-      const message = `The pictures and videos that requests fetch at the moment have more than ${this.#maxBytes} bytes together.`;
+      const message = `The pictures, videos and documents that requests fetch at the moment have more than ${this.#maxBytes} bytes together.`;
       return new EngineError("queue_full", `${message} Send the request again later.`);
     });
   }

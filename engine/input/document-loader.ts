@@ -164,7 +164,7 @@ function rangeOf({ firstPage = 1, lastPage }: DocumentPages = {}, maxPages: numb
 function pixelSize({ width, height }: PageSize, scale: number, maxPixels: number): PageSize {
   const fitting = Math.min(scale, Math.sqrt(maxPixels / (width * height)));
   const pixels = (points: number): number => Math.ceil(points * fitting);
-  // What was rounded up may be too much: most of all of a page that is one pixel high.
+  // Rounding up may add too many pixels, especially to a page that is one pixel high.
   const shorter = Math.min(pixels(width), pixels(height));
   const longest = Math.floor(maxPixels / shorter);
   return { width: Math.min(pixels(width), longest), height: Math.min(pixels(height), longest) };

@@ -41,13 +41,13 @@ async function serve(port: MessagePort, { optionsPort, progress, cudaDeviceId }:
     if (options === null) return;
     const { config, model } = options;
     if (device !== null && config.device === "cuda") requireKernelsFor(model.decoder.kvElementType, device);
-    const earlierMemory = HugePages.inUse();
+    // Steps of GPUs do not read the memory of this process.
+    const earlierMemory = config.device === "cpu" ? HugePages.inUse() : null;
     using core = await createEngineCore(options, () => inbox.take(), new StepProgress(progress), onPhase);
     await collectGarbage();
     releaseFreedMemory();
     post({ kind: "ready", stats: core.stats });
-    // Steps of GPUs do not read this memory.
-    const weights = config.device === "cpu" ? HugePages.inUse(earlierMemory) : null;
+    const weights = earlierMemory === null ? null : HugePages.inUse(earlierMemory);
     try {
       await stepUntilClosed(core, { inbox, post, weights, wantsEmbeddings: options.wantsEmbeddings !== false });
     } catch (error) {

@@ -1,8 +1,8 @@
 /** Which pages of its documents a request asks for: `media_io_kwargs.document`, with the names of pdf2image. */
 import { dotsPerInchRange } from "../../engine/index.ts";
 import type { DocumentPages, GenerationRequest } from "../../engine/index.ts";
-import { HttpError } from "../http/errors.ts";
 import { formatPath } from "../http/wire-parameter.ts";
+import { refusedOption } from "./refused-option.ts";
 import type { ChatCompletionRequest } from "./schemas/chat-completion-request.ts";
 
 const optionNames = { first_page: "firstPage", last_page: "lastPage", dpi: "dotsPerInch" } as const satisfies Record<
@@ -18,21 +18,24 @@ export function documentPagesOf({
 }: Pick<ChatCompletionRequest, "media_io_kwargs">): Pick<GenerationRequest, "documentPages"> {
   const given = media?.["document"];
   if (given === null || given === undefined) return {};
-  if (typeof given !== "object" || Array.isArray(given)) throw refusal(path, `${path} must be an object`);
+  if (typeof given !== "object" || Array.isArray(given)) throw refusedOption(path, `${path} must be an object`);
   const entries = Object.entries(given)
     .filter(([, value]: [string, unknown]) => value !== null && value !== undefined)
     .map(([name, value]: [string, unknown]) => readOption(name, value));
   const pages: DocumentPages = Object.fromEntries(entries);
   const { firstPage = 1, lastPage = firstPage } = pages;
   if (lastPage >= firstPage) return { documentPages: pages };
-  throw refusal(`${path}.last_page`, `${path}.last_page is ${lastPage}; expected at least first_page, ${firstPage}`);
+  throw refusedOption(
+    `${path}.last_page`,
+    `${path}.last_page is ${lastPage}; expected at least first_page, ${firstPage}`,
+  );
 }
 
 function readOption(name: string, value: unknown): [keyof DocumentPages, number] {
   const option = `${path}.${formatPath([name])}`;
   if (!Object.hasOwn(optionNames, name)) {
     const known = Object.keys(optionNames).join(", ");
-    throw refusal(option, `${option} cannot be set; the options of documents that can be set are ${known}`);
+    throw refusedOption(option, `${option} cannot be set; the options of documents that can be set are ${known}`);
   }
   const known = name as keyof typeof optionNames;
   const { min, max } = dotsPerInchRange;
@@ -41,9 +44,5 @@ function readOption(name: string, value: unknown): [keyof DocumentPages, number]
     (known === "dpi" ? value >= min && value <= max : Number.isSafeInteger(value) && value >= 1);
   if (isAllowed) return [optionNames[known], value];
   const rule = known === "dpi" ? `a number from ${min} to ${max}` : "a whole number of at least 1";
-  throw refusal(option, `${option} must be ${rule}`);
-}
-
-function refusal(parameter: string, message: string): HttpError {
-  return new HttpError(400, "invalid_value", `${message}.`, { parameter });
+  throw refusedOption(option, `${option} must be ${rule}`);
 }

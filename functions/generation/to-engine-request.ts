@@ -23,6 +23,7 @@ import type { ModelFormats } from "./parsed-output/model-formats.ts";
 import type { OutputParsing } from "./parsed-output/output-parser.ts";
 import { planTools, UnenforceableTool } from "./parsed-output/tool-plan.ts";
 import type { ToolPlan } from "./parsed-output/tool-plan.ts";
+import { toReference } from "./references.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "./schemas/chat-completion-request.ts";
 import type { CompletionRequest } from "./schemas/completion-request.ts";
 import { documentReference } from "./schemas/document-parts.ts";
@@ -389,9 +390,9 @@ export function toContentPart(part: PartFields): ContentPart {
 }
 
 function toEmbeddingsPart(given: Extract<PartFields, { type: "image_embeds" }>["image_embeds"]): ImagePart {
-  if (typeof given === "string") return { type: "image_embeds", reference: embeddingsReference(given) };
+  if (typeof given === "string") return { type: "image_embeds", reference: toReference(given, "") };
   const { image_embeds: file, image_grid_thw: grid } = given;
-  const reference = embeddingsReference(file);
+  const reference = toReference(file, "");
   if (!grid) return { type: "image_embeds", reference };
   const [numTimes = 1, numRows = 1, numColumns = 1] = grid;
   return { type: "image_embeds", reference, grid: [numTimes, numRows, numColumns] };
@@ -406,11 +407,6 @@ function toVideoPart(
   uuid: string | null | undefined,
 ): VideoPart {
   return { type: "video", reference: reference ?? null, ...(typeof uuid === "string" && { uuid }) };
-}
-
-/** Base64 has no colon. */
-function embeddingsReference(text: string): string {
-  return /^[a-z][a-z\d+.-]*:/i.test(text) ? text : `data:;base64,${text}`;
 }
 
 export function checkLogprobs(logprobs: number | null, maxLogprobs: number, parameter: string): void {

@@ -1,7 +1,7 @@
 /** Which frames of its videos a request asks for, from the fields of vLLM, of transformers and of Alibaba. */
 import type { GenerationRequest, VideoSampling } from "../../engine/index.ts";
-import { HttpError } from "../http/errors.ts";
 import { formatPath } from "../http/wire-parameter.ts";
+import { refusedOption } from "./refused-option.ts";
 import type { ChatCompletionRequest } from "./schemas/chat-completion-request.ts";
 
 type OptionName = "num_frames" | "fps";
@@ -61,7 +61,7 @@ function toSampling(options: readonly Option[], maxVideoFrames: number): VideoSa
     return hasRate ? { framesPerSecond: fps.value } : null;
   }
   if (hasRate) {
-    throw refusal(fps.path, `${fps.path} cannot be combined with ${numFrames.path}; leave one out`);
+    throw refusedOption(fps.path, `${fps.path} cannot be combined with ${numFrames.path}; leave one out`);
   }
   return { numFrames: numFrames.value === UNLIMITED ? maxVideoFrames : numFrames.value };
 }
@@ -70,7 +70,7 @@ function onlyOption(options: readonly Option[], name: OptionName): Option | null
   const [first, ...others] = options.filter((option) => option.name === name);
   const other = others.find(({ value }) => value !== first?.value);
   if (first === undefined || other === undefined) return first ?? null;
-  throw refusal(
+  throw refusedOption(
     other.path,
     `${other.path} is ${other.value} and ${first.path} is ${first.value}; all videos of a request have one value`,
   );
@@ -97,12 +97,15 @@ function optionsOfParts(messages: SampledFields["messages"]): Option[] {
 
 function optionsBelow(given: unknown, path: string): Option[] {
   if (given === null || given === undefined) return [];
-  if (typeof given !== "object" || Array.isArray(given)) throw refusal(path, `${path} must be an object`);
+  if (typeof given !== "object" || Array.isArray(given)) throw refusedOption(path, `${path} must be an object`);
   return Object.entries(given).flatMap(([name, value]: [string, unknown]) => {
     if (value === null || value === undefined || withoutEffect.has(name)) return [];
     const option = `${path}.${formatPath([name])}`;
     if (name !== "num_frames" && name !== "fps") {
-      throw refusal(option, `${option} cannot be set; the options of videos that can be set are num_frames and fps`);
+      throw refusedOption(
+        option,
+        `${option} cannot be set; the options of videos that can be set are num_frames and fps`,
+      );
     }
     return [{ name, value: readNumber(name, value, option), path: option }];
   });
@@ -114,9 +117,5 @@ function readNumber(name: OptionName, value: unknown, path: string): number {
   const isAllowed = isNumber && (name === "fps" ? value > 0 : Number.isSafeInteger(value) && value >= 1);
   if (isAllowed) return value;
   const rule = name === "fps" ? "a number above 0" : "a whole number of at least 1, or -1 for all frames";
-  throw refusal(path, `${path} must be ${rule}`);
-}
-
-function refusal(parameter: string, message: string): HttpError {
-  return new HttpError(400, "invalid_value", `${message}.`, { parameter });
+  throw refusedOption(path, `${path} must be ${rule}`);
 }

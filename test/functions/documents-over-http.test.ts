@@ -1,13 +1,9 @@
 /** Documents over HTTP with the shipped checkpoint: from every source, within the limits of settings. */
-import { once } from "node:events";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
-import { CreateBucketCommand, PutObjectCommand } from "@aws-sdk/client-s3";
-import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { pdfOfPictures, writePdf } from "../support/requests/pdf-writer.ts";
-import { startS3Server } from "../support/servers/s3-server.ts";
-import type { S3Server } from "../support/servers/s3-server.ts";
+import { startMediaServers } from "../support/servers/media-servers.ts";
+import type { MediaServers } from "../support/servers/media-servers.ts";
 import { startService } from "../support/service/running-service.ts";
 import type { RunningService } from "../support/service/running-service.ts";
 
@@ -22,28 +18,15 @@ const file = await pdfOfPictures(new URL("label.png", folder), new URL("scene.pn
 /** Of every picture of this model. */
 const TOKENS_PER_PAGE = 64;
 
-const web = createServer((request, response) => {
-  // Of one file, the first byte never comes.
-  if (request.url === "/two.pdf") response.end(file);
-  else if (request.url !== "/never.pdf") response.writeHead(404).end();
-});
-let s3: S3Server;
+let servers: MediaServers;
 let service: RunningService;
 let host: string;
 
 beforeAll(async () => {
-  web.listen(0, "127.0.0.1");
-  await once(web, "listening");
-  host = `127.0.0.1:${(web.address() as AddressInfo).port}`;
-  s3 = await startS3Server();
-  await s3.client.send(new CreateBucketCommand({ Bucket: "papers" }));
-  await s3.client.send(new PutObjectCommand({ Bucket: "papers", Key: "a/two.pdf", Body: file }));
-  vi.stubEnv("AWS_ACCESS_KEY_ID", "test");
-  vi.stubEnv("AWS_SECRET_ACCESS_KEY", "test");
+  servers = await startMediaServers(file, { path: "/two.pdf", bucket: "papers", key: "a/two.pdf" });
+  ({ host } = servers);
   service = await startService({
-    AWS_ENDPOINT_URL_S3: s3.endpoint,
-    ALLOW_HTTP_IMAGES: "true",
-    ALLOWED_PRIVATE_HOSTS: host,
+    ...servers.environment,
     LIMIT_MM_PER_PROMPT: "image=3",
     MAX_DOCUMENT_BYTES: "1MiB",
     DOCUMENT_RENDER_TIMEOUT_SECONDS: "3",
@@ -53,10 +36,7 @@ beforeAll(async () => {
 
 afterAll(async () => {
   await service[Symbol.asyncDispose]();
-  await s3.stop();
-  web.closeAllConnections();
-  web.close();
-  vi.unstubAllEnvs();
+  await servers.stop();
 });
 
 async function ask(

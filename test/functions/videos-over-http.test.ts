@@ -1,14 +1,11 @@
 /** Videos over HTTP with the shipped checkpoint, whose model sees their frames as the pictures of the message. */
-import { once } from "node:events";
 import { readFile } from "node:fs/promises";
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
-import { CreateBucketCommand, PutObjectCommand } from "@aws-sdk/client-s3";
 import OpenAI from "openai";
 import sharp from "sharp";
-import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
-import { startS3Server } from "../support/servers/s3-server.ts";
+import { startMediaServers } from "../support/servers/media-servers.ts";
+import type { MediaServers } from "../support/servers/media-servers.ts";
 import { startService } from "../support/service/running-service.ts";
 import type { RunningService } from "../support/service/running-service.ts";
 
@@ -158,40 +155,19 @@ describe("a file", () => {
   });
   const linked = (url: string) => ({ type: "video_url", video_url: { url } });
 
-  const web = createServer((request, response) => {
-    // Of anything else, the first byte never comes.
-    if (request.url === "/clip.webm") void clip("vp9-alt-ref.webm").then((bytes) => response.end(bytes));
-    else if (request.url === "/gone.mp4") response.writeHead(404).end();
-  });
-  let s3: Awaited<ReturnType<typeof startS3Server>>;
+  let servers: MediaServers;
   let service: RunningService;
   let host: string;
 
   beforeAll(async () => {
-    web.listen(0, "127.0.0.1");
-    await once(web, "listening");
-    host = `127.0.0.1:${(web.address() as AddressInfo).port}`;
-    s3 = await startS3Server();
-    await s3.client.send(new CreateBucketCommand({ Bucket: "clips" }));
-    await s3.client.send(
-      new PutObjectCommand({ Bucket: "clips", Key: "a/clip.webm", Body: await clip("vp9-alt-ref.webm") }),
-    );
-    vi.stubEnv("AWS_ACCESS_KEY_ID", "test");
-    vi.stubEnv("AWS_SECRET_ACCESS_KEY", "test");
-    service = await startService({
-      AWS_ENDPOINT_URL_S3: s3.endpoint,
-      ALLOW_HTTP_IMAGES: "true",
-      ALLOWED_PRIVATE_HOSTS: host,
-      MAX_VIDEO_FRAMES: "6",
-      VIDEO_NUM_FRAMES: "3",
-    });
+    const place = { path: "/clip.webm", bucket: "clips", key: "a/clip.webm" };
+    servers = await startMediaServers(await clip("vp9-alt-ref.webm"), place);
+    ({ host } = servers);
+    service = await startService({ ...servers.environment, MAX_VIDEO_FRAMES: "6", VIDEO_NUM_FRAMES: "3" });
   });
   afterAll(async () => {
     await service[Symbol.asyncDispose]();
-    await s3.stop();
-    web.closeAllConnections();
-    web.close();
-    vi.unstubAllEnvs();
+    await servers.stop();
   });
 
   async function ask(

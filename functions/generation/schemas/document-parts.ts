@@ -1,18 +1,12 @@
 /** Wire schemas of the parts of a message that are documents, in the forms that clients send. */
 import { z } from "zod";
 
+import { isReference, toReference } from "../references.ts";
 import { boundedText, MAX_NAME_LENGTH, name, text } from "./wire-types.ts";
 
 const dataRule = "must be a string: a PDF file in base64, as a data URL or as the URL of one";
 const noStoreOfFiles = "is not supported: send the file itself in file_data";
 const urlRule = 'must be an object: {"url": …}';
-
-/** Base64 has no colon, and neither have the ids of uploaded files. */
-const reference = /^[a-z][a-z\d+.-]*:/i;
-
-function isReference(value: string): boolean {
-  return reference.test(value.slice(0, 64));
-}
 
 const given = {
   filename: name.nullish(),
@@ -27,7 +21,7 @@ interface GivenFile {
   readonly file_id?: string | null | undefined;
 }
 
-function isGiven({ file_data, file_url, file_id }: GivenFile): boolean {
+function hasFile({ file_data, file_url, file_id }: GivenFile): boolean {
   return [file_data, file_url, file_id].some((value) => typeof value === "string");
 }
 
@@ -42,12 +36,12 @@ export const inputFile = z
     // Selects a resolution in OpenAI's models; `media_io_kwargs` does here.
     detail: boundedText(MAX_NAME_LENGTH).nullish(),
   })
-  .refine(isGiven, missing);
+  .refine(hasFile, missing);
 
 export const documentParts = [
   z.object({
     type: z.literal("file"),
-    file: z.object(given, 'must be an object: {"file_data": …}').refine(isGiven, missing),
+    file: z.object(given, 'must be an object: {"file_data": …}').refine(hasFile, missing),
   }),
   inputFile,
   // Of Mistral's service.
@@ -60,8 +54,7 @@ export const documentParts = [
 
 /** @param file With one of its fields, as the schemas require. */
 export function documentReference({ file_data, file_url, file_id }: GivenFile): string {
-  const value = file_data ?? file_url ?? file_id ?? "";
-  return isReference(value) ? value : `data:application/pdf;base64,${value}`;
+  return toReference(file_data ?? file_url ?? file_id ?? "", "application/pdf");
 }
 
 /** A part without a type is recognised by its key. */

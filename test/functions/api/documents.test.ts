@@ -3,39 +3,17 @@ import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
 import type { ChatPromptInput, DocumentPages } from "../../../engine/index.ts";
+import { asked, errorOf, requestOf } from "../../support/service/media-requests.ts";
+import type { ErrorAnswer } from "../../support/service/media-requests.ts";
 import { createTestApp } from "../../support/service/test-app.ts";
-
-interface ErrorAnswer {
-  readonly error: { readonly message: string; readonly param: string | null; readonly code: string };
-}
 
 const url = "data:application/pdf;base64,AAAA";
 const part = { type: "file", file: { filename: "a.pdf", file_data: url } };
 const document = { type: "document", reference: url };
 
-function asked(...content: readonly unknown[]): object {
-  return { messages: [{ role: "user", content }] };
-}
-
-/** The engine's request for a body. */
-async function requestOf(body: object, path = "/v1/chat/completions") {
-  const { post, engine } = createTestApp();
-  const response = await post(path, body);
-  expect([response.status, await response.text()]).toEqual([200, expect.any(String)]);
-  return engine.requests.at(0);
-}
-
 async function contentOf(body: object, path?: string) {
   const prompt = (await requestOf(body, path))?.prompt as ChatPromptInput | undefined;
   return prompt?.messages.at(-1)?.content;
-}
-
-async function errorOf(body: object, path = "/v1/chat/completions"): Promise<ErrorAnswer["error"]> {
-  const { post, engine } = createTestApp();
-  const response = await post(path, body);
-  expect(response.status).toBe(400);
-  expect(engine.requests).toHaveLength(0);
-  return ((await response.json()) as ErrorAnswer).error;
 }
 
 describe("a part", () => {

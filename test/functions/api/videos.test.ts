@@ -7,34 +7,11 @@ import { prepareLine } from "../../../functions/batch/answer-line.ts";
 import { parseBatchLine } from "../../../functions/batch/batch-line.ts";
 import { createLogger } from "../../../functions/logger.ts";
 import { createMetrics } from "../../../functions/metrics.ts";
+import { asked, errorOf, requestOf } from "../../support/service/media-requests.ts";
 import { createTestApp } from "../../support/service/test-app.ts";
-
-interface ErrorAnswer {
-  readonly error: { readonly message: string; readonly param: string | null; readonly code: string };
-}
 
 const file = "data:video/mp4;base64,AAAA";
 const part = { type: "video_url", video_url: { url: file } };
-
-function asked(...content: readonly unknown[]): object {
-  return { messages: [{ role: "user", content }] };
-}
-
-/** The engine's request for a body. */
-async function requestOf(body: object, path = "/v1/chat/completions", config: object = {}) {
-  const { post, engine } = createTestApp({ config });
-  const response = await post(path, body);
-  expect([response.status, await response.text()]).toEqual([200, expect.any(String)]);
-  return engine.requests.at(0);
-}
-
-async function errorOf(body: object, path = "/v1/chat/completions"): Promise<ErrorAnswer["error"]> {
-  const { post, engine } = createTestApp();
-  const response = await post(path, body);
-  expect(response.status).toBe(400);
-  expect(engine.requests).toHaveLength(0);
-  return ((await response.json()) as ErrorAnswer).error;
-}
 
 describe("a part", () => {
   test.for<[object, string]>([
