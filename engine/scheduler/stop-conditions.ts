@@ -15,8 +15,8 @@ export interface StopLimits {
 
 /**
  * Checks the newest token in vLLM's order: end token, stop token (neither before `minTokens`), length, repetition (not
- * before `minTokens`). Call it once for each token. Null means that the sequence continues. The end token of a structured output always ends it: before `minTokens` it appears only if
- * the grammar allows nothing else.
+ * before `minTokens`). Call it once for each token. Null means that the sequence continues. The end token of a
+ * structured output always ends it: before `minTokens` it appears only if the grammar allows nothing else.
  */
 export function checkStop(sequence: Sequence, { eosTokenIds, maxModelLen }: StopLimits): TokenStop | null {
   const { samplingParams, outputTokenIds } = sequence;
