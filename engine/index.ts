@@ -75,7 +75,15 @@ export { checkStructuredOutput } from "./structured-output/check-structured-outp
 export { structuredOutputLimits } from "./structured-output/structured-output.ts";
 export type { StructuralFormat, StructuredOutput } from "./structured-output/structured-output.ts";
 export type { EngineCoreStats } from "./thread/messages.ts";
-export type { ConnectedImageSource, FetchImageOptions, ImageSource } from "./images/image-source.ts";
+export { checkImageBytes, collectBounded } from "./images/bounded-bytes.ts";
+export { fetchAlways } from "./images/image-source.ts";
+export type {
+  ConnectedImageSource,
+  FetchedImage,
+  FetchIfChangedOptions,
+  FetchImageOptions,
+  ImageSource,
+} from "./images/image-source.ts";
 export { createDataUrlImageSource } from "./images/data-url-image-source.ts";
 export { createHttpsImageSource } from "./images/https-image-source.ts";
 export type { HttpsImageSourceOptions } from "./images/https-image-source.ts";
@@ -94,3 +102,4 @@ export type {
 export { importExport } from "./sampling/custom/import-export.ts";
 export { RequestLogitsProcessorAdapter } from "./sampling/contract/request-logits-processor-adapter.ts";
 export type { RequestLogitsProcessor } from "./sampling/contract/request-logits-processor-adapter.ts";
+export { untilAborted } from "./until-aborted.ts";

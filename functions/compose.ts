@@ -12,6 +12,7 @@ import type { ByteStore, Engine, EngineError, EngineStall, LoadProgress } from "
 import { createApp } from "./app.ts";
 import { BackgroundWork } from "./background-work.ts";
 import { createWindow } from "./batch/create-window.ts";
+import { createUploadedFileSource } from "./batch/uploaded-file-source.ts";
 import type { WorkWindow } from "./batch/work-window.ts";
 import { loadConfiguredFormats } from "./generation/parsed-output/load-formats.ts";
 import { BodyIntake } from "./http/body-intake.ts";
@@ -79,7 +80,11 @@ export async function compose(options: CompositionOptions): Promise<Composition>
     createS3ImageSource({ createClient: async () => (await loadS3ClientFactory(config))() }),
   ];
   const engine = createEngine(config.engine, {
-    imageSources: [createDataUrlImageSource(), ...connectedSources],
+    imageSources: [
+      createDataUrlImageSource(),
+      ...connectedSources,
+      createUploadedFileSource(() => background.loadBatches),
+    ],
     ...(loadsFromS3(config.engine) && { createS3Client: await loadS3ClientFactory(config) }),
     ...(config.redisUrl !== null && { createByteStore: createStoreFactory(config.redisUrl, logger) }),
     ...(onProgress && { onProgress }),

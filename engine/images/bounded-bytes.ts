@@ -15,27 +15,43 @@ export interface BoundedReadOptions {
  * Returns all bytes of the stream. If the announced length exceeds the limit, or at the first byte beyond it, destroys
  * the stream and throws `image_too_large`. Errors of the stream are thrown unchanged.
  */
-export async function readBounded(stream: Readable, options: BoundedReadOptions): Promise<Uint8Array> {
-  const { announcedBytes, maxImageBytes, onBytes } = options;
-  if (announcedBytes !== null && announcedBytes > maxImageBytes) {
+export async function readBounded(
+  stream: Readable,
+  { announcedBytes, ...options }: BoundedReadOptions,
+): Promise<Uint8Array> {
+  try {
+    if (announcedBytes !== null) checkImageBytes(announcedBytes, options.maxImageBytes);
+  } catch (error) {
     discard(stream);
-    throw new EngineError("image_too_large", `The image has ${announcedBytes} bytes; the limit is ${maxImageBytes}.`, {
-      setting: "maxImageBytes",
-    });
+    throw error;
   }
-  const chunks: Uint8Array[] = [];
+  return collectBounded(stream, options);
+}
+
+/** Throws `image_too_large` for an announced length above the limit. */
+export function checkImageBytes(numBytes: number, maxImageBytes: number): void {
+  if (numBytes <= maxImageBytes) return;
+  throw tooLarge(`The image has ${numBytes} bytes; the limit is ${maxImageBytes}.`);
+}
+
+/** Returns all bytes, or ends the iteration at the first one beyond the limit and throws `image_too_large`. */
+export async function collectBounded(
+  chunks: AsyncIterable<Uint8Array>,
+  { maxImageBytes, onBytes }: Omit<BoundedReadOptions, "announcedBytes">,
+): Promise<Uint8Array> {
+  const collected: Uint8Array[] = [];
   let numBytes = 0;
-  for await (const chunk of stream as AsyncIterable<Uint8Array>) {
+  for await (const chunk of chunks) {
     numBytes += chunk.byteLength;
-    if (numBytes > maxImageBytes) {
-      throw new EngineError("image_too_large", `The image has more bytes than the limit of ${maxImageBytes}.`, {
-        setting: "maxImageBytes",
-      });
-    }
+    if (numBytes > maxImageBytes) throw tooLarge(`The image has more bytes than the limit of ${maxImageBytes}.`);
     onBytes?.(chunk.byteLength);
-    chunks.push(chunk);
+    collected.push(chunk);
   }
-  return Buffer.concat(chunks, numBytes);
+  return Buffer.concat(collected, numBytes);
+}
+
+function tooLarge(message: string): EngineError {
+  return new EngineError("image_too_large", message, { setting: "maxImageBytes" });
 }
 
 /** Ends a stream without a reader, and ignores the resulting error. */

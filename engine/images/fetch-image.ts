@@ -6,7 +6,7 @@ import { describeReference } from "./describe-reference.ts";
 import { bytesOf } from "./image-source.ts";
 import type { FetchedImage, FetchImageOptions, ImageSource } from "./image-source.ts";
 
-export interface FetchImageContext extends Pick<FetchImageOptions, "onBytes"> {
+export interface FetchImageContext extends Pick<FetchImageOptions, "tenant" | "onBytes"> {
   readonly signal: AbortSignal;
   readonly limits: Pick<ImageLimits, "maxImageBytes" | "fetchTimeoutMs">;
 }
@@ -31,13 +31,13 @@ export async function fetchImageIfChanged(
   sources: readonly ImageSource[],
   reference: string,
   validator: string | null,
-  { signal, limits, onBytes }: FetchImageContext,
+  { signal, limits, tenant, onBytes }: FetchImageContext,
 ): Promise<FetchedImage> {
   const source = findSource(sources, reference);
   const timeout = new AbortController();
   using _ = new RunningTimer(limits.fetchTimeoutMs, () => timeout.abort());
   const ended = AbortSignal.any([signal, timeout.signal]);
-  const options = { signal: ended, maxImageBytes: limits.maxImageBytes, onBytes };
+  const options = { signal: ended, maxImageBytes: limits.maxImageBytes, tenant, onBytes };
   try {
     if (source.fetchIfChanged !== undefined) return await source.fetchIfChanged(reference, { ...options, validator });
     return { kind: "fetched", bytes: await source.fetch(reference, options), validator: null };

@@ -6,6 +6,7 @@ import type { Agent } from "undici";
 
 import { EngineError } from "../contract/errors.ts";
 import type { EngineErrorOptions } from "../contract/errors.ts";
+import { untilAborted } from "../until-aborted.ts";
 import { discard, readBounded } from "./bounded-bytes.ts";
 import { describeReference } from "./describe-reference.ts";
 import { createGuardedAgent } from "./guarded-agent.ts";
@@ -76,6 +77,8 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
         headersTimeout: SILENCE_TIMEOUT_MS,
         bodyTimeout: SILENCE_TIMEOUT_MS,
       });
+      // undici itself ends a request without a connection only when its name is resolved and its connection opened, or
+      // has failed; it sends nothing then.
       const { statusCode, headers, body } = await untilAborted(answering, fetchOptions.signal);
       if (statusCode === 200) {
         const announcedBytes = typeof headers["content-length"] === "string" ? Number(headers["content-length"]) : null;
@@ -168,22 +171,6 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
     disconnect,
     close: disconnect,
   };
-}
-
-/**
- * Rejects with the reason of `signal` at once. undici itself ends a request without a connection only when its name is
- * resolved and its connection opened, or has failed; it sends nothing then.
- */
-async function untilAborted<Value>(work: Promise<Value>, signal: AbortSignal): Promise<Value> {
-  const aborted = Promise.withResolvers<never>();
-  const onAbort = (): void => aborted.reject(signal.reason);
-  signal.addEventListener("abort", onAbort);
-  if (signal.aborted) onAbort();
-  try {
-    return await Promise.race([work, aborted.promise]);
-  } finally {
-    signal.removeEventListener("abort", onAbort);
-  }
 }
 
 /** Describes a failed connection by its error code only, because messages may contain internal addresses. */

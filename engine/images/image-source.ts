@@ -6,6 +6,8 @@ export interface FetchImageOptions {
   readonly signal: AbortSignal;
   /** Above this limit, the source stops reading and rejects with `image_too_large`. */
   readonly maxImageBytes: number;
+  /** See `GenerationRequest`. Sources that own what they send, such as uploaded files, send it to its tenant only. */
+  readonly tenant?: string | undefined;
   /** Called with the length of each piece that has arrived. Not for bytes that came with the request. */
   readonly onBytes?: ((numBytes: number) => void) | undefined;
 }

@@ -87,6 +87,7 @@ export class DocumentLoader {
     const context = {
       signal,
       limits: { maxImageBytes: limits.maxDocumentBytes, fetchTimeoutMs: imageLimits.fetchTimeoutMs },
+      tenant,
       onBytes: (numBytes: number) => held.add(numBytes),
     };
     const bytes = await namingMedia("document", () =>

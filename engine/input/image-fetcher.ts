@@ -63,13 +63,14 @@ export class ImageFetcher {
     { reference }: ImagePart,
     parameter: string,
     validator: string | null,
-    { onStage, onBytes }: FetchRequest,
+    { tenant, onStage, onBytes }: FetchRequest,
     signal: AbortSignal,
   ): Promise<FetchedImage> {
     const { sources, limits } = this.#options;
     return namingImage(parameter, () => {
       if (reference !== null) {
-        const fetching = async () => fetchImageIfChanged(sources, reference, validator, { signal, limits, onBytes });
+        const context = { signal, limits, tenant, onBytes };
+        const fetching = async () => fetchImageIfChanged(sources, reference, validator, context);
         return observeStage("fetch", onStage, fetching, (answer) => fetchAttributes(reference, answer));
       }
       throw new EngineError(

@@ -160,6 +160,7 @@ export class VideoFiles {
     const context: FetchImageContext = {
       signal,
       limits: { maxImageBytes: limits.maxVideoBytes, fetchTimeoutMs: limits.fetchTimeoutMs },
+      tenant: request.tenant,
       onBytes: (numBytes) => held.add(numBytes),
     };
     return namingMedia("video", () =>

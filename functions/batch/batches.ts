@@ -71,7 +71,7 @@ export interface NewBatch {
 
 export type CreatedBatch =
   | { readonly kind: "created"; readonly batch: BatchObject }
-  | { readonly kind: "unknown file" | "damaged file" | "file of results" }
+  | { readonly kind: "unknown file" | "damaged file" | "other purpose" }
   | { readonly kind: "too many" | "store full"; readonly limit: number };
 
 export type CancelledBatch =
@@ -139,7 +139,7 @@ export class Batches {
     const file = await this.files.find(tenant, inputFileId).catch(asDamaged);
     if (file === "damaged") return { kind: "damaged file" };
     if (file === null) return { kind: "unknown file" };
-    if (file.purpose !== "batch") return { kind: "file of results" };
+    if (file.purpose !== "batch") return { kind: "other purpose" };
     if ((await this.#records.listUnfinished()).length >= MAX_UNFINISHED) {
       return { kind: "too many", limit: MAX_UNFINISHED };
     }

@@ -1,4 +1,4 @@
-/** The files of the Files API: uploads for batches, and results of batches. */
+/** The files of the Files API: uploads for batches and prompts, and results of batches. */
 import { z } from "zod";
 
 import { writeText } from "../storage/object-store.ts";
@@ -9,7 +9,9 @@ import { createdAtMs, createId, isId } from "./ids.ts";
 import { TenantRecords, tenantTag } from "./tenant-records.ts";
 import type { Page, PageOptions } from "./tenant-records.ts";
 
-const purposes = ["batch", "batch_output"] as const;
+/** Of pictures and documents for prompts. OpenAI's clients send any of them. */
+export const promptPurposes = ["user_data", "vision", "assistants"] as const;
+export const purposes = ["batch", ...promptPurposes, "batch_output"] as const;
 export type FilePurpose = (typeof purposes)[number];
 
 /** OpenAI's file object. https://platform.openai.com/docs/api-reference/files/object */
@@ -60,7 +62,9 @@ const EXPIRY_DIGITS = 12;
  * A file is up to three objects: its bytes in `contents/`, its record in `files/`, and, if it has a lifetime of its own,
  * an empty entry in `expiries/` whose name starts with the time, so that a list of names shows which files are due.
  *
- * An expired file does not exist for clients, whether or not it has been removed yet. Methods that take an id accept any text. Those that read a record throw DamagedRecordError if it is damaged. */
+ * An expired file does not exist for clients, whether or not it has been removed yet. Methods that take an id accept
+ * any text. Those that read a record throw DamagedRecordError if it is damaged.
+ */
 export class StoredFiles {
   readonly #store: ObjectStore;
   readonly #records: TenantRecords<FileObject>;

@@ -26,7 +26,8 @@ import type { ToolPlan } from "./parsed-output/tool-plan.ts";
 import { toReference } from "./references.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "./schemas/chat-completion-request.ts";
 import type { CompletionRequest } from "./schemas/completion-request.ts";
-import { documentReference } from "./schemas/document-parts.ts";
+import { documentField, documentReference } from "./schemas/document-parts.ts";
+import { imageField, imageReference } from "./schemas/image-parts.ts";
 import { callableTools, requiresCall } from "./schemas/tool-fields.ts";
 import { imageProcessorOptions, videoSamplingOf } from "./video-sampling.ts";
 import type { SamplingDefaults } from "./video-sampling.ts";
@@ -339,27 +340,34 @@ function partsOf({ content }: ChatMessageFields, message: number, inlineImages: 
     return split.map((inText) => ({ part: inText, path: partPath }));
   };
   if (typeof content !== "object" || content === null) return place({ type: "text", text: content ?? "" }, path);
-  return content.flatMap((part, index) => place(toContentPart(part), `${path}[${index}].${contentFields[part.type]}`));
+  return content.flatMap((part, index) => place(toContentPart(part), `${path}[${index}].${contentField(part)}`));
 }
 
 type PartFields = Exclude<NonNullable<ChatMessageFields["content"]>, string>[number];
 
 /** The field of a part that contains its content. */
-const contentFields = {
-  text: "text",
-  input_text: "text",
-  output_text: "text",
-  refusal: "text",
-  image_url: "image_url",
-  input_image: "image_url",
-  image_embeds: "image_embeds",
-  video_url: "video_url",
-  input_video: "video_url",
-  video: "video",
-  file: "file",
-  input_file: "file_data",
-  document_url: "document_url",
-} as const satisfies Record<PartFields["type"], string>;
+export function contentField(part: PartFields): string {
+  switch (part.type) {
+    case "input_text":
+    case "output_text":
+    case "refusal":
+      return "text";
+    case "input_image":
+      return imageField(part);
+    case "input_video":
+      return "video_url";
+    case "input_file":
+      return documentField(part);
+    case "text":
+    case "image_url":
+    case "image_embeds":
+    case "video_url":
+    case "video":
+    case "file":
+    case "document_url":
+      return part.type;
+  }
+}
 
 export function toContentPart(part: PartFields): ContentPart {
   switch (part.type) {
@@ -372,7 +380,7 @@ export function toContentPart(part: PartFields): ContentPart {
     case "image_url":
       return toImagePart(part.image_url?.url, part.uuid);
     case "input_image":
-      return toImagePart(part.image_url, part.uuid);
+      return toImagePart(imageReference(part), part.uuid);
     case "image_embeds":
       return toEmbeddingsPart(part.image_embeds);
     case "video_url":

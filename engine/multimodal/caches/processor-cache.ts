@@ -1,5 +1,6 @@
 /** Shares work by key: a value is read from a cache, awaited from another request, or computed. */
 import { EngineError, invariant } from "../../contract/errors.ts";
+import { untilAborted } from "../../until-aborted.ts";
 import type { ValueCache } from "./tiered-cache.ts";
 
 /** Returns values, by position, for keys that no other request is processing. May reject as a whole. */
@@ -86,18 +87,10 @@ export class ProcessorCache<Value, Cache extends ValueCache<Value> = ValueCache<
 }
 
 async function unlessAborted<Value>(work: Promise<Value>, signal: AbortSignal): Promise<Value> {
-  const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const onAbort = (): void =>
-    reject(
-      new EngineError("aborted", "The request was aborted while an image was being processed.", {
-        cause: signal.reason,
-      }),
-    );
-  if (signal.aborted) onAbort();
-  signal.addEventListener("abort", onAbort, { once: true });
   try {
-    return await Promise.race([work, aborted]);
-  } finally {
-    signal.removeEventListener("abort", onAbort);
+    return await untilAborted(work, signal);
+  } catch (error) {
+    if (!signal.aborted || error !== signal.reason) throw error;
+    throw new EngineError("aborted", "The request was aborted while an image was being processed.", { cause: error });
   }
 }

@@ -40,10 +40,15 @@ export function createBatchRoute(dependencies: AppDependencies): Handler<AppEnvi
           `input_file_id: the record of file ${shownId} is damaged; upload the file again.`,
           { parameter: "input_file_id" },
         );
-      case "file of results":
-        throw new HttpError(400, "invalid_value", `input_file_id: ${shownId} contains the results of a batch.`, {
-          parameter: "input_file_id",
-        });
+      case "other purpose":
+        throw new HttpError(
+          400,
+          "invalid_value",
+          `input_file_id: ${shownId} was not uploaded with the purpose batch.`,
+          {
+            parameter: "input_file_id",
+          },
+        );
       case "too many":
         throw new HttpError(
           429,

@@ -5,13 +5,18 @@ import { z } from "zod";
 const MIN_SECONDS = 3600;
 const MAX_SECONDS = 30 * 86_400;
 
+export const lifetimeRule = `must be a whole number from ${MIN_SECONDS} to ${MAX_SECONDS}`;
+
+export function isLifetime(seconds: number): boolean {
+  return Number.isInteger(seconds) && seconds >= MIN_SECONDS && seconds <= MAX_SECONDS;
+}
+
 /** @param numbers Of JSON, or read from the text of a form. */
 export function expiresAfter(numbers: z.ZodType<number>) {
-  const rule = `must be a whole number from ${MIN_SECONDS} to ${MAX_SECONDS}`;
   return z.object(
     {
       anchor: z.literal("created_at", "must be created_at"),
-      seconds: numbers.refine((value) => Number.isInteger(value) && value >= MIN_SECONDS && value <= MAX_SECONDS, rule),
+      seconds: numbers.refine(isLifetime, lifetimeRule),
     },
     "must have the fields anchor and seconds",
   );

@@ -1,38 +1,74 @@
-/** OpenAI's Files API, for the files of batches. https://platform.openai.com/docs/api-reference/files */
+/**
+ * OpenAI's Files API, for batches and for the pictures and documents of prompts; its answers are in Anthropic's form for
+ * Anthropic's clients. https://platform.openai.com/docs/api-reference/files
+ */
+import { extname } from "node:path";
 import { Readable } from "node:stream";
-import type { Handler } from "hono";
+import type { Context, Handler } from "hono";
 import { z } from "zod";
 
 import type { AppDependencies } from "../../app-dependencies.ts";
 import { parseFields } from "../../generation/schemas/parse-fields.ts";
+import { isFromAnthropicClient } from "../../http/anthropic-error.ts";
 import { HttpError } from "../../http/errors.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
 import type { Batches } from "../batches.ts";
 import { StoreFullError } from "../store-quota.ts";
 import type { Reservation } from "../store-quota.ts";
-import type { FileObject, StoredFiles } from "../stored-files.ts";
+import { promptPurposes, purposes } from "../stored-files.ts";
+import type { FileObject, FilePurpose, StoredFiles } from "../stored-files.ts";
+import { anthropicListQuery, anthropicUploadFields, toAnthropicFile, toAnthropicList } from "./anthropic-files.ts";
 import { batchRoute, storageFull, toList } from "./batch-route.ts";
 import { expiresAfter } from "./expires-after.ts";
 import { pageQuery } from "./page-query.ts";
 
 const listQuery = pageQuery("file").extend({
-  purpose: z.enum(["batch", "batch_output"], "must be batch or batch_output").nullable().default(null),
+  purpose: z
+    .enum(purposes, `must be one of ${purposes.join(", ")}`)
+    .nullable()
+    .default(null),
 });
 
 const uploadFields = z.object({
-  purpose: z.literal("batch", "must be batch: only files for batches are accepted"),
+  purpose: z.enum(["batch", ...promptPurposes], `must be batch, or for prompts one of ${promptPurposes.join(", ")}`),
   expires_after: expiresAfter(z.coerce.number()).optional(),
 });
 
 export function uploadFileRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return batchRoute(dependencies, async (c, batches) => {
-    const file = await upload(c.req.raw, c.get("tenant"), batches);
+    const readFields = isFromAnthropicClient(c) ? anthropicFields : openaiFields;
+    const file = await upload(c.req.raw, c.get("tenant"), batches, readFields);
     Object.assign(c.get("logFields"), { id: file.id, bytes: file.bytes });
-    return c.json(file);
+    return c.json(shownTo(c, file));
   });
 }
 
-async function upload(request: Request, tenant: string, { files, limits, quota }: Batches): Promise<FileObject> {
+interface UploadFields {
+  readonly purpose: FilePurpose;
+  /** Null without a lifetime of its own. */
+  readonly expiresAfterSeconds: number | null;
+}
+
+/** Throws HttpError 400 for an invalid field. */
+type ReadUploadFields = (fields: ReadonlyMap<string, string>) => UploadFields;
+
+const openaiFields: ReadUploadFields = (fields) => {
+  const { purpose, expires_after: lifetime } = parseFields(uploadFields, toObject(fields));
+  return { purpose, expiresAfterSeconds: lifetime?.seconds ?? null };
+};
+
+/** Their files have no purpose, and no batches. */
+const anthropicFields: ReadUploadFields = (fields) => {
+  const { expires_in_seconds: seconds = null } = parseFields(anthropicUploadFields, Object.fromEntries(fields));
+  return { purpose: "user_data", expiresAfterSeconds: seconds };
+};
+
+async function upload(
+  request: Request,
+  tenant: string,
+  { files, limits, quota }: Batches,
+  readFields: ReadUploadFields,
+): Promise<FileObject> {
   const { FORM_ROOM_BYTES, receiveUpload } = await import("../../http/multipart-upload.ts");
   const announced = Number(request.headers.get("content-length") ?? 0);
   let reservation = null as Reservation | null;
@@ -53,11 +89,10 @@ async function upload(request: Request, tenant: string, { files, limits, quota }
       throw new HttpError(400, "missing_file", "file must be a file in the form.", { parameter: "file" });
     }
     try {
-      const { purpose, expires_after: lifetime } = parseFields(uploadFields, toObject(fields));
+      const given = readFields(fields);
       await reservation?.settle();
       const { taken: numBytes, filename } = file;
-      const expiresAfterSeconds = lifetime?.seconds ?? null;
-      return await files.publish(tenant, { id, numBytes, filename, purpose, expiresAfterSeconds });
+      return await files.publish(tenant, { id, numBytes, filename, ...given });
     } catch (error) {
       await files.withdraw(tenant, id);
       throw error;
@@ -91,6 +126,13 @@ async function* reserving(chunks: AsyncIterable<Uint8Array>, reservation: Reserv
 
 export function listFilesRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return batchRoute(dependencies, async (c, { files }) => {
+    if (isFromAnthropicClient(c)) {
+      const tenant = c.get("tenant");
+      const { ids, ...page } = parseFields(anthropicListQuery, { ...c.req.query(), ids: c.req.queries("ids[]") });
+      if (ids === null) return c.json(toAnthropicList(await files.list(tenant, page, null)));
+      const found = await Promise.all(ids.map((id) => files.find(tenant, id)));
+      return c.json(toAnthropicList({ items: found.filter((file) => file !== null), hasMore: false }));
+    }
     const { purpose, ...page } = parseFields(listQuery, c.req.query());
     return c.json(toList(await files.list(c.get("tenant"), page, purpose)));
   });
@@ -99,26 +141,28 @@ export function listFilesRoute(dependencies: AppDependencies): Handler<AppEnviro
 export function fileRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return batchRoute(dependencies, async (c, { files }) => {
     const id = c.req.param("file") ?? "";
-    return c.json((await files.find(c.get("tenant"), id)) ?? (await unknownFile(c.get("tenant"), id, files)));
+    return c.json(
+      shownTo(c, (await files.find(c.get("tenant"), id)) ?? (await unknownFile(c.get("tenant"), id, files))),
+    );
   });
 }
 
 export function fileContentRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return batchRoute(dependencies, async (c, { files }) => {
     const id = c.req.param("file") ?? "";
-    const headersOf = (numBytes: number) => ({
+    const headersOf = ({ bytes, filename }: FileObject) => ({
       "Content-Type": "application/octet-stream",
-      "Content-Length": String(numBytes),
-      "Content-Disposition": `attachment; filename="${id}.jsonl"`,
+      "Content-Length": String(bytes),
+      "Content-Disposition": `attachment; filename="${id}${extensionOf(filename)}"`,
     });
     if (c.req.method === "HEAD") {
       // Nothing would read a body, and so close its file.
-      const { bytes } = (await files.find(c.get("tenant"), id)) ?? (await unknownFile(c.get("tenant"), id, files));
-      return c.body(null, 200, headersOf(bytes));
+      const file = (await files.find(c.get("tenant"), id)) ?? (await unknownFile(c.get("tenant"), id, files));
+      return c.body(null, 200, headersOf(file));
     }
     const tenant = c.get("tenant");
-    const { numBytes, chunks } = (await files.read(tenant, id)) ?? (await unknownFile(tenant, id, files));
-    return c.body(Readable.toWeb(Readable.from(chunks)) as ReadableStream, 200, headersOf(numBytes));
+    const { file, chunks } = (await files.read(tenant, id)) ?? (await unknownFile(tenant, id, files));
+    return c.body(Readable.toWeb(Readable.from(chunks)) as ReadableStream, 200, headersOf(file));
   });
 }
 
@@ -126,8 +170,17 @@ export function deleteFileRoute(dependencies: AppDependencies): Handler<AppEnvir
   return batchRoute(dependencies, async (c, { files }) => {
     const id = c.req.param("file") ?? "";
     if (!(await files.delete(c.get("tenant"), id))) await unknownFile(c.get("tenant"), id, files);
-    return c.json({ id, object: "file", deleted: true });
+    return c.json(isFromAnthropicClient(c) ? { id, type: "file_deleted" } : { id, object: "file", deleted: true });
   });
+}
+
+function shownTo(c: Context, file: FileObject): object {
+  return isFromAnthropicClient(c) ? toAnthropicFile(file) : file;
+}
+
+/** Names of uploads may have any characters, which a header may not. */
+function extensionOf(filename: string): string {
+  return /^\.[a-z\d]{1,16}$/i.exec(extname(filename))?.[0] ?? "";
 }
 
 async function unknownFile(tenant: string, id: string, files: StoredFiles): Promise<never> {

@@ -3,11 +3,16 @@ import { z } from "zod";
 
 import { describeUnknown, MAX_MESSAGES, MAX_PARTS } from "../schemas/chat-completion-request.ts";
 import { jsonObject } from "../schemas/tool-fields.ts";
-import { boundedList, flag, name, text } from "../schemas/wire-types.ts";
+import { boundedList, fileId, flag, name, text } from "../schemas/wire-types.ts";
 import { toolChangeBlocks, toolReferenceBlock } from "./tool-definitions.ts";
 
 /** Values and characters of the input of a call, which may contain a file that the model wrote. */
 const MAX_INPUT_SIZE = 524_288;
+
+const urlSource = z.object({ type: z.literal("url"), url: text });
+/** An uploaded file. */
+const fileSource = z.object({ type: z.literal("file"), file_id: fileId });
+
 const imageSource = z.discriminatedUnion(
   "type",
   [
@@ -19,9 +24,10 @@ const imageSource = z.discriminatedUnion(
       ),
       data: text,
     }),
-    z.object({ type: z.literal("url"), url: text }),
+    urlSource,
+    fileSource,
   ],
-  { error: ({ input }) => describeUnknown(input, "type", "must be base64 or url") },
+  { error: ({ input }) => describeUnknown(input, "type", "must be base64, url or file") },
 );
 
 const textBlock = z.object({ type: z.literal("text"), text });
@@ -51,10 +57,11 @@ const documentBlock = z.object({
         media_type: z.literal("application/pdf", "must be application/pdf"),
         data: text,
       }),
-      z.object({ type: z.literal("url"), url: text }),
+      urlSource,
+      fileSource,
     ],
     {
-      error: ({ input }) => describeUnknown(input, "type", "must be base64, url, text or content"),
+      error: ({ input }) => describeUnknown(input, "type", "must be base64, url, file, text or content"),
     },
   ),
   title: text.nullish(),

@@ -2,6 +2,7 @@
 import { formatPath } from "../../http/wire-parameter.ts";
 import type { RequestPaths } from "../../http/wire-parameter.ts";
 import { withCombinedTurns, withOneSystemMessage } from "../conversation-turns.ts";
+import { fileReference } from "../references.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "../schemas/chat-completion-request.ts";
 import { requiresCall } from "../schemas/tool-fields.ts";
 import type { Block, ImageSource, MessageFields } from "./message-blocks.ts";
@@ -217,11 +218,11 @@ function toParts(block: ResultBlock): PartFields[] {
 }
 
 type DocumentBlock = Extract<Block, { type: "document" }>;
-type DocumentSource = DocumentBlock["source"];
+type FileSource = Extract<DocumentBlock["source"], { type: "base64" | "url" | "file" }>;
 
-/** A PDF, by its content or its address. */
-function isFile(source: DocumentSource): source is Extract<DocumentSource, { type: "base64" | "url" }> {
-  return source.type === "base64" || source.type === "url";
+/** A PDF, by its content, its address or its id. */
+function isFile(source: DocumentBlock["source"]): source is FileSource {
+  return source.type !== "text" && source.type !== "content";
 }
 
 /** Text in the tags that Anthropic recommends for documents in a prompt; or a file, behind what is told about it. */
@@ -251,6 +252,13 @@ function textOf(content: string | readonly TextBlock[]): string {
   return typeof content === "string" ? content : content.map(({ text }) => text).join("\n");
 }
 
-function referenceOf(source: ImageSource | Extract<DocumentSource, { type: "base64" | "url" }>): string {
-  return source.type === "url" ? source.url : `data:${source.media_type};base64,${source.data}`;
+function referenceOf(source: ImageSource | FileSource): string {
+  switch (source.type) {
+    case "base64":
+      return `data:${source.media_type};base64,${source.data}`;
+    case "url":
+      return source.url;
+    case "file":
+      return fileReference(source.file_id);
+  }
 }

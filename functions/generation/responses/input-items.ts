@@ -4,6 +4,7 @@ import { z } from "zod";
 import { customInput } from "../custom-tools.ts";
 import { describeUnknown, MAX_MESSAGES, MAX_PARTS } from "../schemas/chat-completion-request.ts";
 import { inputFile } from "../schemas/document-parts.ts";
+import { inputImage } from "../schemas/image-parts.ts";
 import { callArguments } from "../schemas/tool-fields.ts";
 import { inputVideo } from "../schemas/video-parts.ts";
 import { boundedList, boundedText, MAX_NAME_LENGTH, name, text } from "../schemas/wire-types.ts";
@@ -17,20 +18,7 @@ const contentPart = z.discriminatedUnion(
   [
     z.object({ type: z.enum(["input_text", "output_text", "text"]), text }),
     z.object({ type: z.literal("refusal"), refusal: text }),
-    z
-      .object({
-        type: z.literal("input_image"),
-        image_url: text.nullish(),
-        // Selects a resolution in OpenAI's models; ours have only one.
-        detail: boundedText(MAX_NAME_LENGTH).nullish(),
-        /** The client's own name for a picture, as in chat completions. */
-        uuid: name.nullish(),
-      })
-      .refine(({ image_url, uuid }) => typeof image_url === "string" || typeof uuid === "string", {
-        path: ["image_url"],
-        message: "must be a URL or a data URL; the service has no files of pictures",
-        abort: true,
-      }),
+    inputImage,
     // OpenAI has none; the form is OpenRouter's.
     inputVideo,
     inputFile,

@@ -4,12 +4,14 @@ import { withOneSystemMessage } from "../conversation-turns.ts";
 import { argumentsOfCustomCall } from "../custom-tools.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "../schemas/chat-completion-request.ts";
 import { requiresCall } from "../schemas/tool-fields.ts";
+import { contentField } from "../to-engine-request.ts";
 import { decodeThinking } from "./encoded-thinking.ts";
 import type { InputItem, ItemContent } from "./input-items.ts";
 import { functionsOf, nameForModel, toolsForModel } from "./response-tools.ts";
 import type { ResponsesRequest } from "./responses-request.ts";
 
 type AssistantTurn = Extract<ChatMessageFields, { role: "assistant" }>;
+type MediaPart = Extract<Exclude<ItemContent, string>[number], { type: "input_image" | "input_video" | "input_file" }>;
 type ContentFields = NonNullable<ChatMessageFields["content"]>;
 
 export function responsesToChatFields(fields: ResponsesRequest): ChatCompletionRequest {
@@ -75,17 +77,19 @@ function includesLogprobs({ include, top_logprobs: numTopLogprobs }: ResponsesRe
 export function responsesRequestPaths(fields: ResponsesRequest): RequestPaths {
   const { input, structured_outputs: structured } = fields;
   const items = typeof input === "string" ? [] : input;
-  const pathsOf = (type: "input_image" | "input_video" | "input_file", key: string): string[] =>
+  const pathsOf = (type: MediaPart["type"]): string[] =>
     items.flatMap((item, index) => {
       const [field, content] = contentOf(item);
       if (typeof content === "string") return [];
-      return content.flatMap((part, at) => (part.type === type ? [`input[${index}].${field}[${at}].${key}`] : []));
+      return content.flatMap((part, at) =>
+        part.type === type ? [`input[${index}].${field}[${at}].${contentField(part)}`] : [],
+      );
     });
   return {
     prompt: "input",
-    images: pathsOf("input_image", "image_url"),
-    videos: pathsOf("input_video", "video_url"),
-    documents: pathsOf("input_file", "file_data"),
+    images: pathsOf("input_image"),
+    videos: pathsOf("input_video"),
+    documents: pathsOf("input_file"),
     structuredOutput:
       isFormed(fields) && !requiresCall(toolsForModel(fields).choice)
         ? structured

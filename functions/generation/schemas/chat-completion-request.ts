@@ -2,67 +2,23 @@
 import { z } from "zod";
 
 import { documentParts, withTypeOfDocument } from "./document-parts.ts";
+import { imageParts, withTypeOfImage } from "./image-parts.ts";
 import { reasoningFields } from "./reasoning-fields.ts";
 import { checkCombinations, samplingFields } from "./sampling-fields.ts";
 import { checkTools, toolCalls, toolFields } from "./tool-fields.ts";
 import { videoParts, withTypeOfVideo } from "./video-parts.ts";
-import { addIssue, boundedList, boundedText, count, flag, MAX_NAME_LENGTH, name, text } from "./wire-types.ts";
+import { addIssue, boundedList, count, flag, name, text } from "./wire-types.ts";
 
 /** More messages than fit into any context. */
 export const MAX_MESSAGES = 4096;
 export const MAX_PARTS = 4096;
-
-/** Patches of the longest side that decoders accept. */
-const MAX_GRID_SIDE = 16_384;
-const GRID_AXES = 3;
-
-const imageUrl = z.object(
-  {
-    url: text,
-    // Selects a resolution in OpenAI's models; ours have only one.
-    detail: boundedText(MAX_NAME_LENGTH).nullish(),
-  },
-  'must be an object: {"url": …}',
-);
-
-/** The client's own name for a picture, which later requests can send instead of the picture. */
-const uuid = name.nullish();
-
-function imagePart<Type extends string, Image extends z.ZodType>(type: Type, image: Image, shape: string) {
-  return z
-    .object({ type: z.literal(type), image_url: image.nullish(), uuid })
-    .refine((part) => isGiven(part.image_url) || isGiven(part.uuid), {
-      path: ["image_url"],
-      message: `${shape}; null is allowed only with a uuid`,
-      abort: true,
-    });
-}
-
-function isGiven(value: unknown): boolean {
-  return value !== null && value !== undefined;
-}
-
-const gridRule = `must be a list of three integers from 1 to ${MAX_GRID_SIDE}: 1, rows and columns of patches`;
-const gridSide = z.int(gridRule).min(1, gridRule).max(MAX_GRID_SIDE, gridRule);
-/** vLLM's form for models that need the grid of a picture's patches. */
-const imageEmbeds = z.strictObject({
-  image_embeds: text,
-  image_grid_thw: boundedList(gridSide, GRID_AXES, gridRule).min(GRID_AXES, gridRule).nullish(),
-});
-const embedsRule =
-  'must be a string: an .npy or safetensors file in base64, or a reference to one; or {"image_embeds": …, "image_grid_thw": [1, rows, columns]}';
 
 const typedPart = z.discriminatedUnion(
   "type",
   [
     z.object({ type: z.enum(["text", "input_text", "output_text"]), text }),
     z.object({ type: z.literal("refusal"), refusal: text }),
-    imagePart("image_url", imageUrl, 'must be an object: {"url": …}'),
-    imagePart("input_image", text, "must be a string"),
-    z.object({
-      type: z.literal("image_embeds"),
-      image_embeds: z.union([text, imageEmbeds], embedsRule),
-    }),
+    ...imageParts,
     ...videoParts,
     ...documentParts,
   ],
@@ -80,15 +36,7 @@ const typedPart = z.discriminatedUnion(
 export const contentPart = z.preprocess((part) => {
   if (typeof part === "string") return { type: "text", text: part };
   if (typeof part !== "object" || part === null || "type" in part) return part;
-  if ("image_url" in part) {
-    return {
-      ...part,
-      type: "image_url",
-      image_url: typeof part.image_url === "string" ? { url: part.image_url } : part.image_url,
-    };
-  }
-  if ("image_embeds" in part) return { ...part, type: "image_embeds" };
-  return "text" in part ? { ...part, type: "text" } : withTypeOfDocument(withTypeOfVideo(part));
+  return "text" in part ? { ...part, type: "text" } : withTypeOfDocument(withTypeOfVideo(withTypeOfImage(part)));
 }, typedPart);
 
 const contentRule = "must be a string or a list of parts";

@@ -1,18 +1,16 @@
 /** Wire schemas of the parts of a message that are documents, in the forms that clients send. */
 import { z } from "zod";
 
-import { isReference, toReference } from "../references.ts";
-import { boundedText, MAX_NAME_LENGTH, name, text } from "./wire-types.ts";
+import { fileReference, toReference } from "../references.ts";
+import { boundedText, fileId, MAX_NAME_LENGTH, name, text } from "./wire-types.ts";
 
 const dataRule = "must be a string: a PDF file in base64, as a data URL or as the URL of one";
-const noStoreOfFiles = "is not supported: send the file itself in file_data";
 const urlRule = 'must be an object: {"url": …}';
 
 const given = {
   filename: name.nullish(),
   file_data: z.string(dataRule).nullish(),
-  // LiteLLM's documentation puts addresses here. Ids are rejected, because clients upload files first otherwise.
-  file_id: text.refine(isReference, noStoreOfFiles).nullish(),
+  file_id: fileId.nullish(),
 };
 
 interface GivenFile {
@@ -53,8 +51,15 @@ export const documentParts = [
 ] as const;
 
 /** @param file With one of its fields, as the schemas require. */
-export function documentReference({ file_data, file_url, file_id }: GivenFile): string {
-  return toReference(file_data ?? file_url ?? file_id ?? "", "application/pdf");
+export function documentReference({ file_data: data, file_url: url, file_id: id }: GivenFile): string {
+  const given = data ?? url;
+  return typeof given === "string" ? toReference(given, "application/pdf") : fileReference(id ?? "");
+}
+
+/** The field that `documentReference` reads, for errors. */
+export function documentField({ file_data: data, file_url: url }: GivenFile): keyof GivenFile {
+  if (typeof data === "string") return "file_data";
+  return typeof url === "string" ? "file_url" : "file_id";
 }
 
 /** A part without a type is recognised by its key. */

@@ -25,6 +25,12 @@ export const MAX_NAME_LENGTH = 1024;
 
 export const name = boundedText(MAX_NAME_LENGTH).min(1, "must not be empty");
 
+/** Of presigned addresses. */
+const MAX_ADDRESS_LENGTH = 8192;
+
+/** The id of an uploaded file. LiteLLM puts addresses in its place. */
+export const fileId = boundedText(MAX_ADDRESS_LENGTH).min(1, "must not be empty");
+
 export function boundedText(maxLength: number) {
   return text.max(maxLength, { error: ({ input }) => tooMany("have", lengthOf(input), maxLength, "characters") });
 }

@@ -45,10 +45,12 @@ function tenantAttacks({ ids, uuid, ownKey }: SharedStores): fc.Arbitrary<Attack
     .map(([route, header, place, query]) => routeAttack(route, header, query, () => ids[place]!));
   const ofUuid = fc.constantFrom(`Bearer ${ownKey}`).map((header) => uuidAttack(header, uuid));
   const ofFile = fc.nat(1).map((place) => fileAttack(() => ids[place]!));
+  const ofPart = fc.nat(1).map((place) => partAttack(() => ids[place]!));
   return fc.oneof(
     { weight: 10, arbitrary: onRoute },
     { weight: 1, arbitrary: ofUuid },
     { weight: 1, arbitrary: ofFile },
+    { weight: 1, arbitrary: ofPart },
   );
 
   function routeAttack(route: Route, header: string, query: string, idOf: () => string): Attack {
@@ -106,6 +108,21 @@ function fileAttack(idOf: () => string): Attack {
       const body = { input_file_id: idOf(), endpoint: "/v1/completions", completion_window: "24h" };
       const answer = await wire.sendJson("/v1/batches", body);
       if (answer.status < 400) throw new Error("Another tenant's file becomes a batch.");
+      return [answer];
+    },
+  };
+}
+
+function partAttack(idOf: () => string): Attack {
+  return {
+    route: "POST /v1/chat/completions",
+    label: "a part of a message that is another tenant's file",
+    shown: "file_id of another tenant",
+    async run(wire) {
+      const messages = [{ role: "user", content: [{ type: "file", file: { file_id: idOf() } }] }];
+      const answer = await wire.sendJson("/v1/chat/completions", { messages, max_tokens: 1 });
+      // Its content is no PDF, so only the reason tells whether it was read.
+      if (!answer.text.includes("is not an uploaded file")) throw new Error("Another tenant's file is read.");
       return [answer];
     },
   };

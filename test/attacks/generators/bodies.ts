@@ -41,6 +41,7 @@ const texts: FieldTexts = {
   image_embeds: ["AAAA", sceneUrl],
   file_data: [pageUrl, "AAAA"],
   file_url: [pageUrl],
+  file_id: ["file-1", "file-id:file-1"],
   document_url: [pageUrl],
   regex: ["[a-c]{1,3}", "a|b", "(red|blue) circle"],
   grammar: ['root ::= "a" | "b"', 'root ::= [a-z]+ " " root?'],
@@ -109,6 +110,7 @@ const responseBodies = [
         content: [
           { type: "input_image", image_url: sceneUrl, detail: "auto" },
           { type: "input_file", filename: "a.pdf", file_data: pageUrl },
+          { type: "input_file", file_id: `file-${"0".repeat(44)}` },
           { type: "input_text", text: "Where is the star?" },
         ],
       },

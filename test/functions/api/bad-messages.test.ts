@@ -30,7 +30,8 @@ const badBodies: [object, RegExp][] = [
   [user([{ type: "document" }]), /^messages\[0\]\.content\[0\]\.source/],
   [user([{ type: "text" }]), /^messages\[0\]\.content\[0\]\.text must be a string/],
   [user([{ type: "image" }]), /^messages\[0\]\.content\[0\]\.source must be an object/],
-  [user([{ type: "image", source: { type: "file" } }]), /source\.type must be base64 or url; got "file"/],
+  [user([{ type: "image", source: { type: "path" } }]), /source\.type must be base64, url or file; got "path"/],
+  [user([{ type: "image", source: { type: "file", file_id: "" } }]), /source\.file_id must not be empty/],
   [
     user([{ type: "image", source: { type: "base64", media_type: "image/tiff", data: "AA" } }]),
     /source\.media_type must be image\/jpeg/,

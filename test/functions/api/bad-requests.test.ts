@@ -53,7 +53,7 @@ const badChats: [unknown, string | null, RegExp][] = [
   [
     user([{ type: "image_url", image_url: null }]),
     "messages[0].content[0].image_url",
-    /null is allowed only with a uuid/,
+    /null is allowed only with a file_id or a uuid/,
   ],
   [
     user([{ type: "input_image", image_url: null }]),

@@ -23,8 +23,8 @@ const badBodies: [object, string | null, RegExp][] = [
   [{ input: [{ role: "tool", content: "a" }] }, "input[0].role", /one of user, assistant, system, developer/],
   [user(5), "input[0].content", /must be a string or a list of parts/],
   [user([{ type: "input_text" }]), "input[0].content[0].text", /must be a string/],
-  [user([{ type: "input_file", file_id: "f" }]), "input[0].content[0].file_id", /send the file itself in file_data/],
-  [user([{ type: "input_image", file_id: "f" }]), "input[0].content[0].image_url", /no files of pictures/],
+  [user([{ type: "input_file" }]), "input[0].content[0].file_data", /must be a string: a PDF file in base64/],
+  [user([{ type: "input_image" }]), "input[0].content[0].image_url", /null is allowed only with a file_id or a uuid/],
   [user([{ type: "input_image", image_url: { url: "a" } }]), "input[0].content[0].image_url", /must be a string/],
   [{ input: [{ type: "function_call", name: "a", arguments: "{}" }] }, "input[0].call_id", /must be a string/],
   [

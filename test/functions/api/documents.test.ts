@@ -23,6 +23,9 @@ describe("a part", () => {
     [{ file: { file_data: url } }, url],
     [{ type: "file", file: { file_data: "s3://bucket/a.pdf" } }, "s3://bucket/a.pdf"],
     [{ type: "file", file: { file_id: "https://example.com/a.pdf" } }, "https://example.com/a.pdf"],
+    [{ type: "file", file: { file_id: "file-1" } }, "file-id:file-1"],
+    [{ type: "file", file: { file_data: url, file_id: "file-1" } }, url],
+    [{ type: "input_file", file_id: "file-1" }, "file-id:file-1"],
     [{ type: "input_file", filename: "a.pdf", file_data: url }, url],
     [{ type: "input_file", file_url: "https://example.com/a.pdf" }, "https://example.com/a.pdf"],
     [{ type: "document_url", document_url: "https://example.com/a.pdf" }, "https://example.com/a.pdf"],
@@ -38,13 +41,8 @@ describe("a part", () => {
   test.for<[object, string, RegExp]>([
     [{ type: "file" }, "file", /must be an object: \{"file_data": …\}/],
     [{ type: "file", file: {} }, "file.file_data", /must be a string: a PDF file in base64/],
-    [
-      { type: "file", file: { file_id: "file-1" } },
-      "file.file_id",
-      /is not supported: send the file itself in file_data/,
-    ],
     [{ type: "input_file" }, "file_data", /must be a string: a PDF file/],
-    [{ type: "input_file", file_id: "file-1" }, "file_id", /is not supported: send the file itself/],
+    [{ type: "input_file", file_id: 5 }, "file_id", /must be a string/],
     [{ type: "document_url", document_url: 5 }, "document_url", /must be an object: \{"url": …\}/],
   ])("%j is rejected", async ([given, field, message]) => {
     const error = await errorOf(asked("a", given));
@@ -61,11 +59,8 @@ describe("a part", () => {
       { type: "function_call_output", call_id: "a", output: [file] },
     ];
     expect(await contentOf({ input: result }, "/v1/responses")).toEqual([document]);
-    const error = await errorOf(
-      { input: [{ role: "user", content: [{ type: "input_file", file_id: "file-1" }] }] },
-      "/v1/responses",
-    );
-    expect(error.param).toBe("input[0].content[0].file_id");
+    const error = await errorOf({ input: [{ role: "user", content: [{ type: "input_file" }] }] }, "/v1/responses");
+    expect(error.param).toBe("input[0].content[0].file_data");
   });
 });
 
@@ -78,6 +73,9 @@ describe("a block of a message", () => {
     expect(await send({ type: "document", source })).toEqual([document]);
     expect(await send({ type: "document", source: { type: "url", url: "https://example.com/a.pdf" } })).toEqual([
       { type: "document", reference: "https://example.com/a.pdf" },
+    ]);
+    expect(await send({ type: "document", source: { type: "file", file_id: "file-1" } })).toEqual([
+      { type: "document", reference: "file-id:file-1" },
     ]);
   });
 
@@ -179,7 +177,7 @@ describe("an error of the engine", () => {
           },
         ],
       },
-      "input[0].content[1].file_data",
+      "input[0].content[1].file_url",
     ],
     [
       "/v1/messages",

@@ -189,7 +189,8 @@ test("a client that leaves a stream frees the sequence", async () => {
 
 test.for([
   [{ source: { type: "base64", media_type: "text/csv", data: "AA==" } }, /must be application\/pdf/],
-  [{ source: { type: "file", file_id: "a" } }, /must be base64, url, text or content/],
+  [{ source: { type: "files", file_id: "a" } }, /must be base64, url, file, text or content/],
+  [{ source: { type: "file", id: "a" } }, /file_id must be a string/],
   [{ source: { type: "text", media_type: "text/plain", data: "a" }, citations: { enabled: true } }, /not supported/],
 ] as const)("a document %j is rejected", async ([fields, reason]) => {
   const content = [{ type: "document", ...fields }];

@@ -37,7 +37,7 @@ async function send(fields: Readonly<Record<string, string | Blob>>): Promise<Re
 }
 
 test.for<[string, Record<string, string | Blob>, number, string]>([
-  ["of another purpose", { purpose: "vision", file: new Blob(["x"]) }, 400, "purpose"],
+  ["of another purpose", { purpose: "fine-tune", file: new Blob(["x"]) }, 400, "purpose"],
   ["of no purpose", { file: new Blob(["x"]) }, 400, "purpose"],
   ["without a file", { purpose: "batch" }, 400, "file"],
   ["whose file is a text", { purpose: "batch", file: "x" }, 400, "file"],

@@ -1,5 +1,11 @@
 /** Anthropic's client against /v1/messages, with the shipped checkpoint. */
-import Anthropic, { APIUserAbortError, AuthenticationError, BadRequestError, NotFoundError } from "@anthropic-ai/sdk";
+import Anthropic, {
+  APIUserAbortError,
+  AuthenticationError,
+  BadRequestError,
+  NotFoundError,
+  toFile,
+} from "@anthropic-ai/sdk";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { wireSchemas } from "../../support/requests/wire-schemas.ts";
@@ -9,6 +15,7 @@ import { describeQuestion, readExamplePicture, sceneAnswer, writeExampleDocument
 import { ALL_TOKENS } from "./length-processor.ts";
 
 const check = wireSchemas("anthropic-messages.json");
+const isoTime = /^\d{4}-\d\d-\d\dT[\d:.]+Z$/;
 let service: RunningService;
 let client: Anthropic;
 
@@ -65,6 +72,46 @@ test("answers about a document, also one that a tool returns", async () => {
   expect(ofResult.input_tokens).toBeGreaterThan(64);
 });
 
+test("uploads, lists and deletes files, and answers about them", async () => {
+  const { files } = client.beta;
+  const { bytes } = await readExamplePicture("scene");
+  const picture = await files.upload({ file: await toFile(bytes, "scene.png") });
+  expect(picture).toEqual({
+    type: "file",
+    id: expect.stringMatching(/^file-/),
+    filename: "scene.png",
+    mime_type: "image/png",
+    size_bytes: bytes.length,
+    created_at: expect.stringMatching(isoTime),
+    expires_at: expect.stringMatching(isoTime),
+    downloadable: true,
+  });
+  const pdf = await toFile(await writeExampleDocument("scene"), "scene.pdf");
+  const document = await files.upload({ file: pdf, expires_in_seconds: 3600 });
+  expect(Date.parse(document.expires_at!) - Date.parse(document.created_at)).toBe(3_600_000);
+  for (const block of [
+    { type: "image", source: { type: "file", file_id: picture.id } },
+    { type: "document", source: { type: "file", file_id: document.id } },
+  ] as const) {
+    const content = [block, { type: "text" as const, text: describeQuestion }];
+    const messages = [{ role: "user" as const, content }];
+    const message = await client.beta.messages.create({ model, max_tokens: 100, messages });
+    expect(message.content).toMatchObject([{ type: "text", text: sceneAnswer }]);
+  }
+
+  const listed: string[] = [];
+  for await (const { id } of files.list({ limit: 1 })) listed.push(id);
+  expect(listed.slice(0, 2)).toEqual([document.id, picture.id]);
+  const chosen = await files.list({ ids: [picture.id, "file-unknown"] });
+  expect(chosen.data).toEqual([await files.retrieveMetadata(picture.id)]);
+  expect(Buffer.from(await (await files.download(picture.id)).arrayBuffer())).toEqual(bytes);
+  expect(await files.delete(picture.id)).toEqual({ id: picture.id, type: "file_deleted" });
+  const gone: unknown = await files.retrieveMetadata(picture.id).catch((error: unknown) => error);
+  expect(gone).toBeInstanceOf(NotFoundError);
+  expect((gone as NotFoundError).error).toMatchObject({ type: "error", error: { type: "not_found_error" } });
+  await expect(files.upload({ file: pdf, expires_in_seconds: 60 })).rejects.toBeInstanceOf(BadRequestError);
+});
+
 test("lists the models", async () => {
   const listed: Anthropic.ModelInfo[] = [];
   for await (const info of client.models.list({ limit: 1 })) listed.push(info);
@@ -73,7 +120,7 @@ test("lists the models", async () => {
       type: "model",
       id: model,
       display_name: model,
-      created_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/),
+      created_at: expect.stringMatching(isoTime),
       max_input_tokens: expect.any(Number),
       max_tokens: expect.any(Number),
       capabilities: null,

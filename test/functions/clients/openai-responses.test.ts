@@ -1,5 +1,5 @@
 /** The openai client against /v1/responses, with the shipped checkpoint. */
-import OpenAI, { BadRequestError } from "openai";
+import OpenAI, { BadRequestError, toFile } from "openai";
 import { zodTextFormat } from "openai/helpers/zod";
 import type { ResponseInput, ResponseStreamEvent } from "openai/resources/responses/responses";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -90,6 +90,27 @@ test("answers about a PDF file, as chat completions do", async () => {
   });
   expect(chat.choices[0]?.message.content).toBe(sceneAnswer);
   expect(response.usage?.input_tokens).toBe(chat.usage?.prompt_tokens);
+});
+
+test("answers about uploaded files", async () => {
+  const { bytes } = await readExamplePicture("scene");
+  const picture = await client.files.create({ file: await toFile(bytes, "scene.png"), purpose: "vision" });
+  const pdf = await toFile(await writeExampleDocument("scene"), "scene.pdf");
+  const document = await client.files.create({ file: pdf, purpose: "user_data" });
+  for (const part of [
+    { type: "input_image", file_id: picture.id, detail: "auto" },
+    { type: "input_file", file_id: document.id },
+  ] as const) {
+    const content = [part, { type: "input_text" as const, text: describeQuestion }];
+    const response = await client.responses.create({ model, input: [{ role: "user", content }] });
+    expect(response.output_text).toBe(sceneAnswer);
+  }
+  await client.files.delete(document.id);
+  const content = [{ type: "input_file" as const, file_id: document.id }];
+  await expect(client.responses.create({ model, input: [{ role: "user", content }] })).rejects.toMatchObject({
+    status: 400,
+    param: "input[0].content[0].file_id",
+  });
 });
 
 test("accumulates a stream to the same answer", async () => {
