@@ -53,12 +53,12 @@ const badChats: [unknown, string | null, RegExp][] = [
   [
     user([{ type: "image_url", image_url: null }]),
     "messages[0].content[0].image_url",
-    /null is allowed only with a file_id or a uuid/,
+    /null is allowed only with a uuid/,
   ],
   [
     user([{ type: "input_image", image_url: null }]),
     "messages[0].content[0].image_url",
-    /null is allowed only with a uuid/,
+    /null is allowed only with a file_id or a uuid/,
   ],
   [user([{ type: "image_url", image_url: null, uuid: 5 }]), "messages[0].content[0].uuid", /must be a string/],
   [user([{ type: "image_url", image_url: null, uuid: "" }]), "messages[0].content[0].uuid", /must not be empty/],
