@@ -5,6 +5,7 @@ import { cast } from "../graph/standard-ops.ts";
 import type { Dimension, Value } from "../graph/value.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { KvLayout } from "./built-model.ts";
+import type { QuantisedRows } from "./int8-product.ts";
 import type { WeightSource } from "./weight-source.ts";
 
 /** A format of floats. */
@@ -73,6 +74,8 @@ export interface GraphContext {
   readonly runKind: RunKind;
   /** Filled by `linear.ts`: zero points of quantised activations, shared by all layers over the same tokens. */
   readonly zeroPointsByTokens: Map<Dimension, Value>;
+  /** Filled by `linear.ts`: quantised inputs, shared by all products of the same input. */
+  readonly quantisedInputs: Map<Value, QuantisedRows>;
   /** Filled by `linear.ts`: inputs of layers in the orders of their groups (act-order), shared by layers of equal order. */
   readonly orderedInputs: Map<Value, readonly { readonly order: Int32Array; readonly value: Value }[]>;
   /** Null in a graph whose layers no request's adapter changes; filled by `low-rank.ts` and the decoder's inputs. */
@@ -94,6 +97,7 @@ export function createGraphContext(
     adapterTokens: null,
     ...from,
     zeroPointsByTokens: new Map(),
+    quantisedInputs: new Map(),
     orderedInputs: new Map(),
     emptySizes: new Set([logitRows]),
   };
@@ -109,6 +113,7 @@ export function branchContext(
     ...context,
     ...changes,
     zeroPointsByTokens: new Map(),
+    quantisedInputs: new Map(),
     orderedInputs: new Map(),
     adapterTokens: adapterTokens && {
       ...adapterTokens,

@@ -7,6 +7,7 @@ import { matMulIntegerToFloat, quantizeLinearPerRow } from "../graph/quantised-o
 import { reshapeTo } from "../graph/shape-ops.ts";
 import { abs, expand, multiply, reduceMaxLast, shapeOf } from "../graph/standard-ops.ts";
 import type { Value } from "../graph/value.ts";
+import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { GraphContext } from "./graph-context.ts";
 
 // Processors multiply unsigned activations by signed weights fastest.
@@ -19,10 +20,9 @@ export interface Int8Weight {
   readonly scales: Value;
 }
 
-/** float32 [tokens, out]. */
-export function int8Product(context: GraphContext, name: string, input: Value, weight: Int8Weight): Value {
-  const { quantised, rowScales } = quantiseRows(context, name, input);
-  return multiply(context.graph, name, unscaledProduct(context.graph, `${name}.product`, quantised, weight), rowScales);
+/** Whether `int8Product` computes layers of this format. */
+export function isInt8({ kind }: WeightFormat): boolean {
+  return kind === "per-channel-int8" || kind === "stored-channels";
 }
 
 /** Activations: an element is `(quantised - 128) * rowScales`. */
@@ -31,6 +31,16 @@ export interface QuantisedRows {
   readonly quantised: Value;
   /** float32 [tokens, 1]. */
   readonly rowScales: Value;
+}
+
+/** float32 [tokens, out]. Products of one input share its quantised form. */
+export function int8Product(context: GraphContext, name: string, input: Value, weight: Int8Weight): Value {
+  let rows = context.quantisedInputs.get(input);
+  if (rows === undefined) {
+    rows = quantiseRows(context, name, input);
+    context.quantisedInputs.set(input, rows);
+  }
+  return productOfRows(context.graph, name, rows.quantised, weight, rows.rowScales);
 }
 
 export function quantiseRows(context: GraphContext, name: string, input: Value): QuantisedRows {
@@ -47,17 +57,22 @@ export function quantiseRows(context: GraphContext, name: string, input: Value):
   return { quantised, rowScales };
 }
 
-/** float32 [tokens, out], to be multiplied by the scales of the rows: the operator takes one scale for all of them. */
-export function unscaledProduct(
+/** float32 [tokens, out], to be multiplied by the scales of the rows. */
+export function unscaledProduct(graph: GraphBuilder, name: string, quantised: Value, weight: Int8Weight): Value {
+  return productOfRows(graph, name, quantised, weight, graph.constant("int8.one", "float32", [], [1]));
+}
+
+function productOfRows(
   graph: GraphBuilder,
   name: string,
   quantised: Value,
   { weight, scales }: Int8Weight,
+  inputScales: Value,
 ): Value {
   return matMulIntegerToFloat(graph, name, {
     input: quantised,
     weight,
-    inputScale: graph.constant("int8.one", "float32", [], [1]),
+    inputScales,
     weightScales: scales,
     inputZeroPoint: graph.constant("int8.zero_point", "uint8", [], [INT8_ZERO_POINT]),
   });

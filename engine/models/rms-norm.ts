@@ -1,5 +1,6 @@
 /** Root mean square norms of rows. */
 import { simplifiedLayerNormalization, skipSimplifiedLayerNormalization } from "../graph/contrib-ops.ts";
+import { add } from "../graph/standard-ops.ts";
 import type { Value } from "../graph/value.ts";
 import { parameter, type GraphContext } from "./graph-context.ts";
 
@@ -30,7 +31,19 @@ export function residualRmsNorm(
 ): [normalised: Value, residual: Value] {
   if (residual === null) return [rmsNorm(context, name, hidden, { size, epsilon }), hidden];
   const weight = parameter(context, `${name}.weight`, [size]);
-  const inputs = { input: hidden, skip: residual, weight, epsilon };
-  const { normalised, sum } = skipSimplifiedLayerNormalization(context.graph, name, inputs);
+  const { normalised, sum } = addAndNormalise(context, name, { input: hidden, skip: residual, weight, epsilon });
   return [normalised, sum];
+}
+
+/** The RMS norm of `input + skip`, and this sum. All are float [rows, size], the weight [size]. */
+export function addAndNormalise(
+  { graph, device }: GraphContext,
+  name: string,
+  inputs: { readonly input: Value; readonly skip: Value; readonly weight: Value; readonly epsilon: number },
+): { readonly normalised: Value; readonly sum: Value } {
+  if (device !== "cpu") return skipSimplifiedLayerNormalization(graph, name, inputs);
+  // The CPU's kernel for both adds up the squares one by one, and takes twice as long as two nodes.
+  const { input, skip, weight, epsilon } = inputs;
+  const sum = add(graph, `${name}.sum`, input, skip);
+  return { normalised: simplifiedLayerNormalization(graph, name, { input: sum, weight, epsilon }), sum };
 }

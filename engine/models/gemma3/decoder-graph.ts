@@ -2,7 +2,7 @@
  * The decoder of Gemma 3. Its inputs and outputs are those of `DecoderGraph`. Blocks have a norm before and after them,
  * norms multiply by one plus their weight, and layers with a window rotate with another base than those without.
  */
-import { simplifiedLayerNormalization, skipSimplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
+import { simplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
 import { add, gatherRows } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
@@ -14,6 +14,7 @@ import { createRotary } from "../decoder-graph/rotary.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { jointLinear, linear } from "../linear.ts";
+import { addAndNormalise } from "../rms-norm.ts";
 import type { Gemma3TextConfig } from "./config.ts";
 
 export interface Gemma3DecoderOptions {
@@ -113,7 +114,7 @@ function addAndNorm(
 ): [normalised: Value, sum: Value] {
   const { hiddenSize, rmsNormEpsilon: epsilon } = config;
   const weight = gain(context, name, hiddenSize);
-  const { normalised, sum } = skipSimplifiedLayerNormalization(context.graph, name, { input, skip, weight, epsilon });
+  const { normalised, sum } = addAndNormalise(context, name, { input, skip, weight, epsilon });
   return [normalised, sum];
 }
 

@@ -4,7 +4,6 @@
  * and values of earlier ones.
  */
 import { invariant } from "../../contract/errors.ts";
-import { skipSimplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
 import { gatherRows, multiply } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { createDecoderInputs } from "../decoder-graph/create-decoder-inputs.ts";
@@ -16,7 +15,7 @@ import { createRotary } from "../decoder-graph/rotary.ts";
 import { embedTokens, headTensor, outputLogits } from "../decoder-graph/vocabulary.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate } from "../linear.ts";
-import { rmsNorm } from "../rms-norm.ts";
+import { addAndNormalise, rmsNorm } from "../rms-norm.ts";
 import { withExperts } from "./experts.ts";
 import { addLayerEmbedding, layerEmbeddings, withoutMedia } from "./layer-embeddings.ts";
 import type { Gemma4Layer, Gemma4TextConfig } from "./text-config.ts";
@@ -143,7 +142,7 @@ function addAndNorm(
   skip: Value,
 ): { readonly normalised: Value; readonly sum: Value } {
   const weight = parameter(context, `${name}.weight`, [hiddenSize]);
-  return skipSimplifiedLayerNormalization(context.graph, name, { input, skip, weight, epsilon });
+  return addAndNormalise(context, name, { input, skip, weight, epsilon });
 }
 
 /** [N, numHeads * headDim], before the output projection. */

@@ -1,9 +1,10 @@
 /** RMS norms whose weights are stored as differences from 1. */
-import { simplifiedLayerNormalization, skipSimplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
+import { simplifiedLayerNormalization } from "../../graph/contrib-ops.ts";
 import { add, multiply } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { joinHeads, splitHeads } from "../decoder-graph/head-rows.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
+import { addAndNormalise } from "../rms-norm.ts";
 
 /**
  * `factor * (1 + weight)`: [size]. ONNX Runtime computes it once, when it loads the graph.
@@ -31,8 +32,7 @@ export function residualNorm(
   if (residual === null) {
     return [simplifiedLayerNormalization(graph, name, { input: hidden, weight, epsilon }), hidden];
   }
-  const inputs = { input: hidden, skip: residual, weight, epsilon };
-  const { normalised, sum } = skipSimplifiedLayerNormalization(graph, name, inputs);
+  const { normalised, sum } = addAndNormalise(context, name, { input: hidden, skip: residual, weight, epsilon });
   return [normalised, sum];
 }
 
