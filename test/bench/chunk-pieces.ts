@@ -1,6 +1,4 @@
 /** Attention of a prompt's chunk in pieces, against the whole: the operators alone, in the bench's shape, with one thread. */
-import { performance } from "node:perf_hooks";
-
 import { groupQueryAttention } from "../../engine/graph/contrib-ops.ts";
 import { GraphBuilder } from "../../engine/graph/graph-builder.ts";
 import { sliceBefore } from "../../engine/graph/kv-cache-ops.ts";
@@ -10,7 +8,7 @@ import type { Value } from "../../engine/graph/value.ts";
 import { attendToChunkInPieces, chunkPieces } from "../../engine/models/decoder-graph/chunk-pieces.ts";
 import { Session } from "../../engine/runtime/session.ts";
 import { Tensor } from "../../engine/runtime/tensor.ts";
-import { ratioFigure, reportProgress } from "./measure.ts";
+import { ratioFigure, reportProgress, speedsByTurns } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { fillRandom, shape } from "./shape.ts";
 
@@ -29,20 +27,10 @@ export async function benchChunkPieces(rounds: number): Promise<Figure[]> {
   return chunks.map(({ numTokens, numPast }) => {
     const name = `${numTokens} tokens after ${numPast}`;
     reportProgress(`attention, ${name}`);
-    const sides = [inPieces, whole].map((session) => ({
-      run: bindChunk(session, numTokens, numPast),
-      speeds: [] as number[],
-    }));
-    for (const { run } of sides) run();
-    for (let turn = 0; turn < rounds * turnsPerRound; turn++) {
-      for (const { run, speeds } of sides) {
-        const startMs = performance.now();
-        run();
-        speeds.push((numTokens * 1000) / (performance.now() - startMs));
-      }
-    }
-    const [ours, theirs] = sides.map(({ speeds }) => speeds) as [number[], number[]];
-    return ratioFigure({ name, unit: "tok/s", ours, theirs, target });
+    const [ours, theirs] = [inPieces, whole].map((session) => bindChunk(session, numTokens, numPast));
+    const turns = { numTurns: rounds * turnsPerRound, amount: numTokens };
+    const speeds = speedsByTurns({ ours: ours!, theirs: theirs! }, turns);
+    return ratioFigure({ name, unit: "tok/s", ...speeds, target });
   });
 }
 

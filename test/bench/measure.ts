@@ -47,6 +47,24 @@ export function ratioFigure({ name, unit, ours, theirs, target }: RatioOptions):
   };
 }
 
+/** `amount` per second of both sides, which run by turns after one run of each. */
+export function speedsByTurns(
+  sides: { readonly ours: () => void; readonly theirs: () => void },
+  { numTurns, amount }: { readonly numTurns: number; readonly amount: number },
+): { readonly ours: number[]; readonly theirs: number[] } {
+  const speeds = { ours: [] as number[], theirs: [] as number[] };
+  const names = ["ours", "theirs"] as const;
+  for (const name of names) sides[name]();
+  for (let turn = 0; turn < numTurns; turn++) {
+    for (const name of names) {
+      const startMs = performance.now();
+      sides[name]();
+      speeds[name].push((amount * 1000) / (performance.now() - startMs));
+    }
+  }
+  return speeds;
+}
+
 export interface LimitOptions {
   readonly name: string;
   readonly unit: string;
