@@ -5,7 +5,6 @@ import { cast } from "../graph/standard-ops.ts";
 import type { Dimension, Value } from "../graph/value.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { KvLayout } from "./built-model.ts";
-import type { QuantisedRows } from "./int8-product.ts";
 import type { WeightSource } from "./weight-source.ts";
 
 /** A format of floats. */
@@ -52,6 +51,14 @@ export interface AdapterTokens {
   columns: Value | null;
   /** What is the same for all layers with as many tokens and columns. */
   readonly shared: Map<string, Value>;
+}
+
+/** Activations: an element is `(quantised - 128) * rowScales`. */
+export interface QuantisedRows {
+  /** uint8 [tokens, features]. */
+  readonly quantised: Value;
+  /** float32 [tokens, 1]. */
+  readonly rowScales: Value;
 }
 
 export type RunKind = "any" | "newest";

@@ -7,8 +7,8 @@ import { splitRows } from "../graph/grouping-ops.ts";
 import { concat, gatherRows, multiply } from "../graph/standard-ops.ts";
 import type { Dimension, Value } from "../graph/value.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
-import type { GraphContext } from "./graph-context.ts";
-import { isInt8, quantiseRows, unscaledProduct, type QuantisedRows } from "./int8-product.ts";
+import type { GraphContext, QuantisedRows } from "./graph-context.ts";
+import { isInt8, quantiseRows, unscaledProduct } from "./int8-product.ts";
 import { linearForm, sameForm, type LinearForm } from "./kept-format.ts";
 import {
   chainedForm,

@@ -8,7 +8,7 @@ import { reshapeTo } from "../graph/shape-ops.ts";
 import { abs, expand, multiply, reduceMaxLast, shapeOf } from "../graph/standard-ops.ts";
 import type { Value } from "../graph/value.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
-import type { GraphContext } from "./graph-context.ts";
+import type { GraphContext, QuantisedRows } from "./graph-context.ts";
 
 // Processors multiply unsigned activations by signed weights fastest.
 const INT8_ZERO_POINT = 128;
@@ -23,14 +23,6 @@ export interface Int8Weight {
 /** Whether `int8Product` computes layers of this format. */
 export function isInt8({ kind }: WeightFormat): boolean {
   return kind === "per-channel-int8" || kind === "stored-channels";
-}
-
-/** Activations: an element is `(quantised - 128) * rowScales`. */
-export interface QuantisedRows {
-  /** uint8 [tokens, features]. */
-  readonly quantised: Value;
-  /** float32 [tokens, 1]. */
-  readonly rowScales: Value;
 }
 
 /** float32 [tokens, out]. Products of one input share its quantised form. */

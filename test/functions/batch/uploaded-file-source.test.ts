@@ -31,7 +31,10 @@ beforeEach(async () => {
   nowMs = 1_800_000_000_000;
   faults = {};
   const store = createFolderObjectStore(folder.path);
-  const faulty: ObjectStore = { ...store, read: (key) => (faults.read ?? store.read)(key) };
+  const faulty: ObjectStore = {
+    ...store,
+    read: async (key) => (faults.read === undefined ? store.read(key) : faults.read(key)),
+  };
   files = new StoredFiles({ store: faulty, now: () => nowMs, retentionMs: null, damage: new DamageLog(silent) });
   id = files.newId();
   const numBytes = await files.receive(id, asChunks(content.subarray(0, 2), content.subarray(2)));
