@@ -123,8 +123,8 @@ export function quantizeLinearPerRow(
 }
 
 /**
- * float `((input - inputZeroPoint) x weight) * inputScales * weightScales` for uint8 [M, K] and int8 [K, N], with one
- * scale for the input or one per row [M, 1], and one per column for the weight.
+ * float `((input - inputZeroPoint) x weight) * inputScale * weightScales` for uint8 [M, K] and int8 [K, N], with one
+ * scale for the input and one per column for the weight.
  */
 export function matMulIntegerToFloat(
   graph: GraphBuilder,
@@ -132,27 +132,27 @@ export function matMulIntegerToFloat(
   inputs: {
     readonly input: Value;
     readonly weight: Value;
-    readonly inputScales: Value;
+    readonly inputScale: Value;
     readonly weightScales: Value;
     readonly inputZeroPoint: Value;
   },
 ): Value {
-  const { input, weight, inputScales, weightScales, inputZeroPoint } = inputs;
+  const { input, weight, inputScale, weightScales, inputZeroPoint } = inputs;
   const node = { name, operator: "MatMulIntegerToFloat" };
   checkElementType(node, input, "uint8");
   checkElementType(node, weight, "int8");
-  checkElementType(node, inputScales, "float32");
+  checkElementType(node, inputScale, "float32");
   checkElementType(node, weightScales, "float32");
   checkElementType(node, inputZeroPoint, "uint8");
   checkRank(node, input, 2);
   checkShape(node, weight, [input.shape[1]!, weight.shape[1]!]);
-  if (inputScales.shape.length > 0) checkShape(node, inputScales, [input.shape[0]!, 1]);
+  checkShape(node, inputScale, []);
   checkShape(node, weightScales, [weight.shape[1]!]);
   checkShape(node, inputZeroPoint, []);
   return graph.addNode({
     ...node,
     domain: microsoftDomain,
-    inputs: [input, weight, inputScales, weightScales, inputZeroPoint],
+    inputs: [input, weight, inputScale, weightScales, inputZeroPoint],
     outputs: [{ name, elementType: "float32", shape: [input.shape[0]!, weight.shape[1]!] }],
   })[0];
 }

@@ -45,8 +45,7 @@ export function gatedPerceptron(
     hasBias,
   }));
   const down = { name: `${name}.${names.down}`, inFeatures: intermediateSize, outFeatures: size, hasBias };
-  const chain = { first: layers, second: down, isReadApart: true };
-  return chainedLinear(context, `${name}.gate_up`, input, chain, format, (joint) => {
+  return chainedLinear(context, `${name}.gate_up`, input, { first: layers, second: down }, format, (joint) => {
     const [gate, up] = separate(graph, `${name}.gate_up`, joint, [intermediateSize, intermediateSize] as const);
     return multiply(graph, `${name}.gated`, applyActivation(graph, `${name}.activation`, gate, activation), up);
   });

@@ -53,14 +53,6 @@ export interface AdapterTokens {
   readonly shared: Map<string, Value>;
 }
 
-/** Activations: an element is `(quantised - 128) * rowScales`. */
-export interface QuantisedRows {
-  /** uint8 [tokens, features]. */
-  readonly quantised: Value;
-  /** float32 [tokens, 1]. */
-  readonly rowScales: Value;
-}
-
 export type RunKind = "any" | "newest";
 
 export interface GraphContext {
@@ -81,8 +73,6 @@ export interface GraphContext {
   readonly runKind: RunKind;
   /** Filled by `linear.ts`: zero points of quantised activations, shared by all layers over the same tokens. */
   readonly zeroPointsByTokens: Map<Dimension, Value>;
-  /** Filled by `linear.ts`: quantised inputs, shared by all products of the same input. */
-  readonly quantisedInputs: Map<Value, QuantisedRows>;
   /** Filled by `linear.ts`: inputs of layers in the orders of their groups (act-order), shared by layers of equal order. */
   readonly orderedInputs: Map<Value, readonly { readonly order: Int32Array; readonly value: Value }[]>;
   /** Null in a graph whose layers no request's adapter changes; filled by `low-rank.ts` and the decoder's inputs. */
@@ -104,7 +94,6 @@ export function createGraphContext(
     adapterTokens: null,
     ...from,
     zeroPointsByTokens: new Map(),
-    quantisedInputs: new Map(),
     orderedInputs: new Map(),
     emptySizes: new Set([logitRows]),
   };
@@ -120,7 +109,6 @@ export function branchContext(
     ...context,
     ...changes,
     zeroPointsByTokens: new Map(),
-    quantisedInputs: new Map(),
     orderedInputs: new Map(),
     adapterTokens: adapterTokens && {
       ...adapterTokens,

@@ -7,8 +7,8 @@ import { splitRows } from "../graph/grouping-ops.ts";
 import { concat, gatherRows, multiply } from "../graph/standard-ops.ts";
 import type { Dimension, Value } from "../graph/value.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
-import type { GraphContext, QuantisedRows } from "./graph-context.ts";
-import { isInt8, quantiseRows, unscaledProduct } from "./int8-product.ts";
+import type { GraphContext } from "./graph-context.ts";
+import { quantiseRows, unscaledProduct, type QuantisedRows } from "./int8-product.ts";
 import { linearForm, sameForm, type LinearForm } from "./kept-format.ts";
 import {
   chainedForm,
@@ -159,6 +159,10 @@ function inputsOf(
 ): ProductInputs {
   if (inputs.kind === "quantised" || !forms.every(({ format }) => isInt8(format))) return inputs;
   return { kind: "quantised", ...quantiseRows(context, name, inputs.values) };
+}
+
+function isInt8({ kind }: WeightFormat): boolean {
+  return kind === "per-channel-int8" || kind === "stored-channels";
 }
 
 /** The context of values of a group, which may have no rows. */

@@ -7,8 +7,7 @@ import { matMulIntegerToFloat, quantizeLinearPerRow } from "../graph/quantised-o
 import { reshapeTo } from "../graph/shape-ops.ts";
 import { abs, expand, multiply, reduceMaxLast, shapeOf } from "../graph/standard-ops.ts";
 import type { Value } from "../graph/value.ts";
-import type { WeightFormat } from "../weights/prepared-weights.ts";
-import type { GraphContext, QuantisedRows } from "./graph-context.ts";
+import type { GraphContext } from "./graph-context.ts";
 
 // Processors multiply unsigned activations by signed weights fastest.
 const INT8_ZERO_POINT = 128;
@@ -20,19 +19,18 @@ export interface Int8Weight {
   readonly scales: Value;
 }
 
-/** Whether `int8Product` computes layers of this format. */
-export function isInt8({ kind }: WeightFormat): boolean {
-  return kind === "per-channel-int8" || kind === "stored-channels";
+/** float32 [tokens, out]. */
+export function int8Product(context: GraphContext, name: string, input: Value, weight: Int8Weight): Value {
+  const { quantised, rowScales } = quantiseRows(context, name, input);
+  return multiply(context.graph, name, unscaledProduct(context.graph, `${name}.product`, quantised, weight), rowScales);
 }
 
-/** float32 [tokens, out]. Products of one input share its quantised form. */
-export function int8Product(context: GraphContext, name: string, input: Value, weight: Int8Weight): Value {
-  let rows = context.quantisedInputs.get(input);
-  if (rows === undefined) {
-    rows = quantiseRows(context, name, input);
-    context.quantisedInputs.set(input, rows);
-  }
-  return productOfRows(context.graph, name, rows.quantised, weight, rows.rowScales);
+/** Activations: an element is `(quantised - 128) * rowScales`. */
+export interface QuantisedRows {
+  /** uint8 [tokens, features]. */
+  readonly quantised: Value;
+  /** float32 [tokens, 1]. */
+  readonly rowScales: Value;
 }
 
 export function quantiseRows(context: GraphContext, name: string, input: Value): QuantisedRows {
@@ -49,22 +47,17 @@ export function quantiseRows(context: GraphContext, name: string, input: Value):
   return { quantised, rowScales };
 }
 
-/** float32 [tokens, out], to be multiplied by the scales of the rows. */
-export function unscaledProduct(graph: GraphBuilder, name: string, quantised: Value, weight: Int8Weight): Value {
-  return productOfRows(graph, name, quantised, weight, graph.constant("int8.one", "float32", [], [1]));
-}
-
-function productOfRows(
+/** float32 [tokens, out], to be multiplied by the scales of the rows: the operator takes one scale for all of them. */
+export function unscaledProduct(
   graph: GraphBuilder,
   name: string,
   quantised: Value,
   { weight, scales }: Int8Weight,
-  inputScales: Value,
 ): Value {
   return matMulIntegerToFloat(graph, name, {
     input: quantised,
     weight,
-    inputScales,
+    inputScale: graph.constant("int8.one", "float32", [], [1]),
     weightScales: scales,
     inputZeroPoint: graph.constant("int8.zero_point", "uint8", [], [INT8_ZERO_POINT]),
   });

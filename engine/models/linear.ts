@@ -6,7 +6,7 @@ import { add, cast, extractColumns, gatherColumns, gemm, split } from "../graph/
 import type { Value } from "../graph/value.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { GraphContext } from "./graph-context.ts";
-import { int8Product, isInt8, type Int8Weight } from "./int8-product.ts";
+import { int8Product, type Int8Weight } from "./int8-product.ts";
 import { isForPrompts, linearForm, sameForm, sameOrder, type LinearForm } from "./kept-format.ts";
 import { adapterMatrices, addLowRank } from "./low-rank.ts";
 import type { PreparedTensors } from "./weight-source.ts";
@@ -42,8 +42,6 @@ export interface LinearChain {
   /** With as many outputs as the second layer has inputs, or a multiple of them. */
   readonly first: readonly LinearLayer[];
   readonly second: LinearLayer;
-  /** See `JointOptions`; of the first layers. */
-  readonly isReadApart?: boolean | undefined;
 }
 
 /**
@@ -56,12 +54,12 @@ export function chainedLinear(
   context: GraphContext,
   name: string,
   input: Value,
-  { first, second, isReadApart }: LinearChain,
+  { first, second }: LinearChain,
   format: WeightFormat,
   between: (projected: JointProjection) => Value,
 ): Value {
   const { form, rowOrder } = chainedForm(context, { first, second }, format);
-  const projected = jointLinear(context, name, input, first, format, { rowOrder, isReadApart });
+  const projected = jointLinear(context, name, input, first, format, rowOrder);
   const names = { outputName: second.name, weightName: second.name };
   return project(context, names, between(projected), [second], form);
 }
@@ -83,16 +81,6 @@ export function chainedForm(
   return { form: { ...form, inputOrder: null }, rowOrder: `${second.name}.weight` };
 }
 
-export interface JointOptions {
-  /** See `WeightRequest`. */
-  readonly rowOrder?: string | undefined;
-  /**
-   * Whether the graph needs the outputs of each layer alone. Products of int8 are then computed one by one, which takes
-   * as long as one product, and the outputs need not be copied apart. Default false.
-   */
-  readonly isReadApart?: boolean | undefined;
-}
-
 export type JointProjection =
   /** float [tokens, sum of outFeatures]. */
   | { readonly kind: "packed"; readonly value: Value }
@@ -102,6 +90,8 @@ export type JointProjection =
 /**
  * Several linear layers over one input. Weights that are converted anyway become one matrix, which takes fewer nodes.
  * Weights that can stay in the checkpoint are multiplied one by one, and so are those that it quantises differently.
+ *
+ * @param rowOrder See `WeightRequest`.
  */
 export function jointLinear(
   context: GraphContext,
@@ -109,14 +99,13 @@ export function jointLinear(
   input: Value,
   layers: readonly LinearLayer[],
   format: WeightFormat,
-  { rowOrder, isReadApart = false }: JointOptions = {},
+  rowOrder?: string,
 ): JointProjection {
   const forms = layers.map((layer) => linearForm(context, layer.name, format));
   const [form, ...others] = forms;
   invariant(form !== undefined, `${name} has layers`);
   const names = (of: string): ProductNames => ({ outputName: of, weightName: of, rowOrder });
-  const isAlone = form.format.kind === "plain" || (isReadApart && isInt8(form.format));
-  const canBePacked = !isAlone && others.every((other) => sameForm(form, other));
+  const canBePacked = form.format.kind !== "plain" && others.every((other) => sameForm(form, other));
   if (layers.length > 1 && !canBePacked) {
     const values = layers.map((layer, index) => project(context, names(layer.name), input, [layer], forms[index]!));
     return { kind: "separate", values };

@@ -23,7 +23,6 @@ import { benchImageCaches } from "./image-caches.ts";
 import { benchImageProcessor } from "./image-processor.ts";
 import { benchJobs } from "./jobs.ts";
 import { benchLarge } from "./large.ts";
-import { benchLayerNodes } from "./layer-nodes.ts";
 import {
   benchLoad,
   benchLoadAgainstLlamaCpp,
@@ -37,6 +36,7 @@ import { printTable, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { benchMemory } from "./memory.ts";
 import { benchNoRepeatNgram } from "./no-repeat-ngram.ts";
+import { benchNorms } from "./norms.ts";
 import { benchOutputParsing } from "./output-parsing.ts";
 import { benchPrefix } from "./prefix.ts";
 import { benchQuantised } from "./quantised.ts";
@@ -89,7 +89,7 @@ const benches: Readonly<Record<string, Bench>> = {
   scale: { title: "10,000 waiting requests and 1,000 open streams", run: benchScale },
   engine: { title: "Engine against a bare loop over the same session", run: benchAgainstBareLoop },
   "chunk-pieces": { title: "Attention of a prompt's chunk in pieces, against the whole", run: benchChunkPieces },
-  "layer-nodes": { title: "Nodes of a layer on the CPU, against others that do the same", run: benchLayerNodes },
+  norms: { title: "Norm of a layer's residual stream, against ONNX Runtime's operator for both", run: benchNorms },
   sampling: { title: "Sampling of 32 sequences", run: benchSampling },
   no_repeat_ngram: { title: "A step of 32 sequences whose n-grams must not repeat", run: benchNoRepeatNgram },
   speculation: { title: "Drafts by prompt look-up, int8, answers written by a processor", run: benchSpeculation },
