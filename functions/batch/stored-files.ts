@@ -152,8 +152,13 @@ export class StoredFiles {
 
   async read(tenant: string, id: string): Promise<(StoredObject & { readonly file: FileObject }) | null> {
     const file = await this.find(tenant, id);
-    const content = file === null ? null : await this.#store.read(contentKey(id));
+    const content = file === null ? null : await this.readContent(file);
     return file === null || content === null ? null : { ...content, file };
+  }
+
+  /** The bytes of a file that was just found; null if it has been removed since. */
+  async readContent({ id }: Pick<FileObject, "id">): Promise<StoredObject | null> {
+    return this.#store.read(contentKey(id));
   }
 
   /** The bytes of a batch's input, also after it has expired: the batch was accepted before. */

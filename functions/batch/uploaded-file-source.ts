@@ -27,7 +27,7 @@ export function createUploadedFileSource(loadBatches: () => LoadFiles | undefine
     }
     checkImageBytes(file.bytes, maxImageBytes);
     if (validator === id) return { kind: "unchanged" };
-    const content = await files.read(tenant, id);
+    const content = await files.readContent(file);
     if (content === null) throw refused(`The image ${id} was deleted while it was read.`);
     const bytes = await collectBounded(content.chunks, {
       maxImageBytes,

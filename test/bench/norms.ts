@@ -1,11 +1,11 @@
 /** The norm of a layer's residual stream on the CPU, against ONNX Runtime's operator for sum and norm, with one thread. */
 import { skipSimplifiedLayerNormalization } from "../../engine/graph/contrib-ops.ts";
 import type { Value } from "../../engine/graph/value.ts";
-import { createGraphContext, type GraphContext } from "../../engine/models/graph-context.ts";
+import type { GraphContext } from "../../engine/models/graph-context.ts";
 import { addAndNormalise } from "../../engine/models/rms-norm.ts";
-import { imaginedWeights } from "../../engine/models/weight-source.ts";
 import { Session } from "../../engine/runtime/session.ts";
 import { Tensor } from "../../engine/runtime/tensor.ts";
+import { createFloatContext } from "../support/engine/float-context.ts";
 import { ratioFigure, reportProgress, speedsByTurns } from "./measure.ts";
 import type { Figure } from "./measure.ts";
 import { fillRandom, shape } from "./shape.ts";
@@ -38,13 +38,7 @@ export async function benchNorms(rounds: number): Promise<Figure[]> {
 }
 
 function load(build: Build): Session {
-  const float32 = { kind: "plain", elementType: "float32" } as const;
-  const context = createGraphContext("norm", {
-    weights: imaginedWeights,
-    precision: { activations: "float32", linear: float32, head: float32, vision: float32 },
-    device: "cpu",
-    kvLayout: { kind: "slots" },
-  });
+  const context = createFloatContext("norm");
   const { graph } = context;
   const { normalised, sum } = build(context, {
     input: graph.input("input", "float32", ["N", hiddenSize]),

@@ -10,11 +10,10 @@ import { isLifetime, lifetimeRule } from "./expires-after.ts";
 
 const MAX_LIMIT = 1000;
 const DEFAULT_LIMIT = 20;
+const MAX_IDS = 100;
 
 const fileId = z.string().refine((id) => isId("file", id), "must be the id of a file");
 const limitRule = `must be a whole number from 1 to ${MAX_LIMIT}`;
-
-const MAX_IDS = 100;
 
 const query = z.object({
   ids: boundedList(z.string(), MAX_IDS, "must be a list of ids").optional(),

@@ -4,27 +4,21 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import type { DeviceName, DtypeName } from "../../../engine/contract/config.ts";
-import { createGraphContext } from "../../../engine/models/graph-context.ts";
 import { addAndNormalise } from "../../../engine/models/rms-norm.ts";
 import { imaginedWeights } from "../../../engine/models/weight-source.ts";
 import { Session } from "../../../engine/runtime/session.ts";
 import { Tensor } from "../../../engine/runtime/tensor.ts";
+import { createFloatContext } from "../../support/engine/float-context.ts";
 import { configureGraphs } from "../../support/engine/shipped-models.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
-const float32 = { kind: "plain", elementType: "float32" } as const;
 const size = 4;
 const weight = [1, 0.5, -2, 3];
 const epsilon = 1e-5;
 
 test("the sum is returned with its norm, also of no rows", async () => {
   await using folder = await createTemporaryFolder();
-  const context = createGraphContext("norm", {
-    weights: imaginedWeights,
-    precision: { activations: "float32", linear: float32, head: float32, vision: float32 },
-    device: "cpu",
-    kvLayout: { kind: "slots" },
-  });
+  const context = createFloatContext("norm");
   const { graph } = context;
   const { normalised, sum } = addAndNormalise(context, "norm", {
     input: graph.input("input", "float32", ["N", size]),
