@@ -1,5 +1,5 @@
 /** Jobs from a stream of NATS JetStream. Only this file imports the client of NATS. */
-import { AckPolicy, jetstream, jetstreamManager } from "@nats-io/jetstream";
+import { AckPolicy, jetstream, jetstreamManager, JetStreamError } from "@nats-io/jetstream";
 import type { Consumer, ConsumerConfig, JsMsg } from "@nats-io/jetstream";
 import { connect, errors, headers } from "@nats-io/transport-node";
 
@@ -15,6 +15,8 @@ const WAIT_MS = 2_000;
 const NANOSECONDS_PER_MS = 1_000_000;
 /** Time in which the server must confirm that a message is done. */
 const CONFIRM_MS = 5_000;
+/** The client's message when a call got nothing from the server for `WAIT_MS`. */
+const HEARTBEATS_MISSED = "heartbeats missed";
 
 export interface NatsJobSourceOptions {
   /** `host:port`. */
@@ -31,8 +33,6 @@ export interface NatsJobSourceOptions {
   readonly leaseMs: number;
   readonly maxNumDeliveries: number;
   readonly logger: Logger;
-  /** Default: 2 seconds; at least 1. */
-  readonly waitMs?: number;
 }
 
 /**
@@ -75,11 +75,14 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
     const next = new WaitingCall<JsMsg | null>(async () => {
       consumer ??= await openConsumer();
       try {
-        return await consumer.next({ expires: options.waitMs ?? WAIT_MS });
+        return await consumer.next({ expires: WAIT_MS });
       } catch (error) {
         // The stream may have been deleted; another one with its name has no consumer yet.
         consumer = null;
-        throw error;
+        // A busy server is late with its heartbeats, and so is a stream that is gone.
+        if (!(error instanceof JetStreamError && error.message === HEARTBEATS_MISSED)) throw error;
+        consumer = await openConsumer();
+        return null;
       }
     });
 

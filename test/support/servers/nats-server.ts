@@ -7,6 +7,9 @@ import { startServerProcess } from "./server-process.ts";
 export interface NatsServer extends AsyncDisposable {
   /** `host:port`. */
   readonly address: string;
+  /** The server stops answering; its connections stay open. */
+  pause(): void;
+  resume(): void;
   /** A crash and another start with the same port and streams. `options` replace those of the last start. */
   restart(options?: readonly string[]): Promise<void>;
 }
@@ -23,6 +26,8 @@ export async function startNatsServer(options: readonly string[] = []): Promise<
   let server = await start();
   return {
     address: `127.0.0.1:${port}`,
+    pause: () => void server.child.kill("SIGSTOP"),
+    resume: () => void server.child.kill("SIGCONT"),
     async restart(others = current) {
       await server.kill();
       current = others;

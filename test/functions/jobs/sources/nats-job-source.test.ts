@@ -1,5 +1,6 @@
 /** Jobs from NATS JetStream. */
 import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 import { AckPolicy, jetstream, jetstreamManager } from "@nats-io/jetstream";
 import { connect, headers } from "@nats-io/transport-node";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -40,7 +41,6 @@ const open = (stream: string, deadLetterSubject: string | null, leaseMs: number)
     leaseMs,
     maxNumDeliveries: 5,
     logger,
-    waitMs: 1000,
   });
 
 testJobSource("NATS JetStream", async () => {
@@ -130,6 +130,23 @@ test("numbers of messages that start again come with other times, and ids of sen
   expect(keys[2]![1]).toBe(undefined);
 });
 
+test("a server that stalls for longer than a call waits has no job, and then hands jobs out", async () => {
+  const stream = await createConsumer(AckPolicy.Explicit, -1);
+  const source = await open(stream, null, 60_000);
+  const taken = source.take(1, never);
+  nats.pause();
+  // The client gives up after two seconds, and asks whether there still is a consumer.
+  await sleep(3_000);
+  nats.resume();
+  expect(await taken).toEqual([]);
+  const connection = await connect({ servers: nats.address });
+  connections.push(() => connection.close());
+  await jetstream(connection).publish(stream, "{}");
+  const [job] = await source.take(1, never);
+  await job!.release(0);
+  await source.close();
+});
+
 test("a stream that is deleted and created again hands out its jobs", async () => {
   const stream = await createConsumer(AckPolicy.Explicit, -1);
   const source = await open(stream, null, 60_000);
@@ -169,7 +186,6 @@ test("a worker whose credentials were rejected for a while takes jobs again", { 
     leaseMs: 60_000,
     maxNumDeliveries: 5,
     logger,
-    waitMs: 1000,
   });
   const take = async (): Promise<number> => {
     const jobs = await source.take(1, never).catch(() => []);
