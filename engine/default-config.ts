@@ -12,6 +12,7 @@ import {
   kvLayoutNames,
   promptDtypeNames,
 } from "./contract/config.ts";
+import { documentContents } from "./contract/config.ts";
 import type { DocumentLimits, EngineConfig, HubConfig, ImageLimits, VideoLimits } from "./contract/config.ts";
 import {
   defaultBatchedTokens,
@@ -92,6 +93,7 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
   documentLimits: z.looseObject({
     maxDocumentBytes: limit.optional(),
     dotsPerInch: z.number().min(dotsPerInchRange.min).max(dotsPerInchRange.max).optional(),
+    content: z.enum(documentContents).optional(),
     renderTimeoutMs: limit.optional(),
   }),
   imageLimits: z.looseObject({

@@ -26,8 +26,10 @@ export { RunningTimer } from "./running-timer.ts";
 export { releaseUnusedMemory } from "./release-unused-memory.ts";
 export { EngineError } from "./contract/errors.ts";
 export type { EngineErrorCode } from "./contract/errors.ts";
+export { documentContents } from "./contract/config.ts";
 export type {
   CacheConfig,
+  DocumentContent,
   DeviceName,
   DtypeName,
   EngineConfig,

@@ -77,11 +77,17 @@ export interface VideoLimits {
   readonly videoDecodeTimeoutMs: number;
 }
 
-/** The number of pages is limited by `ImageLimits.maxImagesPerPrompt`. */
+/** A page is its picture, the text that the file has for it, or its picture and then its text. */
+export const documentContents = ["images", "text", "both"] as const;
+export type DocumentContent = (typeof documentContents)[number];
+
+/** The number of pages that are images is limited by `ImageLimits.maxImagesPerPrompt`. */
 export interface DocumentLimits {
   readonly maxDocumentBytes: number;
   /** Of rendered pages, if the request does not say. */
   readonly dotsPerInch: number;
+  /** What the prompt has of a page, if the request does not say. */
+  readonly content: DocumentContent;
   /** For reading a document, and for rendering as many pages as are in memory together. */
   readonly renderTimeoutMs: number;
 }

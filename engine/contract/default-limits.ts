@@ -62,6 +62,7 @@ export const defaultVideoLimits: VideoLimits = {
 export const defaultDocumentLimits: DocumentLimits = {
   maxDocumentBytes: 32 * MEBIBYTE,
   dotsPerInch: 144,
+  content: "images",
   renderTimeoutMs: 30_000,
 };
 

@@ -1,4 +1,5 @@
 /** The input of `Engine.generate`: text and image references, not processed yet. */
+import type { DocumentContent } from "./config.ts";
 import type { OnRequestStage } from "./request-stage.ts";
 import type { SamplingParams } from "./sampling-params.ts";
 import type { JsonObject, ToolCall, ToolDefinition } from "./tools.ts";
@@ -48,20 +49,21 @@ export interface VideoSampling {
 /** Pictures in time (1), rows and columns of patches, before any are merged. */
 export type ImageGrid = readonly [numTimes: number, numRows: number, numColumns: number];
 
-/** A document of a conversation: a PDF file, whose pages are pictures of its message. */
+/** A document of a conversation: a PDF file, whose pages are pictures or texts of its message. */
 export interface DocumentPart {
   readonly type: "document";
   /** `data:`, `https://` or `s3://` reference to the file. */
   readonly reference: string;
 }
 
-/** Which pages of a document a prompt shows, and how. Default: all, with `DocumentLimits.dotsPerInch`. */
+/** Which pages of a document a prompt shows, and how. Default: all, as `DocumentLimits` says. */
 export interface DocumentPages {
   /** Counted from 1. */
   readonly firstPage?: number | undefined;
   /** Inclusive. A document with fewer pages is shown to its end. */
   readonly lastPage?: number | undefined;
   readonly dotsPerInch?: number | undefined;
+  readonly content?: DocumentContent | undefined;
 }
 
 export type ContentPart = { readonly type: "text"; readonly text: string } | ImagePart | VideoPart | DocumentPart;

@@ -9,8 +9,7 @@ import type { PictureOwner } from "../images/image-processor.ts";
 import { moduleUrl } from "../module-url.ts";
 import { RunningTimer } from "../running-timer.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
-import type { DocumentReply, DocumentTask, DocumentWork, PageToRender } from "./document-worker.ts";
-import type { PageSize } from "./pdf-library.ts";
+import type { DocumentReply, DocumentTask, DocumentWork, PageToRender, ReadPages } from "./document-worker.ts";
 
 export type { PageToRender } from "./document-worker.ts";
 export type { PageSize } from "./pdf-library.ts";
@@ -41,12 +40,12 @@ export interface DocumentReaderOptions {
 
 /** Every method throws EngineError `invalid_document`, `document_too_large`, `queue_full`, `aborted` or `closed`. */
 export interface DocumentReader {
-  /** The number of all pages, and the sizes of those of the range that there are. */
-  readSizes(
+  /** The number of all pages, and sizes and texts of those of the range that there are. */
+  readPages(
     document: EncodedDocument,
-    range: PageRange,
+    range: PageRange & { readonly withTexts: boolean },
     signal: AbortSignal,
-  ): Promise<{ readonly numPages: number; readonly sizes: readonly PageSize[] }>;
+  ): Promise<ReadPages>;
   /** RGB of each page, row-major [height, width, 3]. */
   render(
     document: EncodedDocument,
@@ -114,20 +113,19 @@ export function createDocumentReader(options: DocumentReaderOptions = {}): Docum
     signal: AbortSignal,
     work: DocumentWork,
   ): Promise<DocumentReply> => {
-    const numPixels =
-      work.kind === "sizes" ? 0 : work.pages.reduce((sum, { width, height }) => sum + width * height, 0);
+    const numPixels = work.kind === "read" ? 0 : work.pages.reduce((sum, { width, height }) => sum + width * height, 0);
     const cost = OPENING_COST + bytes.byteLength + numPixels;
     const reading = { ...owner, cost, numBytes: bytes.byteLength, bytes, work };
-    // A document whose sizes were read has already been admitted.
+    // A document whose pages were read has already been admitted.
     const reply = await workers.do(reading, signal, work.kind === "render");
     if (reply.kind === "refused") throw new EngineError(reply.code, reply.message, { cause: reply.detail });
     return reply;
   };
 
   return {
-    async readSizes(document, range, signal) {
-      const reply = await read(document, signal, { kind: "sizes", ...range });
-      invariant(reply.kind === "sizes", "reading sizes gives sizes");
+    async readPages(document, range, signal) {
+      const reply = await read(document, signal, { kind: "read", ...range });
+      invariant(reply.kind === "read", "reading pages gives their sizes");
       return reply;
     },
     async render(document, pages, signal) {

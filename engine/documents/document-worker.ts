@@ -13,9 +13,17 @@ export interface PageToRender {
   readonly height: number;
 }
 
+export interface ReadPages {
+  /** Of the document. */
+  readonly numPages: number;
+  readonly sizes: readonly PageSize[];
+  /** Null unless they were asked for. */
+  readonly texts: readonly string[] | null;
+}
+
 export type DocumentWork =
-  /** The sizes of pages `first` to `last`, counted from 0; a document ends earlier if it has fewer. */
-  | { readonly kind: "sizes"; readonly first: number; readonly last: number }
+  /** Of pages `first` to `last`, counted from 0; a document ends earlier if it has fewer. */
+  | { readonly kind: "read"; readonly first: number; readonly last: number; readonly withTexts: boolean }
   | { readonly kind: "render"; readonly pages: readonly PageToRender[] };
 
 export interface DocumentTask {
@@ -27,7 +35,7 @@ export interface DocumentTask {
 
 /** Errors cross threads as data, because a cloned Error loses its class and code. */
 export type DocumentReply =
-  | { readonly kind: "sizes"; readonly numPages: number; readonly sizes: readonly PageSize[] }
+  | ({ readonly kind: "read" } & ReadPages)
   /** RGB of each page. */
   | { readonly kind: "rendered"; readonly pixels: readonly Uint8Array<ArrayBuffer>[] }
   /** `detail` is for the log and never for the caller. */
@@ -40,6 +48,9 @@ export type DocumentReply =
 
 /** A module that has grown beyond this is not kept for the next document: its memory never shrinks. */
 const MAX_KEPT_BYTES = 64 * 1024 ** 2;
+
+/** Of all pages of a document, far beyond what models read: a small file can have a text of any length. */
+const MAX_TEXT_LENGTH = 2 * 1024 ** 2;
 
 let library: PdfLibrary | null = null;
 
@@ -60,7 +71,7 @@ export async function readDocument({ bytes, work, maxMemoryBytes }: DocumentTask
 
 function readFile(pdf: PdfLibrary, bytes: Uint8Array, work: DocumentWork): DocumentReply {
   using file = pdf.open(bytes);
-  if (work.kind === "sizes") return { kind: "sizes", numPages: file.numPages, sizes: sizesOf(file, work) };
+  if (work.kind === "read") return readPages(file, work);
   const pixels = work.pages.map(({ index, width, height }) => file.render(index, width, height));
   const reply: DocumentReply = { kind: "rendered", pixels };
   // The pool unwraps it: the pixels move to the other thread.
@@ -70,7 +81,25 @@ function readFile(pdf: PdfLibrary, bytes: Uint8Array, work: DocumentWork): Docum
   }) as unknown as DocumentReply;
 }
 
-function sizesOf(file: PdfFile, { first, last }: Extract<DocumentWork, { readonly kind: "sizes" }>): PageSize[] {
-  const end = Math.min(last + 1, file.numPages);
-  return Array.from({ length: Math.max(end - first, 0) }, (_, at) => file.pageSize(first + at));
+function readPages(
+  file: PdfFile,
+  { first, last, withTexts }: Extract<DocumentWork, { readonly kind: "read" }>,
+): DocumentReply {
+  const { numPages } = file;
+  const indices = Array.from({ length: Math.max(Math.min(last + 1, numPages) - first, 0) }, (_, at) => first + at);
+  const sizes = indices.map((index) => file.pageSize(index));
+  return { kind: "read", numPages, sizes, texts: withTexts ? readTexts(file, indices) : null };
+}
+
+function readTexts(file: PdfFile, indices: readonly number[]): string[] {
+  let length = 0;
+  return indices.map((index) => {
+    const text = file.text(index);
+    length += text.length;
+    if (length <= MAX_TEXT_LENGTH) return text;
+    throw new EngineError(
+      "document_too_large",
+      `The text of the document has more than ${MAX_TEXT_LENGTH} characters. Choose fewer of its pages.`,
+    );
+  });
 }

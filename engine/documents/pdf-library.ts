@@ -30,6 +30,13 @@ export interface PdfFile extends Disposable {
    * @param index From 0.
    */
   render(index: number, width: number, height: number): Uint8Array<ArrayBuffer>;
+  /**
+   * The text of the page from top to bottom, with "\n" between lines. Invisible text is included, as programs for
+   * scans write it; values of form fields are not. "" for a page without text.
+   *
+   * @param index From 0.
+   */
+  text(index: number): string;
 }
 
 /** What is used of the module. Its own types name those of Emscripten, which browsers have. */
@@ -170,6 +177,28 @@ function openFile(library: Pdfium, bytes: Uint8Array, memory: MemoryState, maxMe
           library.FPDF_ClosePage(page);
         }
       }),
+    text: (index) =>
+      protect(() => {
+        const page = library.FPDF_LoadPage(document, index);
+        const characters = page === 0 ? 0 : library.FPDFText_LoadPage(page);
+        try {
+          const numCharacters = characters === 0 ? -1 : library.FPDFText_CountChars(characters);
+          if (numCharacters < 0) throw brokenPage(index);
+          // Two units for each, and a zero at the end.
+          const start = allocate((numCharacters * 2 + 1) * Uint16Array.BYTES_PER_ELEMENT);
+          const numUnits = library.FPDFText_GetText(characters, 0, numCharacters, start);
+          const units = pdfium.HEAPU8.subarray(
+            start,
+            start + Math.max(numUnits - 1, 0) * Uint16Array.BYTES_PER_ELEMENT,
+          );
+          const text = utf16.decode(units);
+          free(start);
+          return tidied(text);
+        } finally {
+          if (characters !== 0) library.FPDFText_ClosePage(characters);
+          if (page !== 0) library.FPDF_ClosePage(page);
+        }
+      }),
     [Symbol.dispose]() {
       library.PDFiumExt_ExitFormFillEnvironment(form);
       library.PDFiumExt_CloseFormFillInfo(formInfo);
@@ -183,6 +212,17 @@ function openFile(library: Pdfium, bytes: Uint8Array, memory: MemoryState, maxMe
     if (address === 0) throw new Error(`${numBytes} bytes cannot be allocated`);
     return address;
   }
+}
+
+const utf16 = new TextDecoder("utf-16le");
+
+/** PDFium writes U+0002 or U+FFFE for a hyphen that ends a line within a word, and nulls for glyphs that it does not know. */
+function tidied(text: string): string {
+  return text
+    .replaceAll(/[\u0002\ufffe](\r?\n)?/g, "")
+    .replaceAll(/\r\n?/g, "\n")
+    .replaceAll("\0", "")
+    .trimEnd();
 }
 
 function isSize(value: number | undefined): value is number {

@@ -1,10 +1,13 @@
-/** Fetches the documents of a request, and makes pictures of the pages that its prompt shows. */
-import type { DocumentLimits, ImageLimits } from "../contract/config.ts";
+/** Fetches the documents of a request, and makes pictures and texts of the pages that its prompt shows. */
+import { documentContents } from "../contract/config.ts";
+import type { DocumentContent, DocumentLimits, ImageLimits } from "../contract/config.ts";
 import { dotsPerInchRange } from "../contract/default-limits.ts";
 import { aboutParameter, EngineError } from "../contract/errors.ts";
 import type { DocumentPages, DocumentPart, PromptRequest } from "../contract/generation-request.ts";
 import { observeStage } from "../contract/request-stage.ts";
-import type { DocumentReader, PageRange, PageSize, PageToRender } from "../documents/document-reader.ts";
+import type { DocumentReader, PageRange, PageToRender } from "../documents/document-reader.ts";
+import type { PageSize } from "../documents/pdf-library.ts";
+import { shown } from "../excerpt.ts";
 import { fetchImage } from "../images/fetch-image.ts";
 import type { HeldBytes } from "../images/fetched-bytes.ts";
 import type { ImageSource } from "../images/image-source.ts";
@@ -14,8 +17,15 @@ import type { ShownVideo } from "../multimodal/multimodal-processor.ts";
 import { namingMedia } from "./naming-media.ts";
 import type { FramesPart } from "./video-loader.ts";
 
+/** At least one of both. */
+export interface OpenedPage {
+  readonly image: FramesPart | null;
+  /** Begins with the page's number, and ends with an empty line. */
+  readonly text: string | null;
+}
+
 /** The pages of each document that are shown, in order. */
-export type OpenedDocuments = ReadonlyMap<DocumentPart, readonly FramesPart[]>;
+export type OpenedDocuments = ReadonlyMap<DocumentPart, readonly OpenedPage[]>;
 
 export interface DocumentLoaderOptions {
   readonly reader: DocumentReader;
@@ -35,23 +45,32 @@ export class DocumentLoader {
     this.#options = options;
   }
 
+  /** Whether pages of the request's documents are images. */
+  showsImages(request: Pick<DocumentRequest, "documentPages">): boolean {
+    return this.#contentOf(request) !== "text";
+  }
+
+  #contentOf({ documentPages }: Pick<DocumentRequest, "documentPages">): DocumentContent {
+    return documentPages?.content ?? this.#options.limits.content;
+  }
+
   /**
-   * Reads the sizes of pages, and renders nothing. The first failure cancels the other documents, which have ended when
+   * Reads the sizes and texts of pages, and renders nothing. The first failure cancels the other documents, which have ended when
    * this rejects: with an error of a document (`parameter` is `prompt.documents[index]`), `invalid_argument` for pages
    * that there are not, `queue_full` or `aborted`.
    *
-   * @param maxPages Of a document. One with more is returned with its first `maxPages + 1`.
+   * @param maxImages Of a document. One with more is returned with its first `maxImages + 1`.
    * @param held Counts the bytes of the files.
    */
   async open(
     parts: readonly DocumentPart[],
     request: DocumentRequest,
-    maxPages: number,
+    maxImages: number,
     held: HeldBytes,
     signal: AbortSignal,
   ): Promise<OpenedDocuments> {
     checkPages(request.documentPages);
-    const range = rangeOf(request.documentPages, maxPages);
+    const range = rangeOf(request.documentPages, this.showsImages(request) ? maxImages : Infinity);
     const opened = await allOrNone(
       [...new Set(parts)],
       async (part, either) => {
@@ -81,8 +100,9 @@ export class DocumentLoader {
       readonly held: HeldBytes;
       readonly signal: AbortSignal;
     },
-  ): Promise<readonly FramesPart[]> {
+  ): Promise<readonly OpenedPage[]> {
     const { reader, sources, limits, imageLimits } = this.#options;
+    const content = this.#contentOf(request);
     const { tenant = "", priority = 0, documentPages = {} } = request;
     const context = {
       signal,
@@ -102,11 +122,16 @@ export class DocumentLoader {
       ),
     );
     const owner = { tenant, request, priority };
-    const [contentHash, { numPages, sizes }] = await Promise.all([
+    const [contentHash, { numPages, sizes, texts }] = await Promise.all([
       contentHashOf(bytes),
-      reader.readSizes({ bytes, owner }, range, signal),
+      reader.readPages({ bytes, owner }, { ...range, withTexts: content !== "images" }, signal),
     ]);
     if (sizes.length === 0) throw noPages(numPages, range);
+    for (const text of texts ?? []) held.add(text.length * Uint16Array.BYTES_PER_ELEMENT);
+    if (content === "text") {
+      if (texts!.every((text) => text === "")) throw noText(range.first, texts.length);
+      return texts!.map((text, at) => ({ image: null, text: pageText(range.first + at, text) }));
+    }
     const scale = (documentPages.dotsPerInch ?? limits.dotsPerInch) / POINTS_PER_INCH;
     const pages = sizes.map((size, at): PageToRender => {
       const { width, height } = pixelSize(size, scale, imageLimits.maxImagePixels);
@@ -121,28 +146,35 @@ export class DocumentLoader {
         return chosen.map(({ index, width, height }, at) => ({ index, width, height, data: pixels[at]! }));
       },
     };
-    return pages.map((page) => {
+    return pages.map((page, at) => {
       const item = { video: asVideo(page), index: 0 };
+      const text = texts?.[at] ?? "";
       return {
-        type: "frames",
-        origin: "document",
-        file,
-        item,
-        frameIndices: [page.index],
-        isOfVideo: false,
-        options: null,
+        image: {
+          type: "frames",
+          origin: "document",
+          file,
+          item,
+          frameIndices: [page.index],
+          isOfVideo: false,
+          options: null,
+        },
+        text: text === "" ? null : pageText(page.index, text),
       };
     });
   }
 }
 
 /** @throws EngineError `invalid_argument`. */
-function checkPages({ firstPage, lastPage, dotsPerInch }: DocumentPages = {}): void {
+function checkPages({ firstPage, lastPage, dotsPerInch, content }: DocumentPages = {}): void {
   const { min, max } = dotsPerInchRange;
-  const wrong = (name: keyof DocumentPages, value: number, rule: string): EngineError => {
+  const wrong = (name: keyof DocumentPages, value: unknown, rule: string): EngineError => {
     const parameter = `documentPages.${name}`;
-    return new EngineError("invalid_argument", `${parameter} is ${value}; expected ${rule}.`, { parameter });
+    return new EngineError("invalid_argument", `${parameter} is ${shown(value)}; expected ${rule}.`, { parameter });
   };
+  if (content !== undefined && !documentContents.includes(content)) {
+    throw wrong("content", content, `one of ${documentContents.join(", ")}`);
+  }
   const isPage = (value: number | undefined): boolean =>
     value === undefined || (Number.isSafeInteger(value) && value >= 1);
   if (!isPage(firstPage)) throw wrong("firstPage", firstPage!, "a whole number of at least 1");
@@ -174,6 +206,15 @@ function pixelSize({ width, height }: PageSize, scale: number, maxPixels: number
 /** For what counts frames: a single one. */
 function asVideo({ width, height }: PageSize): ShownVideo {
   return { width, height, numFrames: 1, framesPerSecond: 1, durationSeconds: 1, frameIndices: [0], frameSeconds: [0] };
+}
+
+function pageText(index: number, text: string): string {
+  return `Page ${index + 1}:\n${text}\n\n`;
+}
+
+function noText(first: number, numPages: number): EngineError {
+  const pages = numPages === 1 ? `Page ${first + 1} has` : `Pages ${first + 1} to ${first + numPages} have`;
+  return new EngineError("invalid_document", `${pages} no text, as scans have none. Ask for images of the pages.`);
 }
 
 function noPages(numPages: number, { first }: PageRange): EngineError {

@@ -59,7 +59,7 @@ export function checkDocuments(parts: readonly DocumentPart[], prompt: Prompt, i
   if (parts.length === 0) return;
   const parameter = imagesParameters[prompt.kind];
   if (imageInputs === null) {
-    const message = "This model does not accept documents, whose pages are shown as images.";
+    const message = "This model does not accept images, and so no documents.";
     throw new EngineError("invalid_argument", message, { parameter });
   }
   if (prompt.kind === "chat") return;

@@ -113,7 +113,8 @@ export class InputProcessor {
     checkVideos(videoParts, given, imageInputs);
     checkDocuments(documentParts, given, imageInputs);
     const maxImages = this.#maxImages;
-    checkImages(imagesOfPrompt(given), given, imageInputs, { maxImages, numUnread: documentParts.length });
+    const numUnread = imageInputs?.documents.showsImages(request) === false ? 0 : documentParts.length;
+    checkImages(imagesOfPrompt(given), given, imageInputs, { maxImages, numUnread });
     const options = this.#processorOptions(request);
     const limit = promptLimitOf(request, this.#options);
     const hasFiles = videoParts.length > 0 || documentParts.length > 0;

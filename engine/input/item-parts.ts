@@ -3,7 +3,7 @@ import type { ContentPart, DocumentPart, ImagePart, Prompt, VideoPart } from "..
 import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
 import { imagePartsOf } from "./chat-prompt.ts";
-import type { OpenedDocuments } from "./document-loader.ts";
+import type { OpenedDocuments, OpenedPage } from "./document-loader.ts";
 import { imagesOf, videosOf } from "./prompt-parts.ts";
 import type { FramesPart, OpenedVideos } from "./video-loader.ts";
 
@@ -28,23 +28,23 @@ export function documentsOfPrompt(prompt: Prompt): readonly DocumentPart[] {
 /** The pages of documents that stand for images of a prompt. */
 export type PagesOfPrompt = ReadonlyMap<ContentPart, FramesPart>;
 
-/** The conversation with an image in place of each page of its documents, and the pages of these images. */
+/** The conversation with images and texts in place of the pages of its documents, and the pages of these images. */
 export function withPages(
   prompt: Prompt,
   documents: OpenedDocuments,
 ): { readonly prompt: Prompt; readonly pages: PagesOfPrompt } {
   const pages = new Map<ContentPart, FramesPart>();
   if (prompt.kind !== "chat" || documents.size === 0) return { prompt, pages };
-  const imageOf = (page: FramesPart): ImagePart => {
-    const image = { type: "image", reference: null } as const;
-    pages.set(image, page);
-    return image;
+  const partsOf = ({ image, text }: OpenedPage): readonly ContentPart[] => {
+    const place = { type: "image", reference: null } as const;
+    if (image !== null) pages.set(place, image);
+    return [...(image === null ? [] : [place]), ...(text === null ? [] : [{ type: "text", text } as const])];
   };
   const messages = prompt.messages.map((message) => {
     const { content } = message;
     if (typeof content === "string") return message;
     const parts = content.flatMap((part) =>
-      part.type === "document" ? (documents.get(part) ?? []).map(imageOf) : [part],
+      part.type === "document" ? (documents.get(part) ?? []).flatMap(partsOf) : [part],
     );
     return { ...message, content: parts };
   });

@@ -3,7 +3,7 @@ import { InvalidArgumentError, UnsupportedFunctionalityError } from "@ai-sdk/pro
 import type { LanguageModelV4CallOptions, SharedV4ProviderOptions, SharedV4Warning } from "@ai-sdk/provider";
 import { z } from "zod";
 
-import { createSamplingParams } from "../../engine/index.ts";
+import { createSamplingParams, documentContents } from "../../engine/index.ts";
 import type {
   ChatPromptInput,
   GenerationRequest,
@@ -49,12 +49,13 @@ const foveaOptions = z.strictObject({
       "must be {numFrames} or {framesPerSecond}, a number",
     )
     .optional(),
-  /** Which pages of all documents of the prompt are shown, and in which resolution. */
+  /** Which pages of all documents of the prompt are shown, and how. */
   documentPages: z
     .strictObject({
       firstPage: z.number().optional(),
       lastPage: z.number().optional(),
       dotsPerInch: z.number().optional(),
+      content: z.enum(documentContents).optional(),
     })
     .optional(),
 });

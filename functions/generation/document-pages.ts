@@ -1,14 +1,16 @@
-/** Which pages of its documents a request asks for: `media_io_kwargs.document`, with the names of pdf2image. */
-import { dotsPerInchRange } from "../../engine/index.ts";
+/** Which pages of its documents a request asks for, and how: `media_io_kwargs.document`, with names of pdf2image. */
+import { documentContents, dotsPerInchRange } from "../../engine/index.ts";
 import type { DocumentPages, GenerationRequest } from "../../engine/index.ts";
 import { formatPath } from "../http/wire-parameter.ts";
 import { refusedOption } from "./refused-option.ts";
 import type { ChatCompletionRequest } from "./schemas/chat-completion-request.ts";
 
-const optionNames = { first_page: "firstPage", last_page: "lastPage", dpi: "dotsPerInch" } as const satisfies Record<
-  string,
-  keyof DocumentPages
->;
+const optionNames = {
+  first_page: "firstPage",
+  last_page: "lastPage",
+  dpi: "dotsPerInch",
+  content: "content",
+} as const satisfies Record<string, keyof DocumentPages>;
 
 const path = "media_io_kwargs.document";
 
@@ -31,18 +33,37 @@ export function documentPagesOf({
   );
 }
 
-function readOption(name: string, value: unknown): [keyof DocumentPages, number] {
+function readOption(name: string, value: unknown): [keyof DocumentPages, unknown] {
   const option = `${path}.${formatPath([name])}`;
   if (!Object.hasOwn(optionNames, name)) {
     const known = Object.keys(optionNames).join(", ");
     throw refusedOption(option, `${option} cannot be set; the options of documents that can be set are ${known}`);
   }
   const known = name as keyof typeof optionNames;
-  const { min, max } = dotsPerInchRange;
-  const isAllowed =
-    typeof value === "number" &&
-    (known === "dpi" ? value >= min && value <= max : Number.isSafeInteger(value) && value >= 1);
-  if (isAllowed) return [optionNames[known], value];
-  const rule = known === "dpi" ? `a number from ${min} to ${max}` : "a whole number of at least 1";
-  throw refusedOption(option, `${option} must be ${rule}`);
+  const { expected, isAllowed } = rules[known];
+  if (isAllowed(value)) return [optionNames[known], value];
+  throw refusedOption(option, `${option} must be ${expected}`);
 }
+
+interface Rule {
+  readonly expected: string;
+  readonly isAllowed: (value: unknown) => boolean;
+}
+
+const page: Rule = {
+  expected: "a whole number of at least 1",
+  isAllowed: (value) => Number.isSafeInteger(value) && Number(value) >= 1,
+};
+const { min, max } = dotsPerInchRange;
+const rules: Readonly<Record<keyof typeof optionNames, Rule>> = {
+  first_page: page,
+  last_page: page,
+  dpi: {
+    expected: `a number from ${min} to ${max}`,
+    isAllowed: (value) => typeof value === "number" && value >= min && value <= max,
+  },
+  content: {
+    expected: `one of ${documentContents.join(", ")}`,
+    isAllowed: (value) => documentContents.some((content) => content === value),
+  },
+};

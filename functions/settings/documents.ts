@@ -1,7 +1,8 @@
-/** Settings of documents: their limits. The number of pages is limited as that of images, by `LIMIT_MM_PER_PROMPT`. */
+/** Settings of documents. The number of pages that are images is limited by `LIMIT_MM_PER_PROMPT`. */
+import { documentContents } from "../../engine/contract/config.ts";
 import { defaultDocumentLimits, dotsPerInchRange } from "../../engine/contract/default-limits.ts";
 import { setting } from "./setting.ts";
-import { bytes, integer, MEBIBYTE, seconds } from "./values.ts";
+import { bytes, integer, MEBIBYTE, oneOf, seconds } from "./values.ts";
 
 export const documentLimitSettings = {
   maxDocumentBytes: setting("MAX_DOCUMENT_BYTES", bytes(1024, 1024 * MEBIBYTE), "Largest PDF file in bytes.", {
@@ -12,6 +13,12 @@ export const documentLimitSettings = {
     integer(dotsPerInchRange.min, dotsPerInchRange.max, "dots per inch"),
     "Resolution in which pages of PDF files become pictures, if the request does not say.",
     { default: defaultDocumentLimits.dotsPerInch },
+  ),
+  content: setting(
+    "DOCUMENT_CONTENT",
+    oneOf(documentContents),
+    "What the model gets of a page of a PDF file, if the request does not say: images, text or both.",
+    { default: defaultDocumentLimits.content },
   ),
   renderTimeoutMs: setting(
     "DOCUMENT_RENDER_TIMEOUT_SECONDS",

@@ -1,4 +1,4 @@
-/** Pages of PDF files to pixels, against the same pages sent as PNG files. */
+/** Pages of PDF files to pixels, against the same pages sent as PNG files; and their texts, against their pixels. */
 import { performance } from "node:perf_hooks";
 import sharp from "sharp";
 
@@ -38,6 +38,7 @@ function grey(numBytes: number): Uint8Array {
   return Uint8Array.from({ length: numBytes }, (_, at) => 235 + (((at * 7919) >> 7) % 16));
 }
 
+const everyText = { first: 0, last: 0, withTexts: true };
 const never = new AbortController().signal;
 
 async function secondsOf(work: () => Promise<unknown>): Promise<number> {
@@ -61,11 +62,13 @@ export async function benchDocuments(rounds: number): Promise<Figure[]> {
       await images.decode({ bytes: png }, never);
       const ours: number[] = [];
       const theirs: number[] = [];
+      const texts: number[] = [];
       for (let round = 0; round < rounds; round++) {
         ours.push(1 / (await secondsOf(() => reader.render({ bytes }, [page], never))));
         theirs.push(1 / (await secondsOf(() => images.decode({ bytes: png }, never))));
+        texts.push(1 / (await secondsOf(() => reader.readPages({ bytes }, everyText, never))));
         reportProgress(
-          `${name}, round ${round + 1} of ${rounds}: ${(1_000 / ours.at(-1)!).toFixed(0)} ms, PNG ${(1_000 / theirs.at(-1)!).toFixed(0)} ms`,
+          `${name}, round ${round + 1} of ${rounds}: ${(1_000 / ours.at(-1)!).toFixed(0)} ms, PNG ${(1_000 / theirs.at(-1)!).toFixed(0)} ms, text ${(1_000 / texts.at(-1)!).toFixed(1)} ms`,
         );
       }
       figures.push(
@@ -75,6 +78,13 @@ export async function benchDocuments(rounds: number): Promise<Figure[]> {
           ours,
           theirs,
           target: 0.4,
+        }),
+        ratioFigure({
+          name: `the text of that page, against its pixels`,
+          unit: "1/s",
+          ours: texts,
+          theirs: ours,
+          target: 2,
         }),
       );
     }

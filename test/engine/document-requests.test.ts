@@ -101,6 +101,64 @@ describe("a request", () => {
     expect(tensorsOf(ofDocument)).toEqual(tensorsOf(ofPictures));
   });
 
+  test("chooses the text of pages, which are no images then", async () => {
+    const noImages = { ...imageLimits, maxImagesPerPrompt: 0 };
+    await using inputs = await createGoldenInputs("llava-default", {
+      imageLimits: noImages,
+      settings: { imageLimits: noImages },
+    });
+    const letters = ["Dear Ann", "", "Yours, Bo"].map((line) => ({ width: 300, height: 100, lines: [line] }));
+    const part: ContentPart = { type: "document", reference: pdfUrl(letters) };
+    const textOf = (page: number): ContentPart => ({
+      type: "text",
+      text: `Page ${page}:\n${letters[page - 1]!.lines[0]}\n\n`,
+    });
+    for (const [chosen, expected] of [
+      [{}, [1, 2, 3]],
+      [{ firstPage: 2 }, [2, 3]],
+      [{ lastPage: 1 }, [1]],
+    ] as const) {
+      const ofDocument = await process(inputs, userSays(part, question), {
+        documentPages: { content: "text", ...chosen },
+      });
+      const ofTexts = await process(inputs, userSays(...expected.map(textOf), question));
+      expect(ofDocument).toEqual(ofTexts);
+    }
+  });
+
+  test("chooses images of pages, each with its text behind it", async () => {
+    await using inputs = await createGoldenInputs("llava-default");
+    const part: ContentPart = { type: "document", reference: pdfUrl([{ ...pages[0]!, lines: ["Hello"] }, pages[1]!]) };
+    const both = await process(inputs, userSays(part, question), { documentPages: { dotsPerInch, content: "both" } });
+    const alone = await process(inputs, userSays(part, question));
+    const text = { type: "text", text: "Page 1:\nHello\n\n" } as const;
+    const ofParts = await process(inputs, userSays(pictures[0]!, text, pictures[1]!, question));
+    expect(both.promptTokenIds).toEqual(ofParts.promptTokenIds);
+    expect(tensorsOf(both).map(({ tensors }) => tensors)).toEqual(tensorsOf(alone).map(({ tensors }) => tensors));
+  });
+
+  test("gets what the server is set to, unless it says otherwise", async () => {
+    const documentLimits = { ...defaultDocumentLimits, content: "text" } as const;
+    await using inputs = await createGoldenInputs("llava-default", { settings: { documentLimits } });
+    const part: ContentPart = { type: "document", reference: pdfUrl([{ ...size, lines: ["a"] }]) };
+    expect((await process(inputs, userSays(part, question))).images).toHaveLength(0);
+    const documentPages = { dotsPerInch, content: "images" } as const;
+    expect((await process(inputs, userSays(part, question), { documentPages })).images).toHaveLength(1);
+  });
+
+  test.for<[DocumentPages, string]>([
+    [{ firstPage: 2, lastPage: 2 }, "Page 2 has no text, as scans have none. Ask for images of the pages."],
+    [{}, "Pages 1 to 3 have no text, as scans have none. Ask for images of the pages."],
+  ])("for the text of pages without any is rejected: %j", async ([chosen, message]) => {
+    await using inputs = await createGoldenInputs("llava-default");
+    const documentPages: DocumentPages = { content: "text", ...chosen };
+    await expect(process(inputs, userSays(document, question), { documentPages })).rejects.toMatchObject({
+      code: "invalid_document",
+      message,
+      parameter: "prompt.documents[0]",
+    });
+  });
+
   test("chooses the resolution, which is part of a page's identity", async () => {
     await using inputs = await createHubInputs("qwen3-vl");
     const part: ContentPart = { type: "document", reference: pdfUrl([{ width: 72, height: 144, lines: ["a"] }]) };
@@ -127,6 +185,11 @@ describe("a request", () => {
       { lastPage: 1.5 },
       "documentPages.lastPage",
       "documentPages.lastPage is 1.5; expected a whole number of at least 1.",
+    ],
+    [
+      { content: "pages" as "text" },
+      "documentPages.content",
+      'documentPages.content is "pages"; expected one of images, text, both.',
     ],
     [
       { dotsPerInch: Number.NaN },

@@ -10,7 +10,10 @@ import type { RunningService } from "../support/service/running-service.ts";
 interface Answer {
   readonly error?: { readonly code: string; readonly message: string; readonly param: string | null };
   readonly choices?: readonly { readonly message: { readonly content: string } }[];
-  readonly usage?: { readonly prompt_tokens_details: { readonly multimodal_tokens: { readonly image: number } } };
+  readonly usage?: {
+    readonly prompt_tokens: number;
+    readonly prompt_tokens_details: { readonly multimodal_tokens: { readonly image: number } };
+  };
 }
 
 const folder = new URL("../../models/fovea-shapes/examples/", import.meta.url);
@@ -68,6 +71,24 @@ test("a document is the same by data URL, over http and from S3", async () => {
     const { body: both } = await ask(url, { max_tokens: 1 });
     expect(both.usage?.prompt_tokens_details.multimodal_tokens).toEqual({ image: 2 * TOKENS_PER_PAGE });
   }
+});
+
+test("the text of a document takes no image tokens, and follows its page if both are asked for", async () => {
+  const letter = inline(writePdf([{ width: 300, height: 300, lines: ["Dear Ann,", "see you in May."] }]));
+  const usageOf = async (content: string) => {
+    const { body } = await ask(letter, { max_tokens: 1, media_io_kwargs: { document: { content } } });
+    return body.usage!;
+  };
+  const [images, text, both] = [await usageOf("images"), await usageOf("text"), await usageOf("both")];
+  expect(text.prompt_tokens_details.multimodal_tokens.image).toBe(0);
+  expect(text.prompt_tokens).toBeGreaterThan(images.prompt_tokens - TOKENS_PER_PAGE);
+  expect(both.prompt_tokens).toBe(text.prompt_tokens + TOKENS_PER_PAGE);
+  const { status, body } = await ask(inline(file), { media_io_kwargs: { document: { content: "text" } } });
+  expect(status).toBe(400);
+  expect(body.error).toMatchObject({
+    code: "invalid_document",
+    message: expect.stringMatching(/^Pages 1 to 2 have no text, .* Ask for images of the pages\./),
+  });
 });
 
 test("a page that is cached is not rendered again, whichever document brings it", async () => {

@@ -11,7 +11,7 @@ const reader = createDocumentReader();
 afterAll(() => reader.close());
 
 const never = new AbortController().signal;
-const all = { first: 0, last: 1000 };
+const all = { first: 0, last: 1000, withTexts: false };
 const blank: PdfPage = { width: 200, height: 100 };
 
 function readerWith(options: DocumentReaderOptions): DocumentReader & AsyncDisposable {
@@ -32,14 +32,14 @@ async function codeOf(reading: Promise<unknown>): Promise<string> {
 }
 
 async function expectToServe(serving: DocumentReader): Promise<void> {
-  const { numPages } = await serving.readSizes({ bytes: writePdf([blank]) }, all, never);
+  const { numPages } = await serving.readPages({ bytes: writePdf([blank]) }, all, never);
   expect(numPages).toBe(1);
 }
 
 describe("sizes", () => {
   test("are those of pages as they are shown", async () => {
     const bytes = writePdf([blank, { ...blank, rotation: 90 }, { width: 612.5, height: 792 }]);
-    expect(await reader.readSizes({ bytes }, all, never)).toMatchObject({
+    expect(await reader.readPages({ bytes }, all, never)).toMatchObject({
       numPages: 3,
       sizes: [
         { width: 200, height: 100 },
@@ -51,19 +51,69 @@ describe("sizes", () => {
 
   test("are read of a range only", async () => {
     const bytes = writePdf([blank, { width: 20, height: 30 }, blank]);
-    const range = { first: 1, last: 1 };
-    expect(await reader.readSizes({ bytes }, range, never)).toMatchObject({
+    const range = { first: 1, last: 1, withTexts: false };
+    expect(await reader.readPages({ bytes }, range, never)).toMatchObject({
       numPages: 3,
       sizes: [{ width: 20, height: 30 }],
     });
-    expect((await reader.readSizes({ bytes }, { first: 3, last: 9 }, never)).sizes).toEqual([]);
+    expect((await reader.readPages({ bytes }, { first: 3, last: 9, withTexts: false }, never)).sizes).toEqual([]);
   });
 
   test("of a file that is read stay those of its bytes, which the caller keeps", async () => {
     const bytes = writePdf([blank]);
     const before = bytes.toString("hex");
-    await reader.readSizes({ bytes }, all, never);
+    await reader.readPages({ bytes }, all, never);
     expect(bytes.toString("hex")).toBe(before);
+  });
+});
+
+describe("the text of a page", () => {
+  const page: PdfPage = { width: 600, height: 400 };
+  const textsOf = async (pages: readonly PdfPage[], range = { first: 0, last: 1000 }) =>
+    (await reader.readPages({ bytes: writePdf(pages) }, { ...range, withTexts: true }, never)).texts;
+
+  test("is read if it is asked for", async () => {
+    const bytes = writePdf([{ ...page, lines: ["Invoice"] }]);
+    expect((await reader.readPages({ bytes }, all, never)).texts).toBe(null);
+    expect((await reader.readPages({ bytes }, { ...all, withTexts: true }, never)).texts).toEqual(["Invoice"]);
+  });
+
+  test("has its lines, from the left to the right", async () => {
+    const at = (x: number, y: number, text: string) => `BT /F1 12 Tf ${x} ${y} Td (${text}) Tj ET `;
+    const operators = at(300, 300, "12.50") + at(10, 300, "Tea") + at(10, 280, "Sm\\371r");
+    expect(await textsOf([{ ...page, lines: ["Bill", "of May"], operators }])).toEqual([
+      "Bill\nof May\nTea 12.50\nSmør",
+    ]);
+  });
+
+  test("has whole words where a line ends within one", async () => {
+    expect(await textsOf([{ ...page, lines: ["an exam-", "ple"] }])).toEqual(["an example"]);
+  });
+
+  test("may be invisible, and is empty for a picture", async () => {
+    const picture = { width: 1, height: 1, data: new Uint8Array(3) };
+    const operators = "BT /F1 12 Tf 3 Tr 10 10 Td (recognised) Tj ET";
+    expect(
+      await textsOf([
+        { ...page, operators, picture },
+        { ...page, picture },
+      ]),
+    ).toEqual(["recognised", ""]);
+  });
+
+  test("is that of the chosen pages", async () => {
+    const pages = ["a", "b", "c"].map((line) => ({ ...page, lines: [line] }));
+    expect(await textsOf(pages, { first: 1, last: 1 })).toEqual(["b"]);
+    expect(await textsOf(pages, { first: 1, last: Infinity })).toEqual(["b", "c"]);
+  });
+
+  test("that is too long is rejected, and the next document is read", async () => {
+    const long = `BT /F1 1 Tf 1 0 0 1 0 200 Tm ${`(${"long ".repeat(2_000)}) Tj `.repeat(40)} ET`;
+    await expect(textsOf(Array.from({ length: 6 }, () => ({ ...page, operators: long })))).rejects.toMatchObject({
+      code: "document_too_large",
+      message: "The text of the document has more than 2097152 characters. Choose fewer of its pages.",
+    });
+    await expectToServe(reader);
   });
 });
 
@@ -135,7 +185,7 @@ describe("bytes that are no document", () => {
     ["a picture", Buffer.from("89504e470d0a1a0a", "hex")],
     ["the beginning of a document", file.subarray(0, 40)],
   ])("are rejected: %s", async ([, bytes]) => {
-    expect(await codeOf(reader.readSizes({ bytes }, all, never))).toBe("invalid_document");
+    expect(await codeOf(reader.readPages({ bytes }, all, never))).toBe("invalid_document");
     await expectToServe(reader);
   });
 
@@ -149,7 +199,7 @@ describe("bytes that are no document", () => {
         ),
       "latin1",
     );
-    await expect(reader.readSizes({ bytes: locked }, all, never)).rejects.toMatchObject({
+    await expect(reader.readPages({ bytes: locked }, all, never)).rejects.toMatchObject({
       code: "invalid_document",
       message: "The document is protected by a password. Send it without one.",
     });
@@ -238,7 +288,7 @@ describe("requests", () => {
     await using own = readerWith({});
     const abort = new AbortController();
     const rendering = own.render({ bytes: slow }, [slowPage], abort.signal);
-    const next = own.readSizes({ bytes: writePdf([blank]) }, all, never);
+    const next = own.readPages({ bytes: writePdf([blank]) }, all, never);
     setTimeout(() => abort.abort(), 300);
     expect(await codeOf(rendering)).toBe("aborted");
     expect((await next).numPages).toBe(1);
@@ -248,7 +298,7 @@ describe("requests", () => {
     await using own = readerWith({ maxNumWaiting: 2 });
     const bytes = writePdf([blank]);
     const codes = await Promise.all(
-      Array.from({ length: 8 }, () => codeOf(own.readSizes({ bytes, owner: { tenant: "", request: {} } }, all, never))),
+      Array.from({ length: 8 }, () => codeOf(own.readPages({ bytes, owner: { tenant: "", request: {} } }, all, never))),
     );
     expect(codes).toContain("queue_full");
     expect(codes).toContain("read");
@@ -261,6 +311,6 @@ describe("requests", () => {
     await own.close();
     await own.close();
     expect(await running).toBe("closed");
-    expect(await codeOf(own.readSizes({ bytes: writePdf([blank]) }, all, never))).toBe("closed");
+    expect(await codeOf(own.readPages({ bytes: writePdf([blank]) }, all, never))).toBe("closed");
   });
 });

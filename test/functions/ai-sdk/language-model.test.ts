@@ -62,7 +62,7 @@ describe("generateText", () => {
       { type: "file" as const, data, mediaType: "application/pdf" },
       { type: "text" as const, text: "Describe the picture." },
     ];
-    const providerOptions = { fovea: { documentPages: { firstPage: 2 } } };
+    const providerOptions = { fovea: { documentPages: { firstPage: 2, content: "both" } } };
     const { text } = await generateText({ model, messages: [{ role: "user", content }], providerOptions });
     expect(text).toBe(description);
   });

@@ -124,6 +124,7 @@ describe("media_io_kwargs.document", () => {
     ],
     [{ last_page: 1 }, { lastPage: 1 }],
     [{ dpi: 72.5, first_page: null }, { dotsPerInch: 72.5 }],
+    [{ content: "both" }, { content: "both" }],
     [{}, {}],
   ])("%j chooses pages", async ([given, expected]) => {
     const request = await requestOf({ ...asked(part), media_io_kwargs: { document: given } });
@@ -143,13 +144,15 @@ describe("media_io_kwargs.document", () => {
     [
       { pages: "1-2" },
       ".pages",
-      /cannot be set; the options of documents that can be set are first_page, last_page, dpi/,
+      /cannot be set; the options of documents that can be set are first_page, last_page, dpi, content/,
     ],
     [{ first_page: 0 }, ".first_page", /must be a whole number of at least 1/],
     [{ first_page: "1" }, ".first_page", /must be a whole number of at least 1/],
     [{ last_page: 1.5 }, ".last_page", /must be a whole number of at least 1/],
     [{ first_page: 3, last_page: 2 }, ".last_page", /is 2; expected at least first_page, 3/],
     [{ dpi: 10 }, ".dpi", /must be a number from 36 to 600/],
+    [{ content: "pages" }, ".content", /must be one of images, text, both\.$/],
+    [{ content: ["text"] }, ".content", /must be one of images, text, both\.$/],
     [{ dpi: 1e9 }, ".dpi", /must be a number from 36 to 600/],
   ])("%j is rejected", async ([given, field, message]) => {
     const error = await errorOf({ ...asked(part), media_io_kwargs: { document: given } });
