@@ -7,12 +7,12 @@ import { z } from "zod";
 import {
   chatTemplateContentFormats,
   deviceNames,
+  documentContents,
   dtypeNames,
   kvCacheDtypeNames,
   kvLayoutNames,
   promptDtypeNames,
 } from "./contract/config.ts";
-import { documentContents } from "./contract/config.ts";
 import type { DocumentLimits, EngineConfig, HubConfig, ImageLimits, VideoLimits } from "./contract/config.ts";
 import {
   defaultBatchedTokens,

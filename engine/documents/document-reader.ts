@@ -12,7 +12,6 @@ import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import type { DocumentReply, DocumentTask, DocumentWork, PageToRender, ReadPages } from "./document-worker.ts";
 
 export type { PageToRender } from "./document-worker.ts";
-export type { PageSize } from "./pdf-library.ts";
 
 /** A PDF file. Its bytes still belong to the caller and must not change until the result. */
 export interface EncodedDocument {

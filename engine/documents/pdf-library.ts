@@ -219,7 +219,8 @@ const utf16 = new TextDecoder("utf-16le");
 /** PDFium writes U+0002 or U+FFFE for a hyphen that ends a line within a word, and nulls for glyphs that it does not know. */
 function tidied(text: string): string {
   return text
-    .replaceAll(/[\u0002\ufffe](\r?\n)?/g, "")
+    .replaceAll("\u0002", "\ufffe")
+    .replaceAll(/\ufffe(\r?\n)?/g, "")
     .replaceAll(/\r\n?/g, "\n")
     .replaceAll("\0", "")
     .trimEnd();

@@ -16,7 +16,7 @@ const NANOSECONDS_PER_MS = 1_000_000;
 /** Time in which the server must confirm that a message is done. */
 const CONFIRM_MS = 5_000;
 /** The client's message when a call got nothing from the server for `WAIT_MS`. */
-const HEARTBEATS_MISSED = "heartbeats missed";
+const heartbeatsMissed = "heartbeats missed";
 
 export interface NatsJobSourceOptions {
   /** `host:port`. */
@@ -80,7 +80,7 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
         // The stream may have been deleted; another one with its name has no consumer yet.
         consumer = null;
         // A busy server is late with its heartbeats, and so is a stream that is gone.
-        if (!(error instanceof JetStreamError && error.message === HEARTBEATS_MISSED)) throw error;
+        if (!(error instanceof JetStreamError && error.message === heartbeatsMissed)) throw error;
         consumer = await openConsumer();
         return null;
       }

@@ -102,7 +102,7 @@ describe("the text of a page", () => {
   });
 
   test("is that of the chosen pages", async () => {
-    const pages = ["a", "b", "c"].map((line) => ({ ...page, lines: [line] }));
+    const pages = [["a"], ["b"], ["c"]].map((lines) => ({ width: 600, height: 400, lines }));
     expect(await textsOf(pages, { first: 1, last: 1 })).toEqual(["b"]);
     expect(await textsOf(pages, { first: 1, last: Infinity })).toEqual(["b", "c"]);
   });
