@@ -11,6 +11,7 @@ import { decodeCostOf } from "./decode-cost.ts";
 import type { DecodedImage } from "./decode-image.ts";
 import type { PictureHeader } from "./picture-header.ts";
 import type { PixelValues } from "./pixel-values.ts";
+import { PixelFlags } from "./pixel-flags.ts";
 import type { PixelReply, PixelTask, PixelWork, ProgramTensors } from "./pixel-worker.ts";
 import type { PreprocessorPlan } from "./preprocessor-config.ts";
 
@@ -18,7 +19,7 @@ export interface ImageProcessorOptions {
   readonly maxImagePixels: number;
   /** Maximum cost of decoding one picture, see `decodeCostOf`. Default `defaultDecodeLimits`. */
   readonly maxDecodeCost?: number;
-  /** Default `defaultDecodeLimits`. */
+  /** For decoding, and for a pixel program. Default `defaultDecodeLimits`. */
   readonly decodeTimeoutMs?: number;
   /**
    * Threads that decode at once, which also bounds the memory of decoded pictures; at most 3. Default: half of the
@@ -57,7 +58,7 @@ export interface ImageProcessor {
   decode(picture: Picture, signal: AbortSignal): Promise<DecodedImage>;
   /** Pixel values of one picture. */
   process(picture: Picture, plan: PreprocessorPlan, signal: AbortSignal): Promise<PixelValues>;
-  /** Like `process`, with a model's own program; also throws the program's errors. */
+  /** Like `process`, with a model's own program; also throws the program's errors, and `internal` if it does not return. */
   runProgram(picture: Picture, program: Omit<PixelProgramWork, "kind">, signal: AbortSignal): Promise<ProgramTensors>;
   /** Ends the threads and rejects waiting and running pictures with `closed`. Idempotent. */
   close(): Promise<void>;
@@ -92,6 +93,7 @@ export function createImageProcessor(options: ImageProcessorOptions): ImageProce
     decodeTimeoutMs: options.decodeTimeoutMs ?? defaultDecodeLimits.decodeTimeoutMs,
   };
   const numThreads = Math.min(options.numThreads ?? defaultNumThreads(), MAX_NUM_THREADS);
+  const programs = new Set<ProgramWatch>();
   let pool: Promise<PixelPool> | null = null;
 
   const workers = new FairWorkers<PictureWork, FinishedReply>({
@@ -102,18 +104,24 @@ export function createImageProcessor(options: ImageProcessorOptions): ImageProce
     },
     async run({ bytes, work }, ended) {
       // Aborting through the pool would end a thread in native code. An abandoned task ends by itself.
-      const abandoned = new Int32Array(new SharedArrayBuffer(4));
-      ended.addEventListener("abort", () => Atomics.store(abandoned, 0, 1), { once: true });
+      const flags = new PixelFlags();
+      ended.addEventListener("abort", () => flags.abandon(), { once: true });
+      const program = work.kind === "program" ? new ProgramWatch(flags, limits.decodeTimeoutMs) : null;
+      if (program !== null) programs.add(program);
       pool ??= startPool(numThreads);
       try {
         const copy = new Uint8Array(bytes);
         const threads = await pool;
-        return finishedReply(
-          await threads.run({ bytes: copy, work, limits, abandoned }, { transferList: [copy.buffer] }),
-        );
+        const task = { bytes: copy, work, limits, flags: flags.shared };
+        const signal = program?.ended ?? null;
+        return finishedReply(await threads.run(task, { transferList: [copy.buffer], signal }));
       } catch (error) {
         if (error instanceof EngineError) throw error;
+        if (work.kind === "program" && program!.ended.aborted) throw tooLong(work.module, limits.decodeTimeoutMs);
         throw new EngineError("internal", "A thread that processes images failed.", { cause: error });
+      } finally {
+        if (program !== null) programs.delete(program);
+        program?.[Symbol.dispose]();
       }
     },
     errors: { aborted, closed },
@@ -164,6 +172,7 @@ export function createImageProcessor(options: ImageProcessorOptions): ImageProce
     },
     async close() {
       workers.close();
+      for (const program of programs) program.end();
       await (await pool)?.close();
     },
   };
@@ -211,6 +220,45 @@ function finishedReply(reply: PixelReply): FinishedReply {
     default:
       return reply satisfies never;
   }
+}
+
+/** Of the limit of a program. */
+const NUM_LOOKS = 8;
+
+/** Ends the thread of a pixel program that does not return: it is JavaScript, unlike a decoder. Mutable. */
+class ProgramWatch implements Disposable {
+  readonly #flags: PixelFlags;
+  readonly #ending = new AbortController();
+  readonly #timer: NodeJS.Timeout;
+  #numLooks = 0;
+
+  /** Looks are counted, not time: a process that was paused gives its programs their whole time. */
+  constructor(flags: PixelFlags, limitMs: number) {
+    this.#flags = flags;
+    this.#timer = setInterval(() => {
+      if (flags.isInProgram && ++this.#numLooks > NUM_LOOKS) this.end();
+    }, limitMs / NUM_LOOKS);
+  }
+
+  /** Aborted when the program has to end. */
+  get ended(): AbortSignal {
+    return this.#ending.signal;
+  }
+
+  /** Has no effect while the picture is decoded. */
+  end(): void {
+    if (this.#flags.isInProgram) this.#ending.abort();
+  }
+
+  [Symbol.dispose](): void {
+    clearInterval(this.#timer);
+  }
+}
+
+function tooLong(module: string, limitMs: number): EngineError {
+  return new EngineError("internal", `The pixel program ${module} did not return within ${limitMs} ms.`, {
+    setting: "decodeTimeoutMs",
+  });
 }
 
 function aborted(): EngineError {

@@ -5,6 +5,7 @@ import { EngineError, type EngineErrorCode } from "../contract/errors.ts";
 import type { CanonicalValue } from "../multimodal/hasher.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
 import { decodeImage, readPictureHeader, type DecodedImage, type DecodeImageOptions } from "./decode-image.ts";
+import { PixelFlags } from "./pixel-flags.ts";
 import type { PictureHeader } from "./picture-header.ts";
 import { toPixelValues, type PixelValues } from "./pixel-values.ts";
 import type { PixelSize, PreprocessorPlan } from "./preprocessor-config.ts";
@@ -34,8 +35,8 @@ export interface PixelTask {
   readonly bytes: Uint8Array;
   readonly work: PixelWork;
   readonly limits: DecodeImageOptions;
-  /** One shared number; not 0 once the result is no longer needed. */
-  readonly abandoned: Int32Array;
+  /** Of `PixelFlags`. */
+  readonly flags: Int32Array<SharedArrayBuffer>;
 }
 
 /** Errors cross threads as data, because a cloned Error loses its class and code. */
@@ -54,12 +55,13 @@ export type PixelReply =
     }
   | { readonly kind: "abandoned" };
 
-export async function processPixels({ bytes, work, limits, abandoned }: PixelTask): Promise<PixelReply> {
+export async function processPixels({ bytes, work, limits, flags: shared }: PixelTask): Promise<PixelReply> {
+  const flags = new PixelFlags(shared);
   try {
-    if (Atomics.load(abandoned, 0) !== 0) return { kind: "abandoned" };
+    if (flags.isAbandoned) return { kind: "abandoned" };
     if (work.kind === "header") return { kind: "header", result: await readPictureHeader(bytes, limits) };
     const image = await decodeImage(bytes, limits, work.header);
-    if (Atomics.load(abandoned, 0) !== 0) return { kind: "abandoned" };
+    if (flags.isAbandoned) return { kind: "abandoned" };
     if (work.kind === "decode") {
       // The decoder's own memory does not move between threads.
       const data = new Uint8Array(image.data);
@@ -70,7 +72,9 @@ export async function processPixels({ bytes, work, limits, abandoned }: PixelTas
       freePicture(image);
       return movingBuffers({ kind: "pixels", result }, [result.pixelValues.buffer]);
     }
+    flags.enterProgram();
     const tensors = await runPixelProgram(work.module, image, work.options);
+    flags.leaveProgram();
     const imageSize = { width: image.width, height: image.height };
     const buffers = new Set([...tensors.values()].map(({ data }) => data.buffer));
     if (!buffers.has(image.data.buffer)) freePicture(image);

@@ -13,7 +13,7 @@ type Options = Readonly<Record<string, CanonicalValue>>;
 /**
  * @param module URL of a module that exports a `PixelProgram` named `toTensors`.
  * @throws EngineError `invalid_configuration` for a module that does not load, `internal` for a program that fails or
- *   returns no tensors, and the program's own EngineErrors.
+ *   returns no tensors, and the program's own EngineErrors. The tensors' memory is the caller's.
  */
 export async function runPixelProgram(
   module: string,
@@ -33,7 +33,13 @@ export async function runPixelProgram(
     const problem = problemOf(tensor);
     if (problem !== null) throw failure(module, `returned the tensor ${shown(name)} ${problem}`);
   }
-  return tensors as ReadonlyMap<string, ItemTensor>;
+  const checked = tensors as ReadonlyMap<string, ItemTensor>;
+  return module.startsWith(engineFolder) ? checked : copied(checked);
+}
+
+/** Programs of users may return an array again that they keep, or one that they share. */
+function copied(tensors: ReadonlyMap<string, ItemTensor>): ReadonlyMap<string, ItemTensor> {
+  return new Map([...tensors].map(([name, tensor]) => [name, { ...tensor, data: tensor.data.slice() } as ItemTensor]));
 }
 
 /** The folder of Fovea's own modules. */

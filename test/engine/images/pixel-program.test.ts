@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
@@ -54,6 +55,62 @@ test.for<[string, string | null, RegExp]>([
     code: "invalid_configuration",
     message: expect.stringMatching(message),
   });
+  await processor.close();
+});
+
+test.for<[string, string]>([
+  ["loops", "if (image.width > 30) for (;;);"],
+  ["waits", "if (image.width > 30) Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);"],
+])("a program that %s ends its own request, and the next picture is processed", async ([, body]) => {
+  await using folder = await createTemporaryFolder();
+  const file = join(folder.path, "mine.mjs");
+  await writeFile(file, `export const toTensors = (image) => { ${body} return new Map(); };`);
+  const program = { module: pathToFileURL(file).href, options: {} };
+  const processor = createImageProcessor({ maxImagePixels: 10_000, numThreads: 1, decodeTimeoutMs: 1000 });
+  const [small, large] = [dummyPicture({ width: 30, height: 20 }), dummyPicture({ width: 60, height: 20 })];
+  await expect(processor.runProgram({ bytes: large }, program, never)).rejects.toMatchObject({
+    code: "internal",
+    message: expect.stringMatching(/mine\.mjs did not return within 1000 ms\.$/),
+    setting: "decodeTimeoutMs",
+  });
+  expect((await processor.runProgram({ bytes: small }, program, never)).tensors.size).toBe(0);
+  await processor.close();
+});
+
+test("a program that does not return ends with the processor", async () => {
+  await using folder = await createTemporaryFolder();
+  const file = join(folder.path, "mine.mjs");
+  const started = join(folder.path, "started");
+  await writeFile(
+    file,
+    `import { writeFileSync } from "node:fs";
+     export const toTensors = () => { writeFileSync(${JSON.stringify(started)}, ""); for (;;); };`,
+  );
+  const processor = createImageProcessor({ maxImagePixels: 1000, decodeTimeoutMs: 3_600_000 });
+  const program = { module: pathToFileURL(file).href, options: {} };
+  const running = processor.runProgram({ bytes: dummyPicture({ width: 30, height: 20 }) }, program, never);
+  const rejected = expect(running).rejects.toMatchObject({ code: "closed" });
+  await expect.poll(() => existsSync(started), { timeout: 60_000 }).toBe(true);
+  await processor.close();
+  await rejected;
+});
+
+test.for<[string, string]>([
+  ["keeps", "new Float32Array(2).fill(0.5)"],
+  ["shares", "new Float32Array(new SharedArrayBuffer(8)).fill(0.5)"],
+  ["cuts out of another", "new Float32Array(9).fill(0.5).subarray(3, 5)"],
+])("a program may return an array again that it %s", async ([, array]) => {
+  await using folder = await createTemporaryFolder();
+  const file = join(folder.path, "mine.mjs");
+  const returned = 'new Map([["values", { elementType: "float32", shape: [2], data }]])';
+  await writeFile(file, `const data = ${array}; export const toTensors = () => ${returned};`);
+  const program = { module: pathToFileURL(file).href, options: {} };
+  const processor = createImageProcessor({ maxImagePixels: 1000, numThreads: 1 });
+  for (let picture = 0; picture < 2; picture++) {
+    const bytes = dummyPicture({ width: 30, height: 20 });
+    const { tensors } = await processor.runProgram({ bytes }, program, never);
+    expect(tensors.get("values")?.data).toEqual(Float32Array.of(0.5, 0.5));
+  }
   await processor.close();
 });
 
