@@ -3,7 +3,7 @@ import type { Context, Handler } from "hono";
 
 import { epochMs } from "../../engine/index.ts";
 import type { AppDependencies } from "../app-dependencies.ts";
-import { createRequests, formatsOf, parseBody, streamUsageOf } from "../generation/generation-kind.ts";
+import { createRequests, answeringModelOf, parseBody, streamUsageOf } from "../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody } from "../generation/generation-kind.ts";
 import { runGenerations } from "../generation/generations.ts";
 import type { Generation } from "../generation/generations.ts";
@@ -64,13 +64,13 @@ export function generationAnswer<Fields extends CommonFields>(
     const admission = service.admit(c.req.raw.signal);
     let isStreaming = false;
     try {
-      const formats = formatsOf({ engine: admission.engine, config });
-      addWarnings(c, kind.warnings?.(fields, formats) ?? []);
+      const model = answeringModelOf({ engine: admission.engine, config });
+      addWarnings(c, kind.warnings?.(fields, model) ?? []);
       let numOmittedImages = 0;
       const generations = countOmitted(startGenerations(c, parsed, admission), (count) => (numOmittedImages += count));
       const omittedHeader = () => (numOmittedImages > 0 ? { [omittedImagesHeader]: String(numOmittedImages) } : {});
       if (fields.stream !== true) {
-        const answer = await kind.toAnswer(head, generations, fields, formats);
+        const answer = await kind.toAnswer(head, generations, fields, model);
         const text = await jsonInTurns(answer);
         return c.body(text, 200, { "Content-Type": "application/json", ...omittedHeader() });
       }
@@ -82,7 +82,7 @@ export function generationAnswer<Fields extends CommonFields>(
       };
       const complete = Promise.withResolvers<void>();
       const usage = streamUsageOf(fields);
-      const events = await createEventStream(kind.toChunks(head, generations, usage, fields, formats, describeError), {
+      const events = await createEventStream(kind.toChunks(head, generations, usage, fields, model, describeError), {
         format: kind.eventFormat ?? chunkFormat,
         keepAliveMs,
         describeError,

@@ -5,7 +5,7 @@ import { EngineError } from "../../engine/index.ts";
 import type { Engine, GenerationRequest } from "../../engine/index.ts";
 import { chatCompletionKind } from "../generation/chat-completion-kind.ts";
 import { completionKind } from "../generation/completion-kind.ts";
-import { createRequests, formatsOf, parseBody, streamUsageOf } from "../generation/generation-kind.ts";
+import { createRequests, answeringModelOf, parseBody, streamUsageOf } from "../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody, RequestConfig } from "../generation/generation-kind.ts";
 import { runGenerations } from "../generation/generations.ts";
 import type { Generation } from "../generation/generations.ts";
@@ -93,7 +93,7 @@ function prepare<Fields extends CommonFields>(
         const complete = isStreamed
           ? replayed(await streamChunks(kind, parsed, generations, { ...dependencies, stream }))
           : generations;
-        const answer = await kind.toAnswer(head, complete, fields, formatsOf({ engine, config }));
+        const answer = await kind.toAnswer(head, complete, fields, answeringModelOf({ engine, config }));
         metrics.addMedia(paths);
         return { kind: "answered", response: { statusCode: 200, requestId: randomUUID(), body: answer } };
       } catch (error) {
@@ -136,9 +136,9 @@ async function streamChunks<Fields extends CommonFields>(
       yield generation;
     }
   };
-  const formats = formatsOf({ engine, config });
+  const model = answeringModelOf({ engine, config });
   const describeError = (error: unknown) => toErrorAnswer(error, randomUUID(), paths).body;
-  for await (const chunk of kind.toChunks(head, kept(), streamUsageOf(fields), fields, formats, describeError)) {
+  for await (const chunk of kind.toChunks(head, kept(), streamUsageOf(fields), fields, model, describeError)) {
     await stream(chunk);
   }
   return seen;

@@ -2,7 +2,7 @@
 import type { z } from "zod";
 
 import { randomUuid } from "../../engine/index.ts";
-import type { Engine, EngineConfig, ExtraArguments, GenerationRequest } from "../../engine/index.ts";
+import type { Engine, EngineConfig, ExtraArguments, GenerationRequest, SamplingParams } from "../../engine/index.ts";
 import type { ErrorBody } from "../http/error-body.ts";
 import { HttpError } from "../http/errors.ts";
 import type { EventFormat } from "../http/sse.ts";
@@ -13,6 +13,7 @@ import type { AnswerHead, StreamUsageOptions } from "./answer-options.ts";
 import type { Generation } from "./generations.ts";
 import { modelFormatsOf } from "./parsed-output/model-formats.ts";
 import type { ConfiguredFormats, ModelFormats } from "./parsed-output/model-formats.ts";
+import { withStructuredOutputs } from "./schemas/guided-fields.ts";
 import { parseFields } from "./schemas/parse-fields.ts";
 import { refuseUnservedFields } from "./schemas/unserved-fields.ts";
 import type { UnservedFields } from "./schemas/unserved-fields.ts";
@@ -42,20 +43,26 @@ export interface PromptKind<Fields extends CommonFields> {
   paths(fields: Fields, inlineImages: InlineImages): RequestPaths;
 }
 
+/** What an answer depends on besides its request. */
+export interface AnsweringModel extends ModelFormats {
+  /** Of the checkpoint. */
+  readonly defaultSamplingParams: Partial<SamplingParams>;
+}
+
 /** One kind of request: its fields and its answers. */
 export interface GenerationKind<Fields extends CommonFields> extends PromptKind<Fields> {
   toAnswer(
     head: AnswerHead,
     generations: AsyncIterable<Generation>,
     fields: Fields,
-    formats: ModelFormats,
+    model: AnsweringModel,
   ): Promise<object>;
   toChunks(
     head: AnswerHead,
     generations: AsyncIterable<Generation>,
     usage: StreamUsageOptions,
     fields: Fields,
-    formats: ModelFormats,
+    model: AnsweringModel,
     describeError: (error: unknown) => ErrorBody,
   ): AsyncGenerator<object>;
   /** Default: OpenAI's chunks. */
@@ -81,7 +88,7 @@ export function parseBody<Fields extends CommonFields>(
   { servedModelNames, inlineImages }: Pick<Config, "servedModelNames" | "inlineImages">,
 ): ParsedBody<Fields> {
   refuseUnservedFields(body, kind.unservedFields);
-  const fields = parseFields(kind.schema, body);
+  const fields = parseFields(kind.schema, withStructuredOutputs(body));
   const model = resolveModel(fields.model, servedModelNames);
   const requestId = `${kind.idPrefix}${randomUuid().replaceAll("-", "")}`;
   const id = typeof fields.request_id === "string" ? `${kind.idPrefix}${fields.request_id}` : requestId;
@@ -107,9 +114,10 @@ export type RequestConfig = Pick<
   readonly outputFormats?: ConfiguredFormats;
 };
 
-/** The formats of the output of a request's model. */
-export function formatsOf({ engine, config }: Pick<RequestContext, "engine" | "config">): ModelFormats {
-  return modelFormatsOf(engine, config.outputFormats);
+/** The formats of the output of a request's model, and its defaults. */
+export function answeringModelOf({ engine, config }: Pick<RequestContext, "engine" | "config">): AnsweringModel {
+  const defaultSamplingParams = engine.modelInfo?.defaultSamplingParams ?? {};
+  return { ...modelFormatsOf(engine, config.outputFormats), defaultSamplingParams };
 }
 
 /** The engine and tenant of a request. */
@@ -137,7 +145,7 @@ export function createRequests<Fields extends CommonFields>(
     videoSampling: config.videoSampling,
     maxVideoFrames: config.engine.videoLimits.maxVideoFrames,
     tenant,
-    formats: formatsOf({ engine, config }),
+    formats: modelFormatsOf(engine, config.outputFormats),
     priority: config.schedulingPolicy === "priority" ? (fields.priority ?? priority) : priority,
     samplingParams: {
       ...engine.modelInfo?.defaultSamplingParams,

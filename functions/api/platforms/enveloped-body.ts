@@ -5,7 +5,7 @@ import { z } from "zod";
 import type { AppDependencies } from "../../app-dependencies.ts";
 import { chatCompletionKind } from "../../generation/chat-completion-kind.ts";
 import { completionKind } from "../../generation/completion-kind.ts";
-import { createRequests, formatsOf, parseBody, streamUsageOf } from "../../generation/generation-kind.ts";
+import { createRequests, answeringModelOf, parseBody, streamUsageOf } from "../../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody } from "../../generation/generation-kind.ts";
 import { runGenerations } from "../../generation/generations.ts";
 import { HttpError, toErrorAnswer } from "../../http/errors.ts";
@@ -85,14 +85,14 @@ function open<Fields extends CommonFields>(
     const requests = createRequests(kind, parsed, { engine, config, tenant: c.get("tenant") });
     metrics.addMedia(paths);
     logBody(c, parsed);
-    return { generations: runGenerations(admission, requests, metrics), formats: formatsOf({ engine, config }) };
+    return { generations: runGenerations(admission, requests, metrics), model: answeringModelOf({ engine, config }) };
   };
   return {
     async answer() {
       const admission = service.admit(signal);
       try {
-        const { generations, formats } = start(admission);
-        return await kind.toAnswer(head, generations, fields, formats);
+        const { generations, model } = start(admission);
+        return await kind.toAnswer(head, generations, fields, model);
       } catch (error) {
         throw located(error, path, paths);
       } finally {
@@ -102,9 +102,9 @@ function open<Fields extends CommonFields>(
     async *chunks() {
       const admission = service.admit(signal);
       try {
-        const { generations, formats } = start(admission);
+        const { generations, model } = start(admission);
         const describeError = (error: unknown) => toErrorAnswer(error, c.get("requestId"), paths).body;
-        yield* kind.toChunks(head, generations, streamUsageOf(fields), fields, formats, describeError);
+        yield* kind.toChunks(head, generations, streamUsageOf(fields), fields, model, describeError);
       } catch (error) {
         throw located(error, path, paths);
       } finally {

@@ -33,10 +33,8 @@ const imageSource = z.discriminatedUnion(
 const textBlock = z.object({ type: z.literal("text"), text });
 const imageBlock = z.object({ type: z.literal("image"), source: imageSource });
 
-/** The model has no way to cite. */
-const citations = z
-  .object({ enabled: z.literal(false, "must be false: citations are not supported").optional() })
-  .nullish();
+/** The model has no way to cite. Some clients ask for citations of every document, so the answer warns of it. */
+const citations = z.object({ enabled: flag.nullish() }, 'must be an object: {"enabled": …}').nullish();
 
 const documentBlock = z.object({
   type: z.literal("document"),
@@ -173,3 +171,17 @@ export const system = z.union([text, boundedList(textBlock, MAX_PARTS, systemRul
 export type MessageFields = z.output<typeof messages>[number];
 export type Block = z.output<typeof block>;
 export type ImageSource = z.output<typeof imageSource>;
+
+/** Whether a document or search result of the messages is to be cited. */
+export function asksForCitations({ messages }: { readonly messages: readonly MessageFields[] }): boolean {
+  const isCited = (part: object): boolean =>
+    "citations" in part && (part.citations as z.output<typeof citations>)?.enabled === true;
+  return messages.some(
+    ({ content }) =>
+      typeof content !== "string" &&
+      content.some(
+        (part) =>
+          isCited(part) || (part.type === "tool_result" && Array.isArray(part.content) && part.content.some(isCited)),
+      ),
+  );
+}

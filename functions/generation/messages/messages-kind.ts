@@ -10,6 +10,7 @@ import type { ParsedGeneration } from "../parsed-output/parsed-delta.ts";
 import type { ChatCompletionRequest } from "../schemas/chat-completion-request.ts";
 import { unservedInMessages } from "../schemas/unserved-fields.ts";
 import { chatParsing, toChatRequest } from "../to-engine-request.ts";
+import { asksForCitations } from "./message-blocks.ts";
 import { hostedTypesOf } from "./message-tools.ts";
 import { toMessage, toMessageEvents } from "./messages-answer.ts";
 import { countTokensRequest, messagesRequest } from "./messages-request.ts";
@@ -62,6 +63,7 @@ export const messagesKind: GenerationKind<MessagesRequest> = {
       ...(types.length > 0
         ? [`The service has no tools of its own; the model does not see these tools: ${types.join(", ")}.`]
         : []),
+      ...(asksForCitations(fields) ? ["The service makes no citations; the answer has none."] : []),
       ...(isVain ? ["This model does not mark its thinking, so thinking has no effect."] : []),
     ];
   },

@@ -1,5 +1,5 @@
 /** The response object of POST /v1/responses: the state of an answer and the fields of its request. */
-import type { RequestOutput } from "../../../engine/index.ts";
+import type { RequestOutput, SamplingParams } from "../../../engine/index.ts";
 import type { ErrorBody } from "../../http/error-body.ts";
 import type { AnswerHead } from "../answer-options.ts";
 import { functionsOf } from "./response-tools.ts";
@@ -18,9 +18,14 @@ export interface ResponseContent {
   readonly numReasoningTokens: number;
 }
 
+interface AnsweredFields extends ResponsesRequest {
+  /** Of the model. */
+  readonly defaults: Partial<SamplingParams>;
+}
+
 export function toResponseObject(
   { id, created, model }: AnswerHead,
-  fields: ResponsesRequest,
+  fields: AnsweredFields,
   state: ResponseState,
   { output, last, numReasoningTokens }: ResponseContent,
 ): object {
@@ -40,22 +45,25 @@ export function toResponseObject(
   };
 }
 
-/** Null for a value that the request leaves to the model's defaults. */
-function requestFields(fields: ResponsesRequest): object {
-  const { reasoning, text, tool_choice: choice, user } = fields;
+/** What the request leaves open has the value that the answer was sampled with. */
+function requestFields(fields: AnsweredFields): object {
+  const { reasoning, text, tool_choice: choice, user, defaults } = fields;
   return {
     background: false,
+    frequency_penalty: fields.frequency_penalty ?? defaults.frequencyPenalty ?? 0,
     instructions: fields.instructions ?? null,
     max_output_tokens: fields.max_output_tokens ?? null,
     max_tool_calls: fields.max_tool_calls ?? null,
     metadata: fields.metadata ?? {},
     parallel_tool_calls: fields.parallel_tool_calls ?? true,
+    presence_penalty: fields.presence_penalty ?? defaults.presencePenalty ?? 0,
     previous_response_id: null,
     prompt_cache_key: fields.prompt_cache_key ?? null,
     reasoning: { effort: reasoning?.effort ?? null, summary: null },
     safety_identifier: fields.safety_identifier ?? null,
     service_tier: "default",
-    temperature: fields.temperature ?? null,
+    store: false,
+    temperature: fields.temperature ?? defaults.temperature ?? 1,
     text: { format: toWireFormat(text?.format), ...(text?.verbosity && { verbosity: text.verbosity }) },
     tool_choice: choice ?? "auto",
     tools: functionsOf({ tools: fields.tools, input: "" }).flatMap(
@@ -65,7 +73,7 @@ function requestFields(fields: ResponsesRequest): object {
       },
     ),
     top_logprobs: fields.top_logprobs ?? 0,
-    top_p: fields.top_p ?? null,
+    top_p: fields.top_p ?? defaults.topP ?? 1,
     // A prompt that is too long is rejected, whatever the request says.
     truncation: "disabled",
     ...(typeof user === "string" && { user }),

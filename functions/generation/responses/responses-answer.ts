@@ -1,7 +1,8 @@
 /** Answers of POST /v1/responses, as a whole and as events. */
-import type { RequestOutput } from "../../../engine/index.ts";
+import type { RequestOutput, SamplingParams } from "../../../engine/index.ts";
 import type { ErrorBody } from "../../http/error-body.ts";
 import type { AnswerHead } from "../answer-options.ts";
+import type { AnsweringModel } from "../generation-kind.ts";
 import { AnswerParts } from "../parsed-output/answer-parts.ts";
 import type { PartEvent } from "../parsed-output/answer-parts.ts";
 import type {
@@ -17,10 +18,13 @@ import type { ResponseState } from "./response-object.ts";
 import { functionsOf } from "./response-tools.ts";
 import type { ResponsesRequest } from "./responses-request.ts";
 
+type RespondingModel = Pick<AnsweringModel, "defaultSamplingParams">;
+
 /** Mutable: an answer while it grows. */
 class GrowingResponse {
   readonly #head: AnswerHead;
   readonly #fields: ResponsesRequest;
+  readonly #defaults: Partial<SamplingParams>;
   readonly #parts = new AnswerParts();
   /** What the client calls functions that the model sees in another form, by the name that the model sees. */
   readonly #givenCalls: ReadonlyMap<string, Partial<ToolCallStart>>;
@@ -28,9 +32,10 @@ class GrowingResponse {
   #last: RequestOutput | null = null;
   #finishReason: ParsedFinishReason | null = null;
 
-  constructor(head: AnswerHead, fields: ResponsesRequest) {
+  constructor(head: AnswerHead, fields: ResponsesRequest, { defaultSamplingParams }: RespondingModel) {
     this.#head = head;
     this.#fields = fields;
+    this.#defaults = defaultSamplingParams;
     this.#items = { encodesThinking: (fields.include ?? []).includes("reasoning.encrypted_content") };
     this.#givenCalls = new Map(
       functionsOf(fields).flatMap(({ tool, inNamespace, custom }) =>
@@ -80,7 +85,8 @@ class GrowingResponse {
     const output = isOpen
       ? []
       : parts.map((part) => toItem(part, isCut && part === parts.at(-1) ? "incomplete" : "completed", this.#items));
-    return toResponseObject(this.#head, this.#fields, state, { output, last: this.#last, numReasoningTokens });
+    const content = { output, last: this.#last, numReasoningTokens };
+    return toResponseObject(this.#head, { ...this.#fields, defaults: this.#defaults }, state, content);
   }
 }
 
@@ -88,8 +94,9 @@ export async function toResponse(
   head: AnswerHead,
   generations: AsyncIterable<ParsedGeneration>,
   fields: ResponsesRequest,
+  model: RespondingModel,
 ): Promise<object> {
-  const response = new GrowingResponse(head, fields);
+  const response = new GrowingResponse(head, fields, model);
   for await (const generation of generations) response.append(generation);
   response.finish();
   return response.toObject(response.state);
@@ -103,9 +110,10 @@ export async function* toResponseEvents(
   head: AnswerHead,
   generations: AsyncIterable<ParsedGeneration>,
   fields: ResponsesRequest,
+  model: RespondingModel,
   describeError: (error: unknown) => ErrorBody,
 ): AsyncGenerator<object> {
-  const response = new GrowingResponse(head, fields);
+  const response = new GrowingResponse(head, fields, model);
   let numEvents = 0;
   const numbered = (event: object): object => ({ ...event, sequence_number: numEvents++ });
   try {

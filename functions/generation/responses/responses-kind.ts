@@ -35,9 +35,9 @@ export const responsesKind: GenerationKind<ResponsesRequest> = {
   unservedFields: unservedInResponses,
   toRequests: (requestId, fields, defaults) => [toChatRequest(requestId, responsesToChatFields(fields), defaults)],
   paths: responsesRequestPaths,
-  toAnswer: (head, generations, fields, formats) => toResponse(head, parsed(generations, fields, formats), fields),
-  toChunks: (head, generations, _usage, fields, formats, describeError) =>
-    toResponseEvents(head, parsed(generations, fields, formats), fields, describeError),
+  toAnswer: (head, generations, fields, model) => toResponse(head, parsed(generations, fields, model), fields, model),
+  toChunks: (head, generations, _usage, fields, model, describeError) =>
+    toResponseEvents(head, parsed(generations, fields, model), fields, model, describeError),
   eventFormat,
   warnings(fields) {
     const types = hostedTypesOf(fields);

@@ -31,7 +31,11 @@ export function checkToolChoice(
   }
   if (choice === null || choice === "auto" || choice === "none") return;
   const visible = visibleNames === undefined ? seen : new Set(visibleNames);
-  if (visible.size === 0) return add(["tool_choice"], "can only require a call when tools has a function");
+  if (visible.size === 0)
+    return add(
+      ["tool_choice"],
+      "can only require a call when tools has a function: the service runs no tools of its own",
+    );
   if (typeof choice === "object" && !visible.has(choice.named)) {
     const problem = seen.has(choice.named)
       ? "names a tool that is not loaded"

@@ -41,9 +41,12 @@ export const inputImage = z
     missing(`${referenceRule}; null is allowed only with a file_id or a uuid`),
   );
 
+/** A plain string is the form of Mistral's service, and of vLLM's beside a uuid. */
+const imageUrl = z.union([text.transform((url) => ({ url })), z.object({ url: text, detail }, urlRule)], urlRule);
+
 export const imageParts = [
   z
-    .object({ type: z.literal("image_url"), image_url: z.object({ url: text, detail }, urlRule).nullish(), uuid })
+    .object({ type: z.literal("image_url"), image_url: imageUrl.nullish(), uuid })
     .refine((part) => isAnyGiven(part.image_url, part.uuid), missing(`${urlRule}; null is allowed only with a uuid`)),
   inputImage,
   z.object({ type: z.literal("image_embeds"), image_embeds: z.union([text, imageEmbeds], embedsRule) }),
@@ -71,9 +74,6 @@ function missing(message: string): { path: string[]; message: string; abort: tru
 
 /** A part without a type is recognised by its key. */
 export function withTypeOfImage(part: object): object {
-  if ("image_url" in part) {
-    const { image_url: image } = part;
-    return { ...part, type: "image_url", image_url: typeof image === "string" ? { url: image } : image };
-  }
+  if ("image_url" in part) return { ...part, type: "image_url" };
   return "image_embeds" in part ? { ...part, type: "image_embeds" } : part;
 }

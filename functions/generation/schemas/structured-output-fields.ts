@@ -18,8 +18,11 @@ const responseFormat = z
     "type",
     [
       z.object({ type: z.literal("text") }),
-      // The schema is a field of llama.cpp, Together and Fireworks, which instructor for Node sends.
-      z.object({ type: z.literal("json_object"), schema: jsonSchema.nullish() }),
+      // The schema is a field of llama.cpp, Together and Fireworks, which instructor for Node sends. TGI calls it value;
+      // huggingface_hub sends it so.
+      z.object({ type: z.literal("json_object"), schema: jsonSchema.nullish(), value: jsonSchema.nullish() }),
+      z.object({ type: z.literal("json"), value: jsonSchema }),
+      z.object({ type: z.literal("regex"), value: source }),
       z.object({
         type: z.literal("json_schema"),
         json_schema: z.object({ schema: jsonSchema }, 'must be an object: {"name": …, "schema": …}'),
@@ -32,13 +35,19 @@ const responseFormat = z
       case "text":
         return null;
       case "json_object":
-        return (format.schema ?? null) === null ? { kind: "json-object" } : ofSchema(format.schema);
+        return ofSchema(format.schema ?? format.value ?? null);
+      case "json":
+        return ofSchema(format.value);
+      case "regex":
+        return { kind: "regex", pattern: format.value };
       case "json_schema":
         return ofSchema(format.json_schema.schema);
     }
   });
 
+/** @param schema Null for any object. */
 function ofSchema(schema: unknown): StructuredOutput {
+  if (schema === null) return { kind: "json-object" };
   return { kind: "json-schema", schema: JSON.stringify(schema) };
 }
 

@@ -128,7 +128,8 @@ const allowedToolsRule = 'must be an object: {"mode": …, "tools": …}';
 const toolChoice = z
   .union(
     [
-      z.enum(["auto", "none", "required"], toolChoiceRule),
+      // Mistral's word for required is any.
+      z.enum(["auto", "none", "required", "any"], toolChoiceRule),
       z.discriminatedUnion(
         "type",
         [
@@ -154,7 +155,7 @@ const toolChoice = z
     toolChoiceRule,
   )
   .transform((choice): ToolChoice | AllowedTools => {
-    if (typeof choice === "string") return choice;
+    if (typeof choice === "string") return choice === "any" ? "required" : choice;
     if (choice.type !== "allowed_tools") return { named: nameOf(choice) };
     const { mode, tools } = choice.allowed_tools;
     return { mode, allowed: tools.map(nameOf) };

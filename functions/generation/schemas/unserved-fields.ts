@@ -66,11 +66,6 @@ const unservedEverywhere: UnservedFields = {
   best_of: equals(1),
   use_beam_search: equals(false),
   logprob_token_ids: isEmpty,
-  guided_json: never,
-  guided_regex: never,
-  guided_choice: never,
-  guided_grammar: never,
-  guided_decoding_backend: never,
   guided_whitespace_pattern: never,
   spaces_between_special_tokens: equals(true),
   logits_processors: isEmpty,
@@ -100,10 +95,6 @@ const imageAdvice = "send images as parts of a message or in images of a text co
 /** The field to send instead. */
 const advice: Readonly<Record<string, string>> = {
   best_of: "n returns that many choices, without ranking them",
-  guided_json: 'send structured_outputs: {"json": …} instead',
-  guided_regex: 'send structured_outputs: {"regex": …} instead',
-  guided_choice: 'send structured_outputs: {"choice": […]} instead',
-  guided_grammar: 'send structured_outputs: {"grammar": …} instead',
   grammar_string: 'send structured_outputs: {"grammar": …} instead',
   grammar: 'send structured_outputs: {"grammar": …} instead',
   ebnf: 'send structured_outputs: {"grammar": …} instead',

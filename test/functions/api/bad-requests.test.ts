@@ -70,7 +70,7 @@ const badChats: [unknown, string | null, RegExp][] = [
   ],
   [{ ...chatBody, mm_processor_kwargs: [1] }, "mm_processor_kwargs", /must be an object/],
   [user([5]), "messages[0].content[0]", /must be an object/],
-  [user([{ type: "image_url", image_url: "http://x" }]), "messages[0].content[0].image_url", /must be an object/],
+  [user([{ type: "image_url", image_url: 5 }]), "messages[0].content[0].image_url", /must be an object/],
   [
     user([
       { type: "text", text: "a" },
@@ -156,7 +156,7 @@ const badChats: [unknown, string | null, RegExp][] = [
   [{ ...chatBody, tool_choice: "required" }, "tool_choice", /only be given with tools/],
   [{ ...chatBody, tool_choice: named("f") }, "tool_choice", /only be given with tools/],
   [{ ...chatBody, tools: [tool()], tool_choice: named("f") }, "tool_choice", /a tool that tools does not have: f/],
-  [{ ...chatBody, tools: [tool()], tool_choice: "any" }, "tool_choice", /must be auto, none, required, \{/],
+  [{ ...chatBody, tools: [tool()], tool_choice: "some" }, "tool_choice", /must be auto, none, required, \{/],
   [
     { ...chatBody, tools: [tool()], tool_choice: "required", structured_outputs: { regex: "a" } },
     "structured_outputs",
@@ -180,6 +180,7 @@ const badChats: [unknown, string | null, RegExp][] = [
     /must be a JSON Schema/,
   ],
   [{ ...chatBody, response_format: { type: "xml" } }, "response_format.type", /text, json_object or json_schema/],
+  [{ ...chatBody, response_format: { type: "json" } }, "response_format.value", /must be a JSON Schema/],
   [{ ...chatBody, response_format: { type: "json_schema" } }, "response_format.json_schema", /must be an object/],
   [
     { ...chatBody, response_format: { type: "json_schema", json_schema: { name: "a" } } },
@@ -236,7 +237,19 @@ const badChats: [unknown, string | null, RegExp][] = [
     "structured_outputs",
     /cannot be combined with response_format/,
   ],
-  [{ ...chatBody, guided_json: { type: "object" } }, "guided_json", /send structured_outputs: \{"json": …\} instead/],
+  [
+    { ...chatBody, guided_json: { type: "object" }, structured_outputs: { regex: "a" } },
+    "guided_json",
+    /cannot be combined with structured_outputs/,
+  ],
+  [{ ...chatBody, guided_json: {}, guided_regex: "a" }, "structured_outputs", /exactly one of .*; got json and regex/],
+  [{ ...chatBody, guided_regex: 5 }, "structured_outputs.regex", /must be a string/],
+  [
+    { ...chatBody, guided_regex: "a", response_format: { type: "json_object" } },
+    "structured_outputs",
+    /response_format/,
+  ],
+  [{ ...chatBody, guided_whitespace_pattern: " " }, "guided_whitespace_pattern", /leave it out/],
   [{ ...chatBody, dry_multiplier: 0.8 }, "dry_multiplier", /is not supported by this service; leave it out/],
   [{ ...chatBody, typical_p: 0.5 }, "typical_p", /leave it out/],
   [{ ...chatBody, repeat_penalty: 1.1 }, "repeat_penalty", /send repetition_penalty instead/],

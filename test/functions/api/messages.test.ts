@@ -99,6 +99,27 @@ test("thinking has no effect on a model that does not mark it, with a warning", 
   expect(request.samplingParams.reasoning).toBeNull();
 });
 
+test.for<[string, (cited: object) => readonly object[]]>([
+  ["document", (cited) => [cited]],
+  ["result of a tool", (cited) => [{ type: "tool_result", tool_use_id: "a", content: [cited] }]],
+])("citations of a %s are not made, with a warning", async ([, contentWith]) => {
+  const document = { type: "document", source: { type: "text", media_type: "text/plain", data: "Snow is white." } };
+  const askWith = (enabled: boolean) =>
+    ask({
+      ...hello,
+      tools: [weather],
+      messages: [
+        ...hello.messages,
+        { role: "assistant", content: [{ type: "tool_use", id: "a", name: "get_weather", input: {} }] },
+        { role: "user", content: contentWith({ ...document, citations: { enabled } }) },
+      ],
+    });
+  const [cited, plain] = [await askWith(true), await askWith(false)];
+  expect(cited.response.headers.get("x-fovea-warning")).toMatch(/makes no citations/);
+  expect(plain.response.headers.get("x-fovea-warning")).toBeNull();
+  expect(cited.request.prompt).toEqual(plain.request.prompt);
+});
+
 test("tools of Anthropic's are left out, with a warning", async () => {
   const { request, response } = await ask({
     ...hello,
@@ -191,7 +212,7 @@ test.for([
   [{ source: { type: "base64", media_type: "text/csv", data: "AA==" } }, /must be application\/pdf/],
   [{ source: { type: "files", file_id: "a" } }, /must be base64, url, file, text or content/],
   [{ source: { type: "file", id: "a" } }, /file_id must be a string/],
-  [{ source: { type: "text", media_type: "text/plain", data: "a" }, citations: { enabled: true } }, /not supported/],
+  [{ source: { type: "text", media_type: "text/plain", data: "a" }, citations: true }, /citations must be an object/],
 ] as const)("a document %j is rejected", async ([fields, reason]) => {
   const content = [{ type: "document", ...fields }];
   const response = await createTestApp().post(path, { ...hello, messages: [{ role: "user", content }] });

@@ -89,6 +89,20 @@ test("a stream has OpenAI's events in their order, numbered without a gap, and n
   expect(events.at(10)!.data).toMatchObject({ response: { status: "completed", output: [{ type: "message" }] } });
 });
 
+test.for<[object, object]>([
+  [{}, { temperature: 0.3, top_p: 0.8, presence_penalty: 0, frequency_penalty: 0 }],
+  [
+    { temperature: 0, top_p: 1, presence_penalty: 0.5 },
+    { temperature: 0, top_p: 1, presence_penalty: 0.5, frequency_penalty: 0 },
+  ],
+])("an answer to %j says how it was sampled, and that it is not stored", async ([fields, expected]) => {
+  const defaultSamplingParams = { temperature: 0.3, topP: 0.8 };
+  const { answer } = await respond({ input: "Hello?", store: true, ...fields }, { defaultSamplingParams });
+  expect(answer).toMatchObject({ ...expected, store: false });
+  const events = await stream({ input: "Hello?", ...fields }, { defaultSamplingParams });
+  expect(events.at(0)!.data).toMatchObject({ response: expected });
+});
+
 test("every field reaches the engine as the same field of a chat completion", async () => {
   const shared = {
     temperature: 0.5,

@@ -2,7 +2,14 @@
 import { once } from "node:events";
 
 import { EngineError } from "../../../engine/index.ts";
-import type { Engine, EngineStall, EngineState, GenerationRequest, RequestOutput } from "../../../engine/index.ts";
+import type {
+  Engine,
+  EngineStall,
+  EngineState,
+  GenerationRequest,
+  RequestOutput,
+  SamplingParams,
+} from "../../../engine/index.ts";
 
 export interface ScriptedEngine extends Engine {
   state: EngineState;
@@ -26,6 +33,7 @@ export type Script = readonly (string | Partial<RequestOutput> | Error | typeof 
 export function createScriptedEngine(
   scriptOf: (request: GenerationRequest) => Script,
   isLoading = false,
+  defaultSamplingParams: Partial<SamplingParams> = { topK: 50, maxTokens: 256 },
 ): ScriptedEngine {
   const loading = Promise.withResolvers<void>();
   if (!isLoading) loading.resolve();
@@ -53,7 +61,7 @@ export function createScriptedEngine(
       chatTemplate: "{{ messages }}",
       eosTokenIds: [2],
       specialTokens: {},
-      defaultSamplingParams: { topK: 50, maxTokens: 256 },
+      defaultSamplingParams,
       logitsProcessors: ["steering.target_token:TargetToken"],
     },
     stats: {

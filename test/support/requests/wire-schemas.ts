@@ -41,6 +41,17 @@ const additions: Readonly<Record<string, Properties>> = {
   },
 };
 
+/** Fields that the specification of Open Responses requires beside OpenAI's. */
+const responsesAdditions: Readonly<Record<string, Properties>> = {
+  "Response.properties": {
+    store: { type: "boolean" },
+    presence_penalty: { type: "number" },
+    frequency_penalty: { type: "number" },
+    temperature: { type: "number" },
+    top_p: { type: "number" },
+  },
+};
+
 /** A field that Anthropic's clients read, and its document leaves out. */
 const anthropicAdditions: Readonly<Record<string, Properties>> = {
   "ErrorResponse.properties.error.properties": {
@@ -48,16 +59,20 @@ const anthropicAdditions: Readonly<Record<string, Properties>> = {
   },
 };
 
+const additionsOfFile = {
+  "openai-responses.json": responsesAdditions,
+  "openai-completions.json": {},
+  "anthropic-messages.json": anthropicAdditions,
+} as const;
+
 /**
  * Returns a check that a value has exactly the published shape of a definition. Fields that no definition names fail too,
  * which the schemas themselves would allow.
  */
-export function wireSchemas(
-  file: "openai-responses.json" | "openai-completions.json" | "anthropic-messages.json",
-): (definition: string, value: unknown) => void {
+export function wireSchemas(file: keyof typeof additionsOfFile): (definition: string, value: unknown) => void {
   const url = new URL(`../../fixtures/wire-schemas/${file}`, import.meta.url);
   const { $defs } = JSON.parse(readFileSync(url, "utf8")) as Recorded;
-  const all = file === "anthropic-messages.json" ? { ...additions, ...anthropicAdditions } : additions;
+  const all = { ...additions, ...additionsOfFile[file] };
   for (const [path, members] of Object.entries(all)) addMembers($defs, path, members);
   const ajv = new Ajv2020({ strict: false, allErrors: false });
   ajv.addSchema({ $id: file, $defs: closed($defs) });

@@ -4,6 +4,7 @@ import type { AddressInfo } from "node:net";
 import type { Hono } from "hono";
 
 import { defaultVideoLimits } from "../../../engine/contract/default-limits.ts";
+import type { SamplingParams } from "../../../engine/index.ts";
 import type { ApiConfig } from "../../../functions/app-dependencies.ts";
 import { createApp } from "../../../functions/app.ts";
 import { BodyIntake } from "../../../functions/http/body-intake.ts";
@@ -18,6 +19,8 @@ import type { Script, ScriptedEngine } from "../engine/scripted-engine.ts";
 export interface TestAppOptions {
   readonly script?: Script | ((prompt: string) => Script);
   readonly config?: Partial<ApiConfig>;
+  /** Of the checkpoint. */
+  readonly defaultSamplingParams?: Partial<SamplingParams>;
   readonly maxNumRequests?: number;
   readonly maxNumBodies?: number;
   readonly maxKeptBytes?: number;
@@ -45,6 +48,7 @@ export const chatBody = { messages: [{ role: "user", content: "Hello?" }] };
 export function createTestApp({
   script = ["Hel", "lo", "."],
   config = {},
+  defaultSamplingParams,
   maxNumRequests = 100,
   maxNumBodies,
   maxKeptBytes,
@@ -53,10 +57,14 @@ export function createTestApp({
   holdMs = 0,
   isLoading = false,
 }: TestAppOptions = {}): TestApp {
-  const engine = createScriptedEngine((request) => {
-    if (typeof script !== "function") return script;
-    return script(request.prompt.kind === "text" ? request.prompt.text : request.requestId);
-  }, isLoading);
+  const engine = createScriptedEngine(
+    (request) => {
+      if (typeof script !== "function") return script;
+      return script(request.prompt.kind === "text" ? request.prompt.text : request.requestId);
+    },
+    isLoading,
+    defaultSamplingParams,
+  );
   const service = new Service({ maxNumRequests, holdMs });
   service.engine = engine;
   const { maxBodyBytes = 100_000 } = config;
