@@ -10,6 +10,8 @@ const encoding = ";base64,";
 const closing = '">';
 const acceptedTypes = ["jpeg", "png", "webp"] as const;
 
+const acceptedForm = `<img src="data:image/jpeg;base64,…">, or png or webp instead of jpeg`;
+
 /** Longer than the name of any image type. */
 const MAX_TYPE_CHARACTERS = 32;
 /**
@@ -23,24 +25,48 @@ const MIN_DATA_CHARACTERS = 256;
  * text.
  *
  * @param path The field that contains the text, for errors.
- * @throws HttpError 400 for a picture that is not closed, or of a type that is not accepted.
+ * @throws HttpError 400 for a picture that is not closed, of a type that is not accepted, or in a tag of another form.
  */
 export function splitInlineImages(text: string, path: string): ContentPart[] | null {
   const parts: ContentPart[] = [];
+  const addText = (start: number, end: number): void => {
+    if (end <= start) return;
+    const between = text.slice(start, end);
+    refuseOtherForms(between, start, path);
+    parts.push({ type: "text", text: between });
+  };
   let textStart = 0;
   let at = text.indexOf(opening);
   while (at !== -1) {
     const tag = readTag(text, at, path);
     if (tag.reference !== null) {
-      if (at > textStart) parts.push({ type: "text", text: text.slice(textStart, at) });
+      addText(textStart, at);
       parts.push({ type: "image", reference: tag.reference });
       textStart = tag.end;
     }
     at = text.indexOf(opening, tag.end);
   }
-  if (textStart === 0) return null;
-  if (textStart < text.length) parts.push({ type: "text", text: text.slice(textStart) });
-  return parts;
+  addText(textStart, text.length);
+  return textStart === 0 ? null : parts;
+}
+
+/** Attributes before the picture, or parameters of its type, that are looked through. */
+const MAX_ATTRIBUTE_CHARACTERS = 512;
+
+/** Other quotes, spaces, attributes, letters or parameters: `<IMG alt='a' src='data:image/png;name=a;base64,…'/>`. */
+function refuseOtherForms(text: string, offset: number, path: string): void {
+  const scheme = /data:image\//gi;
+  for (let found = scheme.exec(text); found !== null; found = scheme.exec(text)) {
+    const before = text.slice(Math.max(0, found.index - MAX_ATTRIBUTE_CHARACTERS), found.index);
+    const isInTag = /^<img\s[^>]*$/i.test(before.slice(before.lastIndexOf("<")));
+    if (!isInTag) continue;
+    const type = text.slice(scheme.lastIndex, scheme.lastIndex + MAX_ATTRIBUTE_CHARACTERS);
+    const typeLength = /^[^<>,]*;\s*base64,\s*/i.exec(type)?.[0].length;
+    if (typeLength === undefined || !isPicture(text, scheme.lastIndex + typeLength)) continue;
+    const position = offset + found.index;
+    const message = `The tag around the picture at character ${position} of the text has another form; expected ${acceptedForm}.`;
+    throw new HttpError(400, "invalid_image_reference", message, { parameter: path });
+  }
 }
 
 interface Tag {
@@ -70,9 +96,8 @@ function readTag(text: string, start: number, path: string): Tag {
 }
 
 function describeRefusal(type: string | null, end: number): string {
-  const form = `<img src="data:image/jpeg;base64,…">, or png or webp instead of jpeg`;
-  if (type !== null) return `A picture in the text has the type image/${type}; expected ${form}.`;
-  return `The base64 data of a picture in the text ends at character ${end} without ${closing}; expected ${form}.`;
+  if (type !== null) return `A picture in the text has the type image/${type}; expected ${acceptedForm}.`;
+  return `The base64 data of a picture in the text ends at character ${end} without ${closing}; expected ${acceptedForm}.`;
 }
 
 /** Base64 that is wrapped into lines, as `base64 FILE` and mail do it. */

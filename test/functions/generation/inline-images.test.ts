@@ -35,6 +35,9 @@ test.for<[string, string]>([
   ["a closed element", `<img src="${url("jpeg", "QUJD")}"/>`],
   ["a space in the data", `<img src="${url("jpeg", "QU JD")}">`],
   ["no data", tag("jpeg", "")],
+  ["a reference without a tag", `<p>See ${url("png", long)}`],
+  ["a reference behind a tag", `<img src="a.png"> ${url("png", long)}`],
+  ["an address", `<img src="https://example.com/data:image/png;${"a".repeat(600)}">`],
   ["an example with dots", '<img src="data:image/jpeg;base64,...">'],
   ["a short tag of another type", tag("gif", "R0lGODlh")],
   ["a short tag without its end", `<img src="${url("png", "QUJD")}`],
@@ -54,6 +57,17 @@ test.for<[string, string, RegExp]>([
   ["broken by a line end", tag("jpeg", `${long}\n${long}`), /ends at character \d+ without ">/],
   ["wrapped into lines", tag("jpeg", long.replace(/.{76}/g, "$&\r\n")), /ends at character 109 without ">/],
   ["of another type", tag("svg+xml", long), /has the type image\/svg\+xml; expected <img src=/],
+  [
+    "in single quotes",
+    `a <img src='${url("png", long)}'>`,
+    /at character 12 of the text has another form; expected <img/,
+  ],
+  ["behind another attribute", `<img alt="a" src="${url("png", long)}">`, /at character 18 of the text/],
+  ["in upper case", `<IMG SRC="${url("png", long).toUpperCase()}">`, /has another form/],
+  ["behind two spaces", `<img  src="${url("png", long)}">`, /has another form/],
+  ["without quotes", `<img src=${url("jpeg", long)}>`, /has another form/],
+  ["with a parameter", `<img src="${url("png;charset=utf-8", long)}">`, /has another form/],
+  ["behind a right one", `${tag("png", "QUJD")}<img src='${url("png", long)}'>`, /at character 48 of the text/],
 ])("rejects a picture that is %s", ([, prompt, message]) => {
   const refused = (): unknown => splitInlineImages(prompt, "messages[3].content");
   expect(refused).toThrow(message);
@@ -66,4 +80,11 @@ test("reads each character a bounded number of times", () => {
   const openings = '<img src="data:image/png;base64,AAAA'.repeat(500_000);
   expect(splitInlineImages(openings, "prompt")).toBeNull();
   expect(splitInlineImages(openings + tag("png", "QUJD"), "prompt")).toHaveLength(2);
+  for (const [piece, count] of [
+    ["data:image/", 500_000],
+    ["<img a='data:image/;", 500_000],
+    [" data:image/png;base64,AAAA", 200_000],
+  ] as const) {
+    expect(splitInlineImages(`<img ${piece.repeat(count)}`, "prompt")).toBeNull();
+  }
 });
