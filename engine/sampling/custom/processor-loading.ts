@@ -4,6 +4,7 @@ import type { EngineConfig, LogitsProcessorReference } from "../../contract/conf
 import { EngineError } from "../../contract/errors.ts";
 import type { SamplingParams } from "../../contract/sampling-params.ts";
 import type { LogitsProcessor } from "../contract/logits-processor.ts";
+import { RequestLogitsProcessorAdapter } from "../contract/request-logits-processor-adapter.ts";
 import { reasonOf } from "../contract/row-failures.ts";
 import { isAsyncFunction, refusePromise } from "../contract/synchronous.ts";
 import { isBuiltIn } from "./built-in-names.ts";
@@ -64,6 +65,10 @@ function loadingError(
 }
 
 const methods = ["apply", "isArgmaxInvariant", "updateState"] as const satisfies (keyof LogitsProcessor)[];
+const adapterMethods = [
+  ...methods,
+  "newRequestLogitsProcessor",
+] as const satisfies (keyof RequestLogitsProcessorAdapter)[];
 
 /** Throws EngineError `invalid_logits_processor` if the constructor throws, or methods are missing or asynchronous. */
 export function createLogitsProcessor(loaded: LoadedLogitsProcessor, config: EngineConfig): LogitsProcessor {
@@ -76,12 +81,18 @@ export function createLogitsProcessor(loaded: LoadedLogitsProcessor, config: Eng
     const message = `The constructor of logits processor ${position}, ${name}, threw: ${reasonOf(cause)}`;
     throw new EngineError("invalid_logits_processor", message, { cause });
   }
-  // The types of a class in JavaScript are not checked.
-  const missing = methods.filter((method) => typeof processor[method] !== "function");
-  if (missing.length > 0) throw loadingError(loaded, new Error(`the class lacks ${missing.join(", ")}.`));
-  const late = methods.filter((method) => isAsyncFunction(processor[method]));
-  if (late.length > 0) throw loadingError(loaded, new Error(`${late.join(", ")} must not be asynchronous.`));
+  checkMethods(loaded, processor);
   return processor;
+}
+
+/** The types of a class in JavaScript are not checked. */
+function checkMethods(loaded: LoadedLogitsProcessor, processor: LogitsProcessor): void {
+  const required = processor instanceof RequestLogitsProcessorAdapter ? adapterMethods : methods;
+  const functions = required.map((method) => ({ method, value: Reflect.get(processor, method) as unknown }));
+  const missing = functions.filter(({ value }) => typeof value !== "function").map(({ method }) => method);
+  if (missing.length > 0) throw loadingError(loaded, new Error(`the class lacks ${missing.join(", ")}.`));
+  const late = functions.filter(({ value }) => isAsyncFunction(value)).map(({ method }) => method);
+  if (late.length > 0) throw loadingError(loaded, new Error(`${late.join(", ")} must not be asynchronous.`));
 }
 
 /** A processor's rejection of a request's parameters. */

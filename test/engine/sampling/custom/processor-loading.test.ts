@@ -14,6 +14,7 @@ import {
   validateWithProcessors,
 } from "../../../../engine/sampling/custom/processor-loading.ts";
 import type { LoadedLogitsProcessor } from "../../../../engine/sampling/custom/processor-loading.ts";
+import { tryLogitsProcessors } from "../../../../engine/sampling/custom/try-processors.ts";
 import { goldenEngineConfig } from "../../../support/engine/engine-config.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../../support/temporary-folder.ts";
@@ -25,7 +26,7 @@ beforeAll(async () => {
   await mkdir(join(folder.path, "steering"));
   await writeFile(
     join(folder.path, "steering", "things.mjs"),
-    `import { LogitsProcessor } from "fovea";
+    `import { LogitsProcessor, RequestLogitsProcessorAdapter } from "fovea";
      export const notAClass = 3;
      export const arrow = () => 3;
      export class Stranger {}
@@ -35,7 +36,9 @@ beforeAll(async () => {
        async apply(logits) { return logits; }
        async updateState() {}
      }
-     export class LateCheck extends Late { static async validateParams() {} }`,
+     export class LateCheck extends Late { static async validateParams() {} }
+     export class Adapter extends RequestLogitsProcessorAdapter { isArgmaxInvariant() { return true; } }
+     export class LateAdapter extends Adapter { async newRequestLogitsProcessor() { return null; } }`,
   );
   await writeFile(join(folder.path, "broken.mjs"), "export class {");
 });
@@ -118,6 +121,24 @@ test("a class with asynchronous methods is rejected with their names", async () 
   expect(() => createLogitsProcessor(loaded!, goldenEngineConfig("llama", folder.path))).toThrow(
     "Logits processor 1 of 1, steering.things:Late, could not be loaded: apply, updateState must not be asynchronous.",
   );
+});
+
+test.for<[string, string]>([
+  ["Adapter", "the class lacks newRequestLogitsProcessor."],
+  ["LateAdapter", "newRequestLogitsProcessor must not be asynchronous."],
+])("%s, which adapts functions of requests, is rejected: %s", async ([name, reason]) => {
+  const reference = { className: `steering.things:${name}`, options: {} };
+  const [loaded] = await loadLogitsProcessors([reference], [folder.path]);
+  const config = goldenEngineConfig("llama", folder.path);
+  expect(() => createLogitsProcessor(loaded!, config)).toThrow(
+    `Logits processor 1 of 1, steering.things:${name}, could not be loaded: ${reason}`,
+  );
+  const tried = await tryLogitsProcessors({
+    ...config,
+    logitsProcessors: [reference],
+    logitsProcessorPath: [folder.path],
+  });
+  expect(tried).toEqual([{ name: reference.className, error: reason }]);
 });
 
 class Idle extends LogitsProcessor {
