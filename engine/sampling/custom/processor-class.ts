@@ -1,6 +1,7 @@
 /** A class that extends `LogitsProcessor`, as exported by a module. */
 import type { DeviceName, EngineConfig } from "../../contract/config.ts";
 import type { SamplingParams } from "../../contract/sampling-params.ts";
+import { shown } from "../../excerpt.ts";
 import { LogitsProcessor } from "../contract/logits-processor.ts";
 import { isAsyncFunction } from "../contract/synchronous.ts";
 
@@ -15,8 +16,11 @@ export function requireProcessorClass(value: unknown): LogitsProcessorClass {
   // Functions that cannot be called with `new`.
   if (value.prototype === undefined) throw new Error("the export is not a class but a function.");
   if (!(value.prototype instanceof LogitsProcessor)) throw new Error("the class does not extend LogitsProcessor.");
-  if (isAsyncFunction(Reflect.get(value, "validateParams")))
-    throw new Error("validateParams must not be asynchronous.");
+  const validateParams: unknown = Reflect.get(value, "validateParams");
+  if (validateParams !== undefined && typeof validateParams !== "function") {
+    throw new Error(`its static validateParams must be a function, got ${shown(validateParams)}.`);
+  }
+  if (isAsyncFunction(validateParams)) throw new Error("validateParams must not be asynchronous.");
   return value as LogitsProcessorClass;
 }
 

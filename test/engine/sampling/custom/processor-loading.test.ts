@@ -37,6 +37,8 @@ beforeAll(async () => {
        async updateState() {}
      }
      export class LateCheck extends Late { static async validateParams() {} }
+     export class NumberCheck extends Late { static validateParams = 5; }
+     export class NullCheck extends Late { static validateParams = null; }
      export class Adapter extends RequestLogitsProcessorAdapter { isArgmaxInvariant() { return true; } }
      export class LateAdapter extends Adapter { async newRequestLogitsProcessor() { return null; } }`,
   );
@@ -73,6 +75,8 @@ const failures: [string, string][] = [
   ["steering.things:arrow", "the export is not a class but a function."],
   ["steering.things:Stranger", "the class does not extend LogitsProcessor."],
   ["steering.things:nested.Inner", "the class does not extend LogitsProcessor."],
+  ["steering.things:NumberCheck", "its static validateParams must be a function, got 5."],
+  ["steering.things:NullCheck", "its static validateParams must be a function, got null."],
 ];
 
 test.for(failures)("%s: %s", async ([className, reason]) => {
