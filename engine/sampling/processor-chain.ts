@@ -19,8 +19,8 @@ export interface BuiltInProcessor extends LogitsProcessor {
 export interface GrammarProcessor extends BuiltInProcessor {
   /** The reason, or null while the row's grammar works. */
   failureOf(rowIndex: number): EngineError | null;
-  /** Why the grammar forbids the token drawn for the row, or null. */
-  failureWith(rowIndex: number, tokenId: number): EngineError | null;
+  /** Why the grammar forbids the token drawn for the row after these custom processors had it, or null. */
+  failureWith(rowIndex: number, tokenId: number, processorNames: readonly string[]): EngineError | null;
 }
 
 /** The engine's own processors by stage. An error thrown by one is a bug. */
@@ -153,8 +153,12 @@ export class ProcessorChain {
     return this.#errors.get(rowIndex) ?? this.#builtIns.grammars.inUse?.failureOf(rowIndex) ?? null;
   }
 
-  /** Why the token drawn for the row must not be its next: its grammar forbids it. Null if it may. */
-  errorWith(rowIndex: number, tokenId: number): EngineError | null {
-    return this.#builtIns.grammars.inUse?.failureWith(rowIndex, tokenId) ?? null;
+  /**
+   * Why the token drawn for the row must not be its next: its grammar forbids it. Null if it may.
+   *
+   * @param processorNames The custom processors that had the row, for the error.
+   */
+  errorWith(rowIndex: number, tokenId: number, processorNames: readonly string[]): EngineError | null {
+    return this.#builtIns.grammars.inUse?.failureWith(rowIndex, tokenId, processorNames) ?? null;
   }
 }

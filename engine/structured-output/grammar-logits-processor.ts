@@ -71,9 +71,9 @@ export class GrammarLogitsProcessor extends LogitsProcessor {
    * Why the token drawn for the row must not follow its text, or null. A processor after the grammars may have allowed
    * it again.
    */
-  failureWith(rowIndex: number, tokenId: number): EngineError | null {
+  failureWith(rowIndex: number, tokenId: number, processorNames: readonly string[]): EngineError | null {
     const row = this.#rows.get(rowIndex);
-    row?.checkChosen(tokenId);
+    row?.checkChosen(tokenId, processorNames);
     return row?.failure ?? null;
   }
 

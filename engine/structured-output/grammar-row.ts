@@ -69,18 +69,21 @@ export class GrammarRow {
     });
   }
 
-  /** Call this before `tokenId` is emitted. If the token is not allowed, `failure` gives the reason afterwards. */
-  checkChosen(tokenId: number): void {
+  /**
+   * Call this before `tokenId` is emitted. If the token is not allowed, `failure` gives the reason afterwards, with the
+   * custom processors that had the row.
+   */
+  checkChosen(tokenId: number, processorNames: readonly string[]): void {
     this.#work(() => {
       const position = this.#positionAfter(tokenId);
-      if (position === null) this.#failAt(tokenId);
+      if (position === null) this.#failAt(tokenId, processorNames);
       else this.#chosen = { tokenId, position };
     });
   }
 
   #accept(tokenId: number): void {
     const position = this.#positionAfter(tokenId);
-    if (position === null) return this.#failAt(tokenId);
+    if (position === null) return this.#failAt(tokenId, []);
     this.#position = position;
     this.#isEnded = this.#grammar.vocabulary.eosTokenIds.includes(tokenId);
     this.#chosen = null;
@@ -119,8 +122,10 @@ export class GrammarRow {
     this.#numStepUnitsLeft -= numSpent;
   }
 
-  #failAt(tokenId: number): void {
-    this.#fail("runtime_failed", `does not allow the token ${tokenId} that was chosen`);
+  #failAt(tokenId: number, processorNames: readonly string[]): void {
+    const problem = `does not allow the token ${tokenId} that was chosen`;
+    if (processorNames.length === 0) this.#fail("runtime_failed", problem);
+    else this.#fail("logits_processor_failed", `${problem} after the logits processors ${processorNames.join(", ")}`);
   }
 
   #failAsTooExpensive(): void {
@@ -128,7 +133,11 @@ export class GrammarRow {
     this.#fail("invalid_argument", `${problem}. Make it less ambiguous, or make its counts smaller`);
   }
 
-  #fail(code: "runtime_failed" | "invalid_argument", reason: string, cause?: unknown): void {
+  #fail(
+    code: "runtime_failed" | "logits_processor_failed" | "invalid_argument",
+    reason: string,
+    cause?: unknown,
+  ): void {
     this.#failure = new EngineError(code, `The structured output ${this.#grammar.description} ${reason}.`, {
       ...(cause !== undefined && { cause }),
       ...(code === "invalid_argument" && { parameter: "samplingParams.structuredOutput" }),

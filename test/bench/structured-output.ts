@@ -129,7 +129,7 @@ async function measure(vocabSize: number, { output, textOf }: MaskScenario): Pro
     processor.apply(logits);
     const next = targets.map((target, rowIndex) => target[Math.max(0, step - rowIndex)] ?? eosTokenId);
     for (const [rowIndex, tokenId] of next.entries()) {
-      const failure = processor.failureWith(rowIndex, tokenId);
+      const failure = processor.failureWith(rowIndex, tokenId, []);
       if (failure !== null) throw failure;
     }
     stepMs.push(performance.now() - startMs);

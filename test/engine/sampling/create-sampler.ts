@@ -14,6 +14,7 @@ import { Sampler } from "../../../engine/sampling/sampler.ts";
 import type { SamplingRow } from "../../../engine/sampling/sampler.ts";
 import { StepLogits } from "../../../engine/sampling/step-logits.ts";
 import type { DeferredLogits } from "../../../engine/sampling/step-logits.ts";
+import type { CompiledGrammar } from "../../../engine/structured-output/compiled-grammar.ts";
 import { GrammarLogitsProcessor } from "../../../engine/structured-output/grammar-logits-processor.ts";
 
 export const engineConfig: EngineConfig = {
@@ -41,6 +42,7 @@ export interface TestRow {
   readonly promptTokenIds?: readonly number[];
   readonly outputTokenIds?: readonly number[];
   readonly badWordsTokenIds?: readonly (readonly number[])[];
+  readonly grammar?: CompiledGrammar;
 }
 
 /** The result of a row: a token or an error. */
@@ -52,7 +54,10 @@ export interface TestSample {
 
 /** The engine's own processors, and `custom` ones after them. */
 function createChain(vocabSize: number, custom: readonly (() => LogitsProcessor)[] = []): ProcessorChain {
-  const grammars = new GrammarLogitsProcessor(engineConfig, { vocabSize, grammarOf: () => null });
+  const grammars = new GrammarLogitsProcessor(engineConfig, {
+    vocabSize,
+    grammarOf: (request) => (request as AddedSequence).grammar,
+  });
   return new ProcessorChain(
     createBuiltInProcessors(engineConfig, [eosTokenId], grammars),
     custom.map((create, index) => new CustomProcessor(`custom ${index}`, create)),
@@ -156,6 +161,6 @@ function toAdded(row: TestRow, index: number): AddedSequence {
     promptTokenIds: row.promptTokenIds ?? [],
     outputTokenIds: row.outputTokenIds ?? [],
     badWordsTokenIds: row.badWordsTokenIds ?? [],
-    grammar: null,
+    grammar: row.grammar ?? null,
   };
 }

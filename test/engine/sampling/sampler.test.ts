@@ -4,6 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
 import { LogitsProcessor } from "../../../engine/sampling/contract/logits-processor.ts";
 import type { BatchUpdate, Logits } from "../../../engine/sampling/contract/logits-processor.ts";
+import { compileOnce, shapesVocabulary } from "../structured-output/grammars.ts";
 import { engineConfig, eosTokenId, sampleDeferred, sampleOnce } from "./create-sampler.ts";
 import type { TestRow } from "./create-sampler.ts";
 
@@ -75,6 +76,29 @@ describe("the choice of a token", () => {
         expect(error?.code).toBe("runtime_failed");
       }
     });
+  });
+
+  test("fails when processors allow a token again that the grammar forbids, and names both", async () => {
+    const { vocabSize } = shapesVocabulary;
+    const grammar = await compileOnce(shapesVocabulary, { kind: "choice", choices: ["red", "blue"] });
+    const logits = Array.from({ length: vocabSize }, () => 0);
+    const custom = [
+      () => new TestProcessor((all) => all),
+      () => new TestProcessor((all) => ((all.row(0)[5] = 9), all)),
+    ];
+    const samples = sampleOnce(
+      [
+        { logits, params: greedy, grammar },
+        { logits, params: greedy, grammar },
+      ],
+      custom,
+    );
+    expect(samples[0]!.error).toMatchObject({
+      code: "logits_processor_failed",
+      message:
+        'The structured output choice ["red","blue"] does not allow the token 5 that was chosen after the logits processors custom 1.',
+    });
+    expect(samples[1]!.error).toBeNull();
   });
 
   test("follows the probabilities at the temperature", () => {

@@ -145,11 +145,19 @@ test("a token that a later processor allowed again is stopped before it is emitt
   rows.batch.replace(sequences);
   rows.step();
   const [a, z] = [tokenizer.tokenId("a")!, tokenizer.tokenId("z")!];
-  const failures = [a, z, eosTokenIds[0]!, z].map((tokenId, rowIndex) => rows.processor.failureWith(rowIndex, tokenId));
+  const failures = [a, z, eosTokenIds[0]!, z].map((tokenId, rowIndex) =>
+    rows.processor.failureWith(rowIndex, tokenId, rowIndex === 2 ? ["first", "second"] : []),
+  );
   expect(failures).toEqual([
     null,
-    expect.objectContaining({ message: expect.stringContaining(`does not allow the token ${z}`) }),
-    expect.objectContaining({ message: expect.stringContaining(`does not allow the token ${eosTokenIds[0]}`) }),
+    expect.objectContaining({
+      code: "runtime_failed",
+      message: expect.stringContaining(`does not allow the token ${z}`),
+    }),
+    expect.objectContaining({
+      code: "logits_processor_failed",
+      message: `The structured output regex "[a-f]{3,9}" does not allow the token ${eosTokenIds[0]} that was chosen after the logits processors first, second.`,
+    }),
     null,
   ]);
   sequences[0]!.outputTokenIds.push(a);
