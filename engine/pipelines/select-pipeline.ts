@@ -1,5 +1,6 @@
 /** Chooses the pipeline of a text model: the one that the settings name, or the one that the model's name implies. */
 import { basename, resolve } from "node:path";
+import process from "node:process";
 
 import type { EngineConfig } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
@@ -11,7 +12,8 @@ import type { LoadedPipelineModule, PipelineModules } from "./find-pipelines.ts"
 export type PipelineConfig = Pick<EngineConfig, "model" | "multimodalPipeline" | "pipelinePath" | "pipelineParams">;
 
 /**
- * Null if the settings name none and no module knows the model's name.
+ * Null if the settings name none and no module knows the model's name. Emits a warning for each module and folder that
+ * was left out.
  *
  * @throws EngineError `invalid_configuration` for a name that no module has, with a list of those that there are, and
  *   for a pipeline that cannot be created.
@@ -19,9 +21,12 @@ export type PipelineConfig = Pick<EngineConfig, "model" | "multimodalPipeline" |
 export async function selectPipeline(config: PipelineConfig): Promise<Pipeline | null> {
   const { multimodalPipeline: name = null, pipelinePath = [], pipelineParams = {} } = config;
   const found = await findPipelineModules(pipelinePath);
-  return name === null
-    ? selectByModelName(found.modules, basename(resolve(config.model)), pipelineParams)
-    : selectByName(found, name, pipelineParams);
+  const pipeline =
+    name === null
+      ? await selectByModelName(found.modules, basename(resolve(config.model)), pipelineParams)
+      : await selectByName(found, name, pipelineParams);
+  for (const problem of found.problems) process.emitWarning(problem);
+  return pipeline;
 }
 
 async function selectByName({ modules, problems }: PipelineModules, name: string, params: PipelineParams) {

@@ -1,10 +1,13 @@
 /** Finds the logits processors that installed packages announce in their package.json. */
-import { join } from "node:path";
+import { readdir } from "node:fs/promises";
+import { join, resolve } from "node:path";
+import process from "node:process";
 import { pathToFileURL } from "node:url";
 import { z } from "zod";
 
 import type { LogitsProcessorReference } from "../../contract/config.ts";
 import { EngineError } from "../../contract/errors.ts";
+import { describeError } from "../../excerpt.ts";
 import { findAnnouncements, MAX_PACKAGES, TooManyPackages } from "../../installed-packages.ts";
 import type { Announcement } from "../../installed-packages.ts";
 
@@ -16,11 +19,13 @@ const announcement = z.record(
 /**
  * Finds processors that packages announce under `"fovea": { "logitsProcessors": { "name": "./file.js:Class" } }`, in
  * the node_modules of each of `folders` and of the working directory: packages in alphabetical order, their processors
- * in the announced order. A package that is reached twice counts once.
+ * in the announced order. A package that is reached twice counts once. Emits a warning for each of
+ * `folders` that cannot be read: nothing would be found there.
  *
  * @throws EngineError `invalid_logits_processor` with the package's name for an invalid announcement.
  */
 export async function findInstalledProcessors(folders: readonly string[]): Promise<LogitsProcessorReference[]> {
+  await warnOfUnreadable(folders);
   const announced = await findAnnouncements([...folders, "."], "logitsProcessors").catch((error: unknown) => {
     if (!(error instanceof TooManyPackages)) throw error;
     throw new EngineError(
@@ -29,6 +34,14 @@ export async function findInstalledProcessors(folders: readonly string[]): Promi
     );
   });
   return announced.flatMap(referencesOf);
+}
+
+async function warnOfUnreadable(folders: readonly string[]): Promise<void> {
+  for (const folder of new Set(folders.map((path) => resolve(path)))) {
+    await readdir(folder).catch((error: unknown) =>
+      process.emitWarning(`The folder ${folder} of the logits processor path cannot be read: ${describeError(error)}.`),
+    );
+  }
 }
 
 function referencesOf({ packageName, folder, value }: Announcement): LogitsProcessorReference[] {

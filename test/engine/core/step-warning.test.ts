@@ -1,12 +1,10 @@
-import { expect, onTestFinished, test } from "vitest";
+import { expect, test } from "vitest";
 
 import { warnOfLargeSteps } from "../../../engine/core/step-warning.ts";
+import { collectWarnings } from "../../support/collected-warnings.ts";
 
 test("steps of more than 1,024 tokens are warned of on cuda alone", async () => {
-  const warnings: string[] = [];
-  const onWarning = ({ message }: Error): void => void warnings.push(message);
-  process.on("warning", onWarning);
-  onTestFinished(() => void process.off("warning", onWarning));
+  const warnings = collectWarnings();
   warnOfLargeSteps({ device: "cpu", maxNumBatchedTokens: 4096 });
   warnOfLargeSteps({ device: "cuda", maxNumBatchedTokens: 1024 });
   warnOfLargeSteps({ device: "cuda", maxNumBatchedTokens: 1025 });

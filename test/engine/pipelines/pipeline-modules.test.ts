@@ -5,7 +5,9 @@ import { expect, test } from "vitest";
 
 import { listPipelines } from "../../../engine/index.ts";
 import { openModel } from "../../../engine/loading/open-model.ts";
+import { selectPipeline } from "../../../engine/pipelines/select-pipeline.ts";
 import { goldensFolder } from "../../support/checkpoints/goldens.ts";
+import { collectWarnings } from "../../support/collected-warnings.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { miniGpt4Config } from "./pipeline-engine.ts";
 
@@ -22,6 +24,23 @@ const moduleWith = (name: string, pipeline = "null"): string =>
   `export const availablePipelines = ["${name}"];
    export const getPipeline = (name) => name === "${name}" ? ${pipeline} : null;
    export const getPipelineFromModelName = () => null;`;
+
+/** The source of an object with every field; `fields` are sources too. */
+function aPipeline(fields: Readonly<Record<string, string>>): string {
+  const sources = {
+    name: '"own"',
+    imageStart: '""',
+    imageEnd: '""',
+    imagePlaceholder: '"<image>"',
+    placeholderTokenId: "0",
+    weights: '[{ path: "weights.safetensors" }]',
+    preprocessorConfig: "{}",
+    visionEncoder: "() => ({})",
+    ...fields,
+  };
+  const lines = Object.entries(sources).map(([field, source]) => `${field}: ${source}`);
+  return `({ ${lines.join(", ")} })`;
+}
 
 test("modules come from folders, subfolders and packages, and broken ones are left out with the reason", async () => {
   await using folder = await createTemporaryFolder();
@@ -56,6 +75,30 @@ test("modules come from folders, subfolders and packages, and broken ones are le
     expect(problems.join("\n")).toMatch(problem);
   }
 });
+
+test.for<[string, object, string | null]>([
+  ["without a chosen pipeline", {}, null],
+  ["beside the chosen one", { multimodalPipeline: "own" }, "own"],
+])(
+  "a module that is left out %s is warned of with its reason, and so is a missing folder",
+  async ([, settings, name]) => {
+    await using folder = await createTemporaryFolder();
+    await writeFiles(folder.path, {
+      "own/pipelines.mjs": moduleWith("own", aPipeline({})),
+      "throws/pipelines.mjs": 'throw new Error("no luck");',
+    });
+    const warnings = collectWarnings();
+    const missing = join(folder.path, "missing");
+    const pipeline = await selectPipeline({ model: "m", pipelinePath: [folder.path, missing], ...settings });
+    expect(pipeline?.name ?? null).toBe(name);
+    await expect
+      .poll(() => warnings)
+      .toEqual([
+        expect.stringMatching(`^The folder ${missing} of the pipeline path cannot be read: ENOENT`),
+        `The pipeline module ${join(folder.path, "throws")} is left out: no luck.`,
+      ]);
+  },
+);
 
 const llama = join(goldensFolder, "minigpt4", "llama");
 

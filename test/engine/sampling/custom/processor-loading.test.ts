@@ -8,6 +8,7 @@ import { createSamplingParams } from "../../../../engine/contract/sampling-param
 import type { SamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import { LogitsProcessor } from "../../../../engine/sampling/contract/logits-processor.ts";
 import type { Logits } from "../../../../engine/sampling/contract/logits-processor.ts";
+import { findInstalledProcessors } from "../../../../engine/sampling/custom/installed-processors.ts";
 import {
   createLogitsProcessor,
   loadLogitsProcessors,
@@ -15,6 +16,7 @@ import {
 } from "../../../../engine/sampling/custom/processor-loading.ts";
 import type { LoadedLogitsProcessor } from "../../../../engine/sampling/custom/processor-loading.ts";
 import { tryLogitsProcessors } from "../../../../engine/sampling/custom/try-processors.ts";
+import { collectWarnings } from "../../../support/collected-warnings.ts";
 import { goldenEngineConfig } from "../../../support/engine/engine-config.ts";
 import { createTemporaryFolder } from "../../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../../support/temporary-folder.ts";
@@ -100,6 +102,15 @@ test("paths and file URLs lead to the same module as a dotted path", async () =>
 test("a module that does not compile is an error with its cause", async () => {
   const failure = load("broken:Processor");
   await expect(failure).rejects.toMatchObject({ code: "invalid_logits_processor", cause: expect.any(Error) });
+});
+
+test("a folder that cannot be searched for packages is warned of", async () => {
+  const warnings = collectWarnings();
+  const missing = join(folder.path, "missing");
+  expect(await findInstalledProcessors([folder.path, missing])).toEqual([]);
+  await expect
+    .poll(() => warnings)
+    .toEqual([expect.stringMatching(`^The folder ${missing} of the logits processor path cannot be read: ENOENT`)]);
 });
 
 test("a class without required methods is rejected with their names", () => {
