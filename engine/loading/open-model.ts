@@ -80,7 +80,10 @@ export async function openModel(
     definition: withPipeline(definition, pipeline),
     pipeline: pipeline.name,
     loadTokenizer: () => loadTokenizer(folder, placeholder),
-    readPreprocessorConfig: async () => ({ preprocessorConfig: pipeline.preprocessorConfig }),
+    readPreprocessorConfig: async () => ({
+      preprocessorConfig: pipeline.preprocessorConfig,
+      preprocessorFile: `preprocessor_config.json of the pipeline ${pipeline.name}`,
+    }),
   };
 }
 

@@ -4,7 +4,8 @@ import process from "node:process";
 
 import type { EngineConfig } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
-import { describeError, shown } from "../excerpt.ts";
+import { describeError } from "../excerpt.ts";
+import { requirePipeline } from "../models/pipelines/check-pipeline.ts";
 import type { Pipeline, PipelineParams } from "../models/pipelines/pipeline.ts";
 import { findPipelineModules } from "./find-pipelines.ts";
 import type { LoadedPipelineModule, PipelineModules } from "./find-pipelines.ts";
@@ -16,7 +17,7 @@ export type PipelineConfig = Pick<EngineConfig, "model" | "multimodalPipeline" |
  * was left out.
  *
  * @throws EngineError `invalid_configuration` for a name that no module has, with a list of those that there are, and
- *   for a pipeline that cannot be created.
+ *   for a pipeline that cannot be created or is not valid.
  */
 export async function selectPipeline(config: PipelineConfig): Promise<Pipeline | null> {
   const { multimodalPipeline: name = null, pipelinePath = [], pipelineParams = {} } = config;
@@ -31,60 +32,41 @@ export async function selectPipeline(config: PipelineConfig): Promise<Pipeline |
 
 async function selectByName({ modules, problems }: PipelineModules, name: string, params: PipelineParams) {
   for (const module of modules) {
-    const pipeline = await ask(module, name, () => module.getPipeline(name, params));
+    const subject = `The pipeline ${name} of ${module.location}`;
+    const pipeline = await ask(subject, name, () => module.getPipeline(name, params));
     if (pipeline !== null) return pipeline;
   }
+  const listing = modules.find(({ availablePipelines }) => availablePipelines.includes(name));
   const available = modules.flatMap(({ availablePipelines }) => availablePipelines).join(", ");
-  throw new EngineError(
-    "invalid_configuration",
-    [`There is no pipeline ${JSON.stringify(name)}; available are ${available}.`, ...problems].join(" "),
-    { setting: "multimodalPipeline" },
-  );
+  const reason =
+    listing === undefined
+      ? `There is no pipeline ${JSON.stringify(name)}; available are ${available}.`
+      : `The module ${listing.location} lists the pipeline ${name}, but its getPipeline() returns none for that name.`;
+  throw new EngineError("invalid_configuration", [reason, ...problems].join(" "), { setting: "multimodalPipeline" });
 }
 
 async function selectByModelName(modules: readonly LoadedPipelineModule[], modelName: string, params: PipelineParams) {
   for (const module of modules) {
-    const pipeline = await ask(module, `for the model ${modelName}`, () =>
-      module.getPipelineFromModelName(modelName, params),
-    );
+    const subject = `The pipeline for the model ${modelName} of ${module.location}`;
+    const pipeline = await ask(subject, null, () => module.getPipelineFromModelName(modelName, params));
     if (pipeline !== null) return pipeline;
   }
   return null;
 }
 
 async function ask(
-  { location }: LoadedPipelineModule,
-  wanted: string,
+  subject: string,
+  name: string | null,
   run: () => Pipeline | null | Promise<Pipeline | null>,
 ): Promise<Pipeline | null> {
-  let pipeline: Pipeline | null;
+  let returned: unknown;
   try {
-    pipeline = (await run()) ?? null;
+    returned = (await run()) ?? null;
   } catch (error) {
     if (error instanceof EngineError) throw error;
-    throw new EngineError(
-      "invalid_configuration",
-      `The pipeline ${wanted} of ${location} cannot be created: ${describeError(error)}.`,
-      { cause: error },
-    );
+    throw new EngineError("invalid_configuration", `${subject} cannot be created: ${describeError(error)}.`, {
+      cause: error,
+    });
   }
-  if (pipeline !== null) checkFields(pipeline, location);
-  return pipeline;
-}
-
-const textFields = ["name", "imageStart", "imageEnd", "imagePlaceholder"] as const;
-
-/** Modules in JavaScript are not checked by a compiler. */
-function checkFields(pipeline: Pipeline, location: string): void {
-  const refuse = (field: keyof Pipeline, expected: string): never => {
-    throw new EngineError(
-      "invalid_configuration",
-      `A pipeline of ${location} has the ${field} ${shown(pipeline[field])}; expected ${expected}.`,
-    );
-  };
-  for (const field of textFields) if (typeof pipeline[field] !== "string") refuse(field, "a text");
-  if (pipeline.imagePlaceholder === "") refuse("imagePlaceholder", "a text that is not empty");
-  if (!Number.isInteger(pipeline.placeholderTokenId)) refuse("placeholderTokenId", "the id of a token");
-  if (!Array.isArray(pipeline.weights)) refuse("weights", "a list of files");
-  if (typeof pipeline.visionEncoder !== "function") refuse("visionEncoder", "a function");
+  return returned === null ? null : requirePipeline(subject, returned, name);
 }

@@ -4,25 +4,28 @@ import { stat } from "node:fs/promises";
 import { resolve } from "node:path";
 
 import { EngineError } from "../../contract/errors.ts";
+import { shown } from "../../excerpt.ts";
+import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
 import { openCheckpoint } from "../../weights/checkpoint.ts";
 import type { Checkpoint } from "../../weights/checkpoint.ts";
 import { hashFile } from "../../weights/file-hash.ts";
 import { readSafetensorsHeader } from "../../weights/safetensors.ts";
 import type { StoredTensor } from "../../weights/stored-tensor.ts";
 import { llavaInputs } from "../llava/processor.ts";
-import type { ConfiguredModel, ModelDefinition } from "../model-definition.ts";
+import type { ConfiguredModel, ModelDefinition, ProcessorContext } from "../model-definition.ts";
 import type { WeightSource } from "../weight-source.ts";
+import { callPipeline, requireVisionEncoder } from "./check-pipeline.ts";
 import type { Pipeline, PipelineWeights } from "./pipeline.ts";
 
 /** Prefix of the pipeline's tensors among those of the model, so that no name is taken twice. */
 const tensorPrefix = "pipeline/";
 
-/** The text model's definition with the pipeline's images. `configure` also throws the errors of the pipeline. */
+/** The text model's definition with the pipeline's images. Its functions also throw the errors of the pipeline's. */
 export function withPipeline(definition: ModelDefinition, pipeline: Pipeline): ModelDefinition {
-  const { imagePlaceholder, imageStart, imageEnd, placeholderTokenId, images = llavaInputs } = pipeline;
+  const { imagePlaceholder, imageStart, imageEnd, placeholderTokenId, images } = pipeline;
   return {
     architecture: definition.architecture,
-    images,
+    images: images === undefined ? llavaInputs : namedInputs(pipeline.name, images),
     imageSpelling: { imagePlaceholder, imageStart, imageEnd },
     configure(json): ConfiguredModel {
       const text = definition.configure(json);
@@ -33,17 +36,41 @@ export function withPipeline(definition: ModelDefinition, pipeline: Pipeline): M
           `The pipeline ${pipeline.name} has the placeholder token ${placeholderTokenId}; the model's vocabulary has ${vocabSize} tokens.`,
         );
       }
-      const vision = pipeline.visionEncoder(text.decoder);
+      const returned: unknown = callPipeline(pipeline.name, "visionEncoder", () =>
+        pipeline.visionEncoder(text.decoder),
+      );
+      const vision = requireVisionEncoder(pipeline.name, returned);
       return {
         ...text,
         imageTokenId: placeholderTokenId,
         visionEncoder: {
           ...vision,
-          build: (context) => vision.build({ ...context, weights: ownWeights(context.weights) }),
+          build: (context) =>
+            callPipeline(pipeline.name, "build", () =>
+              vision.build({ ...context, weights: ownWeights(context.weights) }),
+            ),
         },
         buildDecoder: (context, maxModelLen) => text.buildDecoder(context, maxModelLen, true),
       };
     },
+  };
+}
+
+type Images = MultiModalInputs<ProcessorContext>;
+
+/** The same, with the pipeline's name in errors. */
+function namedInputs(name: string, images: Images): Images {
+  const { pixelProgram } = images;
+  return {
+    createProcessingInfo: (context) =>
+      callPipeline(name, "createProcessingInfo", () => images.createProcessingInfo(context)),
+    createProcessor: (info, context) =>
+      callPipeline(name, "createProcessor", () => images.createProcessor(info, context)),
+    ...(images.createDummyInputs !== undefined && {
+      createDummyInputs: (info, context) =>
+        callPipeline(name, "createDummyInputs", () => images.createDummyInputs!(info, context)),
+    }),
+    ...(pixelProgram !== undefined && { pixelProgram }),
   };
 }
 
@@ -73,8 +100,8 @@ interface OpenedWeights {
 /**
  * The text model's checkpoint with the pipeline's tensors.
  *
- * @throws EngineError `invalid_configuration` for a path that does not exist, and for a ready-made export;
- *   `invalid_checkpoint` for files that cannot be read.
+ * @throws EngineError `invalid_configuration` for a path that does not exist or has no tensors to use, and for a
+ *   ready-made export; `invalid_checkpoint` for files that cannot be read.
  */
 export async function joinCheckpoints(
   text: Checkpoint,
@@ -110,7 +137,18 @@ export async function joinCheckpoints(
   };
 }
 
-async function openWeights(
+async function openWeights(pipeline: string, part: PipelineWeights, cacheFolder: string): Promise<OpenedWeights> {
+  const opened = await openPart(pipeline, part, cacheFolder);
+  if (opened.tensors.size > 0) return opened;
+  const { path, prefixes } = part;
+  const ofPrefix = prefixes === undefined ? "" : ` whose names start with ${prefixes.map(shown).join(" or ")}`;
+  throw new EngineError(
+    "invalid_configuration",
+    `The pipeline ${pipeline} needs tensors of ${path}${ofPrefix}; there are none.`,
+  );
+}
+
+async function openPart(
   pipeline: string,
   { path, prefixes }: PipelineWeights,
   cacheFolder: string,

@@ -5,11 +5,12 @@ import { expect, test } from "vitest";
 
 import { listPipelines } from "../../../engine/index.ts";
 import { openModel } from "../../../engine/loading/open-model.ts";
+import type { ModelDefinition, ProcessorContext } from "../../../engine/models/model-definition.ts";
 import { selectPipeline } from "../../../engine/pipelines/select-pipeline.ts";
 import { goldensFolder } from "../../support/checkpoints/goldens.ts";
 import { collectWarnings } from "../../support/collected-warnings.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
-import { miniGpt4Config } from "./pipeline-engine.ts";
+import { miniGpt4Config, miniGpt4Params } from "./pipeline-engine.ts";
 
 const shipped = ["llava-v1.5-7b", "llava-v1.5-13b", "minigpt4-7b", "minigpt4-13b"];
 
@@ -152,24 +153,101 @@ test("refuses a pipeline for a model with a vision part of its own", async () =>
   });
 });
 
-test.for<[string, string, RegExp]>([
-  ["throws", '(() => { throw new Error("no weights"); })()', /The pipeline mine of .* cannot be created: no weights/],
-  ["returns no pipeline", '({ name: "mine" })', /has the imageStart undefined; expected a text/],
-  [
-    "has a placeholder outside the vocabulary",
-    `({ name: "mine", imageStart: "", imageEnd: "", imagePlaceholder: "<image>", placeholderTokenId: 99999, weights: [],
-        preprocessorConfig: {}, visionEncoder: () => ({}) })`,
-    /placeholder token 99999; the model's vocabulary has \d+ tokens/,
-  ],
-])("a user's pipeline that %s is refused by name", async ([, pipeline, message]) => {
+/** Loads a user's pipeline as far as its model's configuration. PROJECTOR in `source` is a file of weights. */
+async function configure(source: string): Promise<ModelDefinition> {
   await using folder = await createTemporaryFolder();
+  const pipeline = source.replaceAll("PROJECTOR", JSON.stringify(miniGpt4Params.projector));
   await writeFiles(folder.path, { "mine/pipelines.mjs": moduleWith("mine", pipeline) });
   const config = { ...miniGpt4Config(folder.path), multimodalPipeline: "mine", pipelinePath: [folder.path] };
-  const configured = openModel({ checkpoint: llama, adapter: null, namedAdapters: new Map() }, config).then(
-    ({ definition, checkpoint }) => definition.configure(checkpoint.config),
-  );
-  await expect(configured).rejects.toMatchObject({
+  const folders = { checkpoint: llama, adapter: null, namedAdapters: new Map() };
+  const { definition, checkpoint } = await openModel(folders, config);
+  definition.configure(checkpoint.config);
+  return definition;
+}
+
+const mine = (fields: Readonly<Record<string, string>>): string =>
+  aPipeline({ name: '"mine"', weights: "[{ path: PROJECTOR }]", ...fields });
+
+const anEncoder = (fields: string): string =>
+  `() => ({ inputs: [{ name: "x", elementType: "float32", shape: ["n", 3] }], imageSize: 16, numImageTokens: 1, build() {}, ${fields} })`;
+
+test.for<[string, string, RegExp]>([
+  ["throws", '(() => { throw new Error("no weights"); })()', /The pipeline mine of .* cannot be created: no weights/],
+  ["is listed but not returned", "null", /\/mine lists the pipeline mine, but its getPipeline\(\) returns none/],
+  ["is a number", "5", /The pipeline mine of .*\/mine is not valid: it is 5; expected an object\./],
+  ["has no fields", '({ name: "mine" })', /imageStart is missing; expected a text/],
+  ["has another name", mine({ name: '"other"' }), /name is "other"; expected "mine", for which it was asked/],
+  ["has an empty placeholder", mine({ imagePlaceholder: '""' }), /imagePlaceholder is ""; expected a text that is not/],
+  ["has no weights", mine({ weights: "[]" }), /weights is a list of 0 elements; expected at least one folder or file/],
+  ["has a folder for weights", mine({ weights: '["/a"]' }), /weights\[0\] is "\/a"; expected an object/],
+  ["has weights without a path", mine({ weights: "[{}]" }), /weights\[0\]\.path is missing; expected a text/],
+  [
+    "has a text of prefixes",
+    mine({ weights: '[{ path: PROJECTOR, prefixes: "vision." }]' }),
+    /weights\[0\]\.prefixes is "vision\."; expected a list/,
+  ],
+  [
+    "has prefixes of no tensor",
+    mine({ weights: '[{ path: PROJECTOR, prefixes: ["a.", "b."] }]' }),
+    /mine needs tensors of .* whose names start with "a\." or "b\."; there are none/,
+  ],
+  ["has no preprocessorConfig", mine({ preprocessorConfig: "undefined" }), /preprocessorConfig is missing; expected/],
+  [
+    "has a null preprocessorConfig",
+    mine({ preprocessorConfig: "null" }),
+    /preprocessorConfig is null; expected .* only/,
+  ],
+  [
+    "has no functions of images",
+    mine({ images: "{}" }),
+    /images\.createProcessingInfo is missing; expected a function/,
+  ],
+  ["has a list of images", mine({ images: "[]" }), /images is a list of 0 elements; expected an object/],
+  ["has a number for its encoder", mine({ visionEncoder: "5" }), /visionEncoder is 5; expected a function/],
+  [
+    "has a placeholder outside the vocabulary",
+    mine({ placeholderTokenId: "99999" }),
+    /placeholder token 99999; the model's vocabulary has \d+ tokens/,
+  ],
+  [
+    "throws in visionEncoder",
+    mine({ visionEncoder: '() => { throw new Error("too wide"); }' }),
+    /visionEncoder\(\) of the pipeline mine threw: too wide\./,
+  ],
+  [
+    "has an asynchronous visionEncoder",
+    mine({ visionEncoder: 'async () => { throw new Error("too late"); }' }),
+    /visionEncoder\(\) of the pipeline mine must not be asynchronous/,
+  ],
+  [
+    "returns no encoder",
+    mine({ visionEncoder: "() => undefined" }),
+    /The vision encoder of the pipeline mine is not valid: it is missing; expected an object/,
+  ],
+  [
+    "returns an empty encoder",
+    mine({ visionEncoder: "() => ({})" }),
+    /The vision encoder of the pipeline mine is not valid: inputs is missing; expected a list/,
+  ],
+  [
+    "returns an encoder without a build",
+    mine({ visionEncoder: anEncoder("build: 5") }),
+    /The vision encoder of the pipeline mine is not valid: build is 5; expected a function/,
+  ],
+])("a user's pipeline that %s is refused by name", async ([, pipeline, message]) => {
+  await expect(configure(pipeline)).rejects.toMatchObject({
     code: "invalid_configuration",
     message: expect.stringMatching(message),
   });
+});
+
+test("an error of a function that a pipeline's images have names the pipeline", async () => {
+  const images = '{ createProcessingInfo() { throw new Error("no grid"); }, createProcessor: () => null }';
+  const definition = await configure(mine({ images, visionEncoder: anEncoder("") }));
+  expect(() => definition.images!.createProcessingInfo({} as ProcessorContext)).toThrow(
+    expect.objectContaining({
+      code: "invalid_configuration",
+      message: "createProcessingInfo() of the pipeline mine threw: no grid.",
+    }),
+  );
 });
