@@ -10,6 +10,7 @@ import type { EngineOptions } from "./default-config.ts";
 import { ThreadedEngine } from "./engine.ts";
 import { createDataUrlImageSource } from "./images/data-url-image-source.ts";
 import { keepWasmCode } from "./runtime/keep-wasm-code.ts";
+import { checkGivenClasses } from "./sampling/custom/given-processors.ts";
 import { engineThreadName } from "./thread/engine-thread.ts";
 
 /**
@@ -32,6 +33,8 @@ export function createEngine(options: EngineOptions = {}, dependencies: Partial<
       "The module of a logits processor creates an engine when it is imported. Move the class to its own module.",
     );
   }
+  const config = toEngineConfig(options);
+  if (dependencies.logitsProcessors !== undefined) checkGivenClasses(dependencies.logitsProcessors);
   keepWasmCode();
-  return new ThreadedEngine(toEngineConfig(options), { imageSources: [createDataUrlImageSource()], ...dependencies });
+  return new ThreadedEngine(config, { imageSources: [createDataUrlImageSource()], ...dependencies });
 }

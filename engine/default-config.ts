@@ -23,14 +23,18 @@ import {
   dotsPerInchRange,
 } from "./contract/default-limits.ts";
 import { EngineError } from "./contract/errors.ts";
+import { givenReferences, toReference } from "./sampling/custom/given-processors.ts";
+import type { GivenReference } from "./sampling/custom/given-processors.ts";
 import { describeProblem, readBySchema } from "./schema-problem.ts";
 
 type Optional<Settings> = { readonly [Name in keyof Settings]?: Settings[Name] | undefined };
 
 /** Options of `createEngine`. Every setting has a default, which also replaces undefined. */
 export interface EngineOptions extends Optional<
-  Omit<EngineConfig, "imageLimits" | "videoLimits" | "documentLimits" | "hub">
+  Omit<EngineConfig, "imageLimits" | "videoLimits" | "documentLimits" | "hub" | "logitsProcessors">
 > {
+  /** Names `module:Export`, or such names with options. Classes are dependencies. */
+  readonly logitsProcessors?: readonly GivenReference[] | undefined;
   readonly imageLimits?: Optional<ImageLimits> | undefined;
   readonly videoLimits?: Optional<VideoLimits> | undefined;
   readonly documentLimits?: Optional<DocumentLimits> | undefined;
@@ -75,7 +79,7 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
   preload: flag,
   enablePrefixCaching: flag,
   speculativeConfig: anyObject.nullable(),
-  logitsProcessors: z.array(z.looseObject({ className: text })),
+  logitsProcessors: givenReferences,
   logitsProcessorPath: texts,
   numThreads: count(1).nullable(),
   cacheFolder: text,
@@ -145,7 +149,14 @@ function checkOptions(options: EngineOptions): void {
  */
 export function toEngineConfig(given: EngineOptions): EngineConfig {
   checkOptions(given);
-  const { imageLimits = {}, videoLimits = {}, documentLimits = {}, hub = {}, ...options } = given;
+  const {
+    imageLimits = {},
+    videoLimits = {},
+    documentLimits = {},
+    hub = {},
+    logitsProcessors = [],
+    ...options
+  } = given;
   return {
     model: fileURLToPath(new URL("../models/fovea-shapes", import.meta.url)),
     dtype: "auto",
@@ -154,7 +165,7 @@ export function toEngineConfig(given: EngineOptions): EngineConfig {
     maxModelLen: null,
     ...defaultEngineLimits,
     maxNumBatchedTokens: defaultBatchedTokens(options.device ?? "cpu"),
-    logitsProcessors: [],
+    logitsProcessors: logitsProcessors.map(toReference),
     logitsProcessorPath: [resolve(".")],
     numThreads: null,
     cacheFolder: defaultCacheFolder("fovea", "fovea-cache"),

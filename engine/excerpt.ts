@@ -25,6 +25,8 @@ export function shown(value: unknown): string {
   if (Array.isArray(value)) return `a list of ${value.length} ${value.length === 1 ? "element" : "elements"}`;
   if (typeof value === "number") return String(value);
   if (typeof value === "object" && value !== null) return "an object";
+  if (typeof value === "function")
+    return `the ${/^class\b/.test(String(value)) ? "class" : "function"} ${value.name}`.trim();
   if (typeof value !== "string") return String(value).slice(0, MAX_TEXT_CHARACTERS);
   const text = JSON.stringify(value.slice(0, MAX_TEXT_CHARACTERS));
   return value.length > MAX_TEXT_CHARACTERS ? `${text.slice(0, -1)}…"` : text;

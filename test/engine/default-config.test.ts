@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 
+import { EngineError } from "../../engine/contract/errors.ts";
 import { toEngineConfig } from "../../engine/default-config.ts";
 import { loadConfig } from "../../functions/settings/config.ts";
 
@@ -7,6 +8,9 @@ test("an engine without settings has the service's defaults", () => {
   // The service also lists optional settings.
   expect(loadConfig({}).engine).toMatchObject(toEngineConfig({}));
 });
+
+const expectedNames =
+  'a name such as "steering:TargetToken" or { className, options }. Classes go into the second argument of createEngine: createEngine({}, { logitsProcessors: [TargetToken] })';
 
 test.for<[Record<string, unknown>, string]>([
   [{ maxNumSeqs: 3 }, "createEngine has no option maxNumSeqs."],
@@ -24,11 +28,37 @@ test.for<[Record<string, unknown>, string]>([
     { imageLimits: { maxImageBytes: -1 } },
     "The option imageLimits.maxImageBytes is -1; expected a number of at least 0.",
   ],
-  [{ logitsProcessors: ["a:B"] }, 'The option logitsProcessors[0] is "a:B"; expected an object.'],
+  [
+    { logitsProcessors: "a:B" },
+    `The option logitsProcessors is "a:B"; expected a list, each element ${expectedNames}.`,
+  ],
+  [{ logitsProcessors: ["a:B", undefined] }, `The option logitsProcessors[1] is missing; expected ${expectedNames}.`],
+  [
+    { logitsProcessors: [EngineError] },
+    `The option logitsProcessors[0] is the class EngineError; expected ${expectedNames}.`,
+  ],
+  [{ logitsProcessors: [{}] }, "The option logitsProcessors[0].className is missing; expected a text."],
+  [
+    { logitsProcessors: [{ className: "a:B", options: 5 }] },
+    "The option logitsProcessors[0].options is 5; expected an object.",
+  ],
+  [
+    { logitsProcessors: [{ className: "a:B", options: { weigh() {} } }] },
+    "The option logitsProcessors[0].options cannot be copied to the engine thread: weigh() {} could not be cloned; expected data without functions.",
+  ],
 ])("rejects %j by name", ([options, message]) => {
   expect(() => toEngineConfig(options)).toThrow(
     expect.objectContaining({ name: "EngineError", code: "invalid_configuration", message }),
   );
+});
+
+test("names of logits processors may be texts, and may lack options", () => {
+  const logitsProcessors = ["a:B", { className: "c:D" }, { className: "e:F", name: "f", options: { strength: 2 } }];
+  expect(toEngineConfig({ logitsProcessors }).logitsProcessors).toEqual([
+    { className: "a:B", options: {} },
+    { className: "c:D", options: {} },
+    { className: "e:F", name: "f", options: { strength: 2 } },
+  ]);
 });
 
 test("null is accepted where it stands for a default, and Infinity for no limit", () => {

@@ -15,7 +15,7 @@ export interface ImportableLogitsProcessorClass extends LogitsProcessorClass {
 
 export type GivenLogitsProcessor =
   | ImportableLogitsProcessorClass
-  | { readonly class: ImportableLogitsProcessorClass; readonly options: Readonly<Record<string, unknown>> };
+  | { readonly class: ImportableLogitsProcessorClass; readonly options?: Readonly<Record<string, unknown>> };
 
 /**
  * Imports nothing: the engine thread finds out whether the module exports the class.
@@ -25,7 +25,7 @@ export type GivenLogitsProcessor =
  */
 export function takeClasses(given: readonly GivenLogitsProcessor[]): LoadedLogitsProcessor[] {
   return given.map((entry, index) => {
-    const { class: processorClass, options } = typeof entry === "function" ? { class: entry, options: {} } : entry;
+    const { class: processorClass, options = {} } = typeof entry === "function" ? { class: entry, options: {} } : entry;
     const position = `${index + 1} of ${given.length}`;
     try {
       const className = classNameOf(requireProcessorClass(processorClass));

@@ -1,6 +1,8 @@
 import { describe, expect, test } from "vitest";
 
+import type { EngineConfig } from "../../../../engine/contract/config.ts";
 import { EngineError } from "../../../../engine/contract/errors.ts";
+import { createEngine } from "../../../../engine/create-engine.ts";
 import { LogitsProcessor } from "../../../../engine/sampling/contract/logits-processor.ts";
 import type { Logits } from "../../../../engine/sampling/contract/logits-processor.ts";
 import { takeClasses } from "../../../../engine/sampling/custom/given-classes.ts";
@@ -39,21 +41,22 @@ describe("logits processors given as classes", () => {
   test("are referred to by the module that they name and their own name", () => {
     const options = { strength: 2 };
     const className = `${import.meta.url}:Known`;
-    expect(takeClasses([Known, { class: Known, options }])).toEqual([
+    expect(takeClasses([Known, { class: Known, options }, { class: Known }])).toMatchObject([
       {
         name: "Known",
-        position: "1 of 2",
+        position: "1 of 3",
         processorClass: Known,
         options: {},
         reference: { name: "Known", className, options: {} },
       },
       {
         name: "Known",
-        position: "2 of 2",
+        position: "2 of 3",
         processorClass: Known,
         options,
         reference: { name: "Known", className, options },
       },
+      { position: "3 of 3", options: {}, reference: { name: "Known", className, options: {} } },
     ]);
   });
 
@@ -93,5 +96,32 @@ describe("logits processors given as classes", () => {
       code: "invalid_logits_processor",
       message: expect.stringContaining(`Logits processor class 2 of 2, ${reason}`),
     });
+  });
+
+  const expected =
+    'a class or { class, options }. Names go into the first argument of createEngine: createEngine({ logitsProcessors: ["steering:TargetToken"] })';
+  const inList = "In the second argument of createEngine, logitsProcessors";
+  const instance = new Known({} as EngineConfig, "cpu", {});
+
+  test.for<[string, unknown, string]>([
+    ["a class in place of a list", Known, ` is the class Known; expected a list, each element ${expected}.`],
+    ["a name", ["a:B"], `[0] is "a:B"; expected ${expected}.`],
+    ["undefined", [Known, undefined], `[1] is missing; expected ${expected}.`],
+    ["an empty object", [{}], "[0].class is missing; expected a class."],
+    ["options that are a number", [{ class: Known, options: 5 }], "[0].options is 5; expected an object."],
+    [
+      "an instance",
+      [Known, instance],
+      "[1] is an instance of a class; expected the class, which the engine thread constructs.",
+    ],
+    [
+      "options with a function",
+      [{ class: Known, options: { weigh() {} } }],
+      "[0].options cannot be copied to the engine thread: weigh() {} could not be cloned; expected data without functions.",
+    ],
+  ])("%s ends createEngine with what is expected", ([, logitsProcessors, problem]) => {
+    expect(() => createEngine({}, { logitsProcessors: logitsProcessors as GivenLogitsProcessor[] })).toThrow(
+      expect.objectContaining({ code: "invalid_configuration", message: inList + problem }),
+    );
   });
 });
