@@ -32,6 +32,15 @@ export async function findProcessorModule(modulePath: string, searchPath: readon
   return firstExisting(files, [...new Set([...folders, resolve(".")])], modulePath);
 }
 
+/** For the path of a file in place of a dotted one. Empty for a name that has no sign of it. */
+function hintAtFile(specifier: string): string {
+  const withoutExtension = specifier.replace(/\.m?[jt]s$/, "");
+  const isPath = specifier.includes("/") || withoutExtension !== specifier;
+  if (!isPath || specifier.startsWith("@")) return "";
+  const dotted = /^[\w$/-]+$/.test(withoutExtension) ? `${withoutExtension.replaceAll("/", ".")} or ` : "";
+  return ` If it is a file, write ${dotted}./${specifier}.`;
+}
+
 async function firstExisting(files: readonly string[], folders: readonly string[], specifier = ""): Promise<string> {
   for (const file of files) {
     if (await isFile(file)) return pathToFileURL(file).href;
@@ -42,7 +51,7 @@ async function firstExisting(files: readonly string[], folders: readonly string[
     if (found.url !== null) return found.url;
     problems.push(found.problem);
   }
-  throw new Error(`the module was not found; tried ${[...files, ...problems].join(", ")}.`);
+  throw new Error(`the module was not found; tried ${[...files, ...problems].join(", ")}.${hintAtFile(specifier)}`);
 }
 
 type PackageModule = { readonly url: string } | { readonly url: null; readonly problem: string };

@@ -13,7 +13,8 @@ import type { Announcement } from "../../installed-packages.ts";
 
 const announcement = z.record(
   z.string(),
-  z.string().regex(/^\.\/[^:]+:[^:]+$/, 'must be "./file:Class"; got another string'),
+  z.string('must be "./file:Class"').regex(/^\.\/[^:]+:[^:]+$/, 'must be "./file:Class"; got another string'),
+  'must be an object such as {"name": "./file:Class"}',
 );
 
 /**

@@ -99,6 +99,9 @@ test("each failure of a name has its own message", async () => {
   const expected: [string, string][] = [
     ["strict/other:A", `tried the package strict/other from ${folder} (Package subpath './other' is not defined`],
     ["no.such:A", `tried ${join(folder, "no/such.ts")}, `],
+    ["steering/target_token:A", "If it is a file, write steering.target_token or ./steering/target_token."],
+    ["plain.js:A", "If it is a file, write plain or ./plain.js."],
+    ["a-b/c.d/e.ts:A", "If it is a file, write ./a-b/c.d/e.ts."],
     ["throwing:A", `its module ${urlOf("throwing.mjs")} threw when it was imported: no licence file`],
     ["common.steering:A", 'Does the package.json beside it lack "type": "module"?'],
   ];
@@ -116,11 +119,12 @@ test("announced processors of installed packages load in alphabetical order, und
   ]);
 });
 
-test("an invalid announcement names the package", async () => {
-  await write("project/node_modules/odd/package.json", {
-    name: "odd",
-    fovea: { logitsProcessors: { target: "../outside.js" } },
-  });
+test.for<[unknown, string]>([
+  [{ target: "../outside.js" }, '.target must be "./file:Class"; got another string.'],
+  [{ target: 5 }, '.target must be "./file:Class".'],
+  ["./steering.js:TargetToken", ' must be an object such as {"name": "./file:Class"}.'],
+])("the invalid announcement %j is rejected with the package", async ([logitsProcessors, problem]) => {
+  await write("project/node_modules/odd/package.json", { name: "odd", fovea: { logitsProcessors } });
   const [message] = await load(["installed"], join(folder, "project"));
-  expect(message).toMatch(/^package\.json of odd: fovea\.logitsProcessors\.target must be "\.\/file:Class"/);
+  expect(message).toBe(`package.json of odd: fovea.logitsProcessors${problem}`);
 });
