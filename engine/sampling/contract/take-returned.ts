@@ -3,10 +3,13 @@ import { shown } from "../../excerpt.ts";
 import type { Logits } from "./logits-processor.ts";
 import { refusePromise } from "./synchronous.ts";
 
+/** Of the result of `apply`. */
+export class WrongShape extends TypeError {}
+
 /**
  * Copies a returned buffer of the same shape into `logits`.
  *
- * @throws TypeError if a promise, nothing or another shape was returned.
+ * @throws WrongShape if nothing or another shape was returned, and TypeError for a promise.
  */
 export function takeReturned(logits: Logits, returned: unknown): void {
   if (returned === logits) return;
@@ -15,7 +18,7 @@ export function takeReturned(logits: Logits, returned: unknown): void {
   const data = returned instanceof Float32Array ? returned : dataOf(returned);
   if (data === null || data.length !== numRequests * vocabSize) {
     const got = data === null ? describeReturned(returned) : `${data.length} values`;
-    throw new TypeError(`apply() must return logits of ${numRequests} x ${vocabSize} values, got ${got}`);
+    throw new WrongShape(`apply() must return logits of ${numRequests} x ${vocabSize} values, got ${got}`);
   }
   // Compares the memory, because accessing `logits.data` would access every row.
   const ours = logits.row(0);

@@ -1,7 +1,7 @@
 /** Finds the rows at which a custom logits processor fails, if it did not say which: every row is processed alone. */
 import type { AddedRequest, BatchUpdate, Logits, LogitsProcessor } from "../contract/logits-processor.ts";
 import { refusePromise } from "../contract/synchronous.ts";
-import { takeReturned } from "../contract/take-returned.ts";
+import { takeReturned, WrongShape } from "../contract/take-returned.ts";
 import { SingleRowLogits } from "./single-row-logits.ts";
 
 /** Everything needed to add a row again. */
@@ -40,12 +40,21 @@ export function replayRows(
   const changed = new Map<number, unknown>();
   const inThisStep = tryAlone(create, rows, (instance, rowIndex) => {
     const alone = new SingleRowLogits(logits.row(rowIndex));
-    takeReturned(alone, instance.apply(alone));
+    takeAlone(alone, instance.apply(alone), failure);
     if (alone.isChanged) changed.set(rowIndex, failure);
   });
   if (inThisStep.size > 0) return inThisStep;
   const inNextUpdate = tryAlone(create, rows, (instance) => updateState(instance, null));
   return inNextUpdate.size > 0 ? inNextUpdate : changed;
+}
+
+/** Throws `failure` for a wrong shape if it is one too: it has the sizes of the call that the engine made. */
+function takeAlone(logits: Logits, returned: unknown, failure: unknown): void {
+  try {
+    takeReturned(logits, returned);
+  } catch (thrown) {
+    throw thrown instanceof WrongShape && failure instanceof WrongShape ? failure : thrown;
+  }
 }
 
 /** Calls `attempt` with an instance that has this row only. An instance that has failed is not used again. */

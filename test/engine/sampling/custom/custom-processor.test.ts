@@ -142,7 +142,7 @@ describe("a processor", () => {
     [
       "batches",
       () => new Forcing(engineConfig, "cpu", {}),
-      "apply() must return logits of 1 x 12 values, got undefined",
+      "apply() must return logits of 3 x 12 values, got undefined",
     ],
     [
       "functions",
@@ -163,17 +163,17 @@ describe("a processor", () => {
     [
       "returns numbers in a list",
       () => [1, 2, 3],
-      "apply() must return logits of 1 x 12 values, got a list of 3 elements",
+      "apply() must return logits of 3 x 12 values, got a list of 3 elements",
     ],
     [
       "returns double-precision numbers",
       () => new Float64Array(12),
-      "apply() must return logits of 1 x 12 values, got a Float64Array",
+      "apply() must return logits of 3 x 12 values, got a Float64Array",
     ],
     [
       "returns an object without a text",
       () => Object.create(null),
-      "apply() must return logits of 1 x 12 values, got an object",
+      "apply() must return logits of 3 x 12 values, got an object",
     ],
   ])("that %s ends only the request", ([, fail, problem]) => {
     class Failing extends Forcing {
