@@ -50,15 +50,22 @@ export class Dry extends RequestLogitsProcessorAdapter {
 }
 
 function dryArguments(params: SamplingParams): DryArguments {
-  const breakers = params.extraArgs.dry_sequence_breaker_ids ?? [];
-  if (typeof breakers !== "object") throw new Error("dry_sequence_breaker_ids must be a list of token ids.");
   return {
     multiplier: numberArgument(params, "dry_multiplier", 0, 100) ?? 0,
     base: numberArgument(params, "dry_base", 1, 10) ?? 1.75,
     allowedLength: numberArgument(params, "dry_allowed_length", 1, MAX_LENGTH) ?? 2,
     lastN: numberArgument(params, "dry_penalty_last_n", 1, 4096) ?? 1024,
-    breakers: new Set(breakers),
+    breakers: new Set(breakerIds(params)),
   };
+}
+
+function breakerIds({ extraArgs: { dry_sequence_breaker_ids: ids = [] } }: SamplingParams): readonly number[] {
+  if (Array.isArray(ids) && ids.every(isTokenId)) return ids;
+  throw new Error(`dry_sequence_breaker_ids must be a list of token ids, got ${JSON.stringify(ids)}.`);
+}
+
+function isTokenId(value: unknown): value is number {
+  return Number.isInteger(value) && Number(value) >= 0;
 }
 
 /**

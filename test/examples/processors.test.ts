@@ -129,6 +129,9 @@ describe("over HTTP", () => {
 
   test.for([
     [{ dry_multiplier: -1 }, "dry_multiplier must be a number from 0 to 100, got -1."],
+    [{ dry_sequence_breaker_ids: 5 }, "dry_sequence_breaker_ids must be a list of token ids, got 5."],
+    [{ dry_sequence_breaker_ids: ["a"] }, 'dry_sequence_breaker_ids must be a list of token ids, got ["a"].'],
+    [{ dry_sequence_breaker_ids: [1.5] }, "dry_sequence_breaker_ids must be a list of token ids, got [1.5]."],
     [{ cite_min_tokens: "all" }, 'cite_min_tokens must be a number from 1 to 65536, got "all".'],
     [{ max_entropy: 21 }, "max_entropy must be a number from 0 to 20, got 21."],
     [
