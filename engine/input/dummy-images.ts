@@ -4,12 +4,17 @@ import type { ImageFeature } from "../core/engine-request.ts";
 import { outlineOf } from "../core/image-outline.ts";
 import type { ImageOutline } from "../core/image-outline.ts";
 import { dummyPicture } from "../multimodal/dummy-inputs.ts";
-import { numberedUpdates } from "../multimodal/numbered-updates.ts";
 import { processImages } from "../multimodal/process-items.ts";
 import type { ImageSize, LargestSize } from "../multimodal/processing-info.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { createPromptText } from "./create-prompt-text.ts";
 import type { LoadedImageInputs } from "./multimodal-inputs.ts";
+import { placedUpdates } from "./placed-updates.ts";
+
+interface TokenSettings {
+  readonly tokenizer: Tokenizer;
+  readonly vocabSize: number;
+}
 
 /** In pixels; models that need more enlarge the picture. */
 const WARM_UP_EDGE = 32;
@@ -17,15 +22,15 @@ const WARM_UP_EDGE = 32;
 /**
  * A small picture, so that the first picture of a request is not the first at all. No cache sees it.
  *
- * Throws the processor's EngineError.
+ * Throws the processor's EngineError, and those of `placedUpdates`.
  */
 export async function createWarmUpImage(
   inputs: LoadedImageInputs,
-  tokenizer: Tokenizer,
+  settings: TokenSettings,
   signal: AbortSignal,
 ): Promise<ImageFeature> {
   const [size] = inputs.dummyInputs.build(1, { width: WARM_UP_EDGE, height: WARM_UP_EDGE }).imageSizes;
-  return processDummy(inputs, size!, tokenizer, signal);
+  return processDummy(inputs, size!, settings, signal);
 }
 
 /** Shortens the edges of a picture that the limits of pictures reject. */
@@ -34,17 +39,17 @@ const SHRINK_FACTOR = 0.9;
 /**
  * The largest picture that the model has features for, and that the settings expect and accept.
  *
- * Throws the processor's EngineError.
+ * Throws the processor's EngineError, and those of `placedUpdates`.
  */
 export async function createLargestImage(
   inputs: LoadedImageInputs,
-  { expected, tokenizer }: { readonly expected: LargestSize | undefined; readonly tokenizer: Tokenizer },
+  { expected, ...settings }: TokenSettings & { readonly expected: LargestSize | undefined },
   signal: AbortSignal,
 ): Promise<ImageOutline> {
   let size = inputs.dummyInputs.build(1, expected).imageSizes[0]!;
   for (;;) {
     try {
-      return outlineOf(await processDummy(inputs, size, tokenizer, signal));
+      return outlineOf(await processDummy(inputs, size, settings, signal));
     } catch (error) {
       const isSmallest = size.width === 1 && size.height === 1;
       if (!(error instanceof EngineError) || error.code !== "image_too_large" || isSmallest) throw error;
@@ -60,13 +65,18 @@ function shrink(edge: number): number {
 async function processDummy(
   { processor }: LoadedImageInputs,
   size: ImageSize,
-  tokenizer: Tokenizer,
+  { tokenizer, vocabSize }: TokenSettings,
   signal: AbortSignal,
 ): Promise<ImageFeature> {
   const picture = { bytes: dummyPicture(size), parameter: "warm-up" };
-  const settings = { options: processor.options, promptText: createPromptText(tokenizer), signal };
-  const [item] = await processImages(processor, [picture], settings);
-  const [update] = numberedUpdates(item!.promptUpdates, processor.numberTokens?.(0, processor.options) ?? []);
-  const { full, isEmbed } = update!.content;
-  return { tensors: item!.tensors, mmHash: "warm-up", placeholder: { offset: 0, length: full.length, isEmbed } };
+  const { options } = processor;
+  const [item] = await processImages(processor, [picture], {
+    options,
+    promptText: createPromptText(tokenizer),
+    signal,
+  });
+  const { promptUpdates, tensors } = item!;
+  const [updates] = placedUpdates([{ promptUpdates, imageIndex: 0 }], { processor, options, vocabSize });
+  const { full, isEmbed } = updates![0]!.content;
+  return { tensors, mmHash: "warm-up", placeholder: { offset: 0, length: full.length, isEmbed } };
 }

@@ -204,13 +204,11 @@ export class InputProcessor {
     const items = await countingFrom(shortened?.kept[0] ?? 0, () =>
       this.#loadItems(kept, itemRequest, signal, tensors),
     );
-    const promptText = createPromptText(this.#options.tokenizer, signal);
+    const { tokenizer, vocabSize } = this.#options;
     const placed = await placeItems(
       { ...tokenized, tokenIds },
       { parts: kept, items },
-      options,
-      this.#imageInputs(),
-      promptText,
+      { options, vocabSize, imageInputs: this.#imageInputs(), promptText: createPromptText(tokenizer, signal) },
     );
     return this.#finish(placed.tokenIds, placed.images, limit, numOmitted, kept);
   }

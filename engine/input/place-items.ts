@@ -4,14 +4,15 @@ import type { Modality } from "../contract/request-output.ts";
 import type { ImageFeature } from "../core/engine-request.ts";
 import { expandPrompt } from "../multimodal/apply-prompt-updates.ts";
 import type { UpdatedPrompt } from "../multimodal/apply-prompt-updates.ts";
-import type { PlacedImage, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
-import { numberedUpdates } from "../multimodal/numbered-updates.ts";
+import type { PlacedImage } from "../multimodal/multimodal-processor.ts";
 import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
 import type { PromptText } from "../multimodal/prompt-text.ts";
 import { countOccurrences } from "../multimodal/sequence-search.ts";
 import type { ImageInputs } from "./image-inputs.ts";
 import type { LoadedItem } from "./item-loader.ts";
 import type { ItemPart } from "./item-parts.ts";
+import { placedUpdates } from "./placed-updates.ts";
+import type { UpdateSettings } from "./placed-updates.ts";
 import { countOutside, mayHoldFeatures, unplacedImages, wrongPlaceholders } from "./placeholder-checks.ts";
 import { tooManyEmbeddings } from "./request-options.ts";
 import type { TokenizedPrompt } from "./tokenize-prompt.ts";
@@ -31,40 +32,40 @@ export interface LoadedParts {
   readonly items: readonly LoadedItem[];
 }
 
+export interface PlacingSettings extends Omit<UpdateSettings, "processor"> {
+  readonly imageInputs: ImageInputs;
+  readonly promptText: PromptText;
+}
+
 /**
  * Returns the tokens of the whole prompt, and its items in the order of their positions.
  *
- * @param options Of the image processor.
  * @throws EngineError `invalid_argument` for a prompt without a place for each item, and for an item with more
- *   embeddings than the engine has room for; errors of the tokenizer.
+ *   embeddings than the engine has room for; errors of `placedUpdates` and of the tokenizer.
  */
 export async function placeItems(
   prompt: Pick<TokenizedPrompt, "tokenIds" | "isExact">,
   loaded: LoadedParts,
-  options: ProcessorOptions,
-  imageInputs: ImageInputs,
-  promptText: PromptText,
+  settings: PlacingSettings,
 ): Promise<{ readonly tokenIds: readonly number[]; readonly images: readonly PlacedFeature[] }> {
-  const expanded = await expand(prompt, loaded, options, imageInputs, promptText);
+  const expanded = await expand(prompt, loaded, settings);
   const images = toFeatures(loaded, expanded);
-  checkEmbeddings(images, imageInputs.info.maxTokensPerItem);
+  checkEmbeddings(images, settings.imageInputs.info.maxTokensPerItem);
   return { tokenIds: expanded.tokenIds, images };
 }
 
 async function expand(
   { tokenIds, isExact }: Pick<TokenizedPrompt, "tokenIds" | "isExact">,
   { parts, items }: LoadedParts,
-  options: ProcessorOptions,
-  imageInputs: ImageInputs,
-  promptText: PromptText,
+  { imageInputs, promptText, ...settings }: PlacingSettings,
 ): Promise<UpdatedPrompt> {
   const { processor } = imageInputs;
   let numImages = 0;
-  const updates = items.map(({ item }, index) => {
-    const isNumbered = !isOfVideo(parts[index]);
-    const numberTokens = isNumbered ? processor.numberTokens?.(numImages++, options) : undefined;
-    return numberedUpdates(item.promptUpdates, numberTokens ?? []);
-  });
+  const inPrompt = items.map(({ item: { promptUpdates } }, index) => ({
+    promptUpdates,
+    imageIndex: isOfVideo(parts[index]) ? null : numImages++,
+  }));
+  const updates = placedUpdates(inPrompt, { ...settings, processor });
   const expanded = await expandPrompt(tokenIds, updates, {
     promptText,
     mayBeExpanded: !isExact && mayHoldFeatures(tokenIds, imageInputs, items.length, items.length),

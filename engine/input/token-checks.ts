@@ -1,5 +1,6 @@
 /** Checks the tokens of a prompt before its images are loaded: vocabulary, length, and a placeholder for each image. */
 import { EngineError } from "../contract/errors.ts";
+import type { MultiModalProcessor } from "../multimodal/multimodal-processor.ts";
 import { countOccurrences } from "../multimodal/sequence-search.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { ImageInputs } from "./image-inputs.ts";
@@ -59,13 +60,39 @@ function checkVocabulary(tokenIds: readonly number[], vocabSize: number, others:
   if (tokenIds.length === 0) {
     throw new EngineError("invalid_argument", "The prompt is empty.", { parameter: "prompt" });
   }
+  const stranger = strangerAmong(tokenIds, vocabSize, others);
+  if (stranger === null) return;
+  throw new EngineError(
+    "invalid_argument",
+    `Token id ${stranger} is outside the vocabulary, whose size is ${vocabSize}.`,
+    { parameter: "prompt" },
+  );
+}
+
+/**
+ * Checks tokens that the model itself puts into prompts: the engine could not compute the others.
+ *
+ * @param member Of the processor, which returned them.
+ * @throws EngineError `internal`.
+ */
+export function checkContentTokens(
+  tokenIds: readonly number[],
+  member: "promptUpdates" | "numberTokens",
+  { processor, vocabSize }: { readonly processor: MultiModalProcessor; readonly vocabSize: number },
+): void {
+  const stranger = strangerAmong(tokenIds, vocabSize, processor.addedTokenIds ?? []);
+  if (stranger === null) return;
+  throw new EngineError(
+    "internal",
+    `The model's ${member} puts the token id ${stranger} into prompts, which is outside the vocabulary, whose size is ${vocabSize}.`,
+  );
+}
+
+/** The first token outside the vocabulary, which may be null in JavaScript, as text; null without one. */
+function strangerAmong(tokenIds: readonly number[], vocabSize: number, others: readonly number[]): string | null {
   for (const tokenId of tokenIds) {
     if (Number.isInteger(tokenId) && tokenId >= 0 && tokenId < vocabSize) continue;
-    if (others.includes(tokenId)) continue;
-    throw new EngineError(
-      "invalid_argument",
-      `Token id ${tokenId} is outside the vocabulary, whose size is ${vocabSize}.`,
-      { parameter: "prompt" },
-    );
+    if (!others.includes(tokenId)) return String(tokenId);
   }
+  return null;
 }

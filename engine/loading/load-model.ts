@@ -137,11 +137,12 @@ export async function loadModel(
   );
   const { maxImagesPerPrompt, largestExpectedImage: expected } = config.imageLimits;
   const servedImages = maxImagesPerPrompt > 0 ? imageInputs : null;
+  const tokens = { tokenizer, vocabSize: model.decoder.vocabSize };
   const warmUpImage =
-    config.warmUp === true && servedImages !== null ? await createWarmUpImage(servedImages, tokenizer, signal) : null;
+    config.warmUp === true && servedImages !== null ? await createWarmUpImage(servedImages, tokens, signal) : null;
   const largestImage =
     servedImages !== null && visionDeviceOf(config, model) === "cuda"
-      ? await createLargestImage(servedImages, { expected, tokenizer }, signal)
+      ? await createLargestImage(servedImages, { expected, ...tokens }, signal)
       : null;
   onPhase("build", (performance.now() - start) / 1000 - reportedSeconds);
   if (model.decoder.keepsImagesWhole === true && servedImages !== null) {
@@ -151,13 +152,12 @@ export async function loadModel(
   const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
   const imageAdapter = config.loraModules?.find(({ isDefaultForImages }) => isDefaultForImages === true)?.name;
   const inputs = {
-    tokenizer,
+    ...tokens,
     chatTemplate,
     imageInputs,
     imageLimits: config.imageLimits,
     addAllImages: config.addAllImagesToPrompt ?? true,
     maxModelLen,
-    vocabSize: model.decoder.vocabSize,
   };
   return {
     modelInfo: {

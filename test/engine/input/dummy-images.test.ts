@@ -10,9 +10,9 @@ const { signal } = new AbortController();
 async function largestImage(name: string, limits: Partial<typeof imageLimits> = {}) {
   await using inputs = await createGoldenInputs(name, { settings: { imageLimits: { ...imageLimits, ...limits } } });
   const { imageInputs, options } = inputs;
-  const { tokenizer } = options;
+  const { tokenizer, vocabSize } = options;
   const expected = limits.largestExpectedImage;
-  const outline = await createLargestImage(imageInputs!, { expected, tokenizer }, signal);
+  const outline = await createLargestImage(imageInputs!, { expected, tokenizer, vocabSize }, signal);
   return { outline, image: imageOfOutline(outline), maxEmbeddings: imageInputs!.info.maxTokensPerItem };
 }
 
