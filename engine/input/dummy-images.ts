@@ -76,7 +76,7 @@ async function processDummy(
     signal,
   });
   const { promptUpdates, tensors } = item!;
-  const [updates] = placedUpdates([{ promptUpdates, imageIndex: 0 }], { processor, options, vocabSize });
+  const [updates] = placedUpdates([{ promptUpdates, index: 0, imageIndex: 0 }], { processor, options, vocabSize });
   const { full, isEmbed } = updates![0]!.content;
   return { tensors, mmHash: "warm-up", placeholder: { offset: 0, length: full.length, isEmbed } };
 }

@@ -207,7 +207,7 @@ export class InputProcessor {
     const { tokenizer, vocabSize } = this.#options;
     const placed = await placeItems(
       { ...tokenized, tokenIds },
-      { parts: kept, items },
+      { omitted: parts.slice(0, shortened?.kept[0] ?? 0), parts: kept, items },
       { options, vocabSize, imageInputs: this.#imageInputs(), promptText: createPromptText(tokenizer, signal) },
     );
     return this.#finish(placed.tokenIds, placed.images, limit, numOmitted, kept);

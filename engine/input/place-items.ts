@@ -28,6 +28,8 @@ export type PlacedFeature = PromptItem & Pick<PlacedImage, "videoItem">;
 
 /** The parts of a prompt and, at the same indices, what was loaded for them. */
 export interface LoadedParts {
+  /** Parts that the prompt had before these, and that were removed from it. */
+  readonly omitted: readonly ItemPart[];
   readonly parts: readonly ItemPart[];
   readonly items: readonly LoadedItem[];
 }
@@ -56,13 +58,14 @@ export async function placeItems(
 
 async function expand(
   { tokenIds, isExact }: Pick<TokenizedPrompt, "tokenIds" | "isExact">,
-  { parts, items }: LoadedParts,
+  { omitted, parts, items }: LoadedParts,
   { imageInputs, promptText, ...settings }: PlacingSettings,
 ): Promise<UpdatedPrompt> {
   const { processor } = imageInputs;
   let numImages = 0;
   const inPrompt = items.map(({ item: { promptUpdates } }, index) => ({
     promptUpdates,
+    index: omitted.length + index,
     imageIndex: isOfVideo(parts[index]) ? null : numImages++,
   }));
   const updates = placedUpdates(inPrompt, { ...settings, processor });

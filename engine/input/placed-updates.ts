@@ -1,8 +1,11 @@
-/** The prompt updates of items with what depends on their prompt, and not on the items themselves. */
+/** The prompt updates of items with what depends on their prompt: prompts share items, so these do not know it. */
+import { EngineError } from "../contract/errors.ts";
 import type { ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import { numberedUpdates } from "../multimodal/numbered-updates.ts";
 import type { ProcessedItem } from "../multimodal/processed-item.ts";
-import type { ItemUpdates } from "../multimodal/resolved-prompt-update.ts";
+import { targetAt } from "../multimodal/prompt-update.ts";
+import type { PromptUpdate } from "../multimodal/prompt-update.ts";
+import type { ItemUpdates, PromptTarget, ResolvedPromptUpdate } from "../multimodal/resolved-prompt-update.ts";
 import type { ImageInputs } from "./image-inputs.ts";
 import { checkContentTokens } from "./token-checks.ts";
 
@@ -14,17 +17,36 @@ export interface UpdateSettings extends Pick<ImageInputs, "processor"> {
 
 /** An item at its place in a prompt. */
 export interface ItemInPrompt extends Pick<ProcessedItem, "promptUpdates"> {
+  /** Among all items of the prompt. */
+  readonly index: number;
   /** Among the images of the prompt; null for an item of a video. */
   readonly imageIndex: number | null;
 }
 
-/** Throws EngineError `internal` for tokens outside the vocabulary. */
+/**
+ * Throws EngineError `internal` for tokens outside the vocabulary, and for a target that the model's rules no longer
+ * have.
+ */
 export function placedUpdates(items: readonly ItemInPrompt[], settings: UpdateSettings): ItemUpdates {
   const { processor, options } = settings;
-  return items.map(({ promptUpdates, imageIndex }) => {
-    for (const { content } of promptUpdates) checkContentTokens(content.full, "promptUpdates", settings);
+  let rules: readonly PromptUpdate[] | null = null;
+  const targetOf = (ruleIndex: number, index: number): PromptTarget => {
+    rules ??= processor.promptUpdates([], options);
+    const rule = rules[ruleIndex];
+    const target = rule === undefined ? null : targetAt(rule, index);
+    if (target !== null) return target;
+    throw new EngineError(
+      "internal",
+      `The model's promptUpdates has a function as the target of rule ${ruleIndex} for an image, and none without images.`,
+    );
+  };
+  return items.map(({ promptUpdates, index, imageIndex }) => {
+    const placed = promptUpdates.map((update, ruleIndex): ResolvedPromptUpdate => {
+      checkContentTokens(update.content.full, "promptUpdates", settings);
+      return { ...update, target: update.target ?? targetOf(ruleIndex, index) };
+    });
     const number = imageIndex === null ? [] : (processor.numberTokens?.(imageIndex, options) ?? []);
     checkContentTokens(number, "numberTokens", settings);
-    return numberedUpdates(promptUpdates, number);
+    return numberedUpdates(placed, number);
   });
 }

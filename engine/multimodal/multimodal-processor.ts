@@ -198,7 +198,8 @@ export interface MultiModalProcessor {
   /** How `ProcessedBatch.fields` are split into images. Fields without an entry are dropped. */
   fieldConfigs(batch: ProcessedBatch): Readonly<Record<string, FieldConfig>>;
   /**
-   * Rules for all items. If there are several, an item uses the first whose target is in the prompt. Throws EngineError
+   * Rules for all items. If there are several, an item uses the first whose target is in the prompt. Called without
+   * items for each prompt, if a target is a function: that of a cached item depends on the prompt. Throws EngineError
    * `invalid_argument` for embeddings whose places are unknown.
    */
   promptUpdates(items: readonly UpdateItem[], options: ProcessorOptions): readonly PromptUpdate[];

@@ -1,7 +1,7 @@
 /** Rules by which a model describes how its items change a prompt. They are resolved for each item. */
 import { invariant } from "../contract/errors.ts";
 import type { PromptText } from "./prompt-text.ts";
-import type { PromptContent, PromptSequence, PromptTarget, ResolvedPromptUpdate } from "./resolved-prompt-update.ts";
+import type { ItemPromptUpdate, PromptContent, PromptSequence, PromptTarget } from "./resolved-prompt-update.ts";
 import { findSequence } from "./sequence-search.ts";
 
 /** Text or token ids. */
@@ -21,7 +21,9 @@ export interface PromptUpdateDetails {
 type Content = Sequence | PromptUpdateDetails;
 
 interface UpdateRule {
-  readonly target: Target | ((itemIndex: number) => Target);
+  /** The function receives the place of the item among those of the prompt, from 0. */
+  readonly target: Target | ((index: number) => Target);
+  /** The function receives the item's index among those passed to `promptUpdates`. */
   readonly content: Content | ((itemIndex: number) => Content);
 }
 
@@ -50,17 +52,25 @@ export function selectTokenIds(...tokenIds: readonly number[]): NonNullable<Prom
   return (full) => full.map((tokenId) => selected.has(tokenId));
 }
 
-/** Resolves the rule for one item. Text in contents is encoded without special tokens around it. */
+/**
+ * Resolves the rule for one item, except for a target that `targetAt` resolves for each prompt. Text in contents is
+ * encoded without special tokens around it.
+ */
 export async function resolvePromptUpdate(
   { mode, target, content }: PromptUpdate,
   itemIndex: number,
   promptText: PromptText,
-): Promise<ResolvedPromptUpdate> {
+): Promise<ItemPromptUpdate> {
   return {
     mode,
-    target: toPromptTarget(typeof target === "function" ? target(itemIndex) : target),
+    target: typeof target === "function" ? null : toPromptTarget(target),
     content: await toPromptContent(typeof content === "function" ? content(itemIndex) : content, promptText),
   };
+}
+
+/** The target of an item by its place among those of the prompt; null if the rule has the same for all. */
+export function targetAt({ target }: PromptUpdate, index: number): PromptTarget | null {
+  return typeof target === "function" ? toPromptTarget(target(index)) : null;
 }
 
 function toPromptTarget(target: Target): PromptTarget {

@@ -29,5 +29,11 @@ export interface ResolvedPromptUpdate {
   readonly content: PromptContent;
 }
 
+/** An update as caches store it, for every prompt that shows the item. */
+export interface ItemPromptUpdate extends Omit<ResolvedPromptUpdate, "target"> {
+  /** Null if it depends on the item's place among those of its prompt. */
+  readonly target: PromptTarget | null;
+}
+
 /** Each item's alternatives, preferred one first. Items of a modality are in order, and so are modalities. */
 export type ItemUpdates = readonly (readonly ResolvedPromptUpdate[])[];

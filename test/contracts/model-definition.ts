@@ -8,13 +8,13 @@ import type { ImagePart, Prompt } from "../../engine/contract/generation-request
 import { createSamplingParams } from "../../engine/contract/sampling-params.ts";
 import type { InputProcessor, ProcessedPrompt } from "../../engine/input/input-processor.ts";
 import type { LoadedImageInputs } from "../../engine/input/multimodal-inputs.ts";
+import { placedUpdates } from "../../engine/input/placed-updates.ts";
 import type { VisionEncoderInput } from "../../engine/models/built-model.ts";
 import type { ModelDefinition } from "../../engine/models/model-definition.ts";
 import { dummyPicture } from "../../engine/multimodal/dummy-inputs.ts";
 import { splitFields } from "../../engine/multimodal/field-config.ts";
 import { findPlaceholders } from "../../engine/multimodal/find-placeholders.ts";
 import type { EncodedImage } from "../../engine/multimodal/multimodal-processor.ts";
-import { numberedUpdates } from "../../engine/multimodal/numbered-updates.ts";
 import { numEmbeddingsIn } from "../../engine/multimodal/placeholder.ts";
 import type { ItemTensor } from "../../engine/multimodal/processed-item.ts";
 import type { ImageSize } from "../../engine/multimodal/processing-info.ts";
@@ -162,8 +162,9 @@ export function testModelDefinition(
       expect(tokenIds).toEqual(before);
 
       const items = await loader.load(parts, { processorOptions: processor.options }, never);
-      const updates = items.map(({ item }, index) =>
-        numberedUpdates(item.promptUpdates, processor.numberTokens?.(index, processor.options) ?? []),
+      const updates = placedUpdates(
+        items.map(({ item: { promptUpdates } }, index) => ({ promptUpdates, index, imageIndex: index })),
+        { processor, options: processor.options, vocabSize: Infinity },
       );
       const [found] = findPlaceholders(fromText.promptTokenIds, [updates]);
       expect(found).toEqual(fromText.images.map((image) => image.placeholder));

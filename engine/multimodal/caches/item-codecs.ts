@@ -13,7 +13,7 @@ import type { JsonValue } from "./record-codec.ts";
 import type { ValueCodec } from "./value-codec.ts";
 
 /** Increase it with any change of `ProcessedItem` or of its division. It is part of every key. */
-export const PROCESSED_ITEM_VERSION = 2;
+export const PROCESSED_ITEM_VERSION = 3;
 
 /** Tensors up to this size stay with the placement: grids and sizes do, pixels do not. */
 const MAX_BYTES_OF_PLACEMENT = 256;

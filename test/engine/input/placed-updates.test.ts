@@ -1,12 +1,14 @@
-/** Prompt updates with tokens that the engine cannot compute: only the request fails, by name. */
+/** What a prompt adds to the updates of its items: their numbers, and targets by their places. */
 import { expect, test } from "vitest";
 
+import { defaultCacheConfig } from "../../../engine/contract/default-limits.ts";
 import { createLargestImage } from "../../../engine/input/dummy-images.ts";
+import { MultiModalCaches } from "../../../engine/multimodal/caches/multimodal-caches.ts";
 import { selectTokenIds } from "../../../engine/multimodal/prompt-update.ts";
 import { pictureReference } from "../../support/checkpoints/goldens.ts";
 import { createGoldenInputs } from "./golden-inputs.ts";
 import { definitionWith } from "./own-processor.ts";
-import { userSays } from "./requests.ts";
+import { image, request, userSays } from "./requests.ts";
 
 const { signal } = new AbortController();
 const imageTokenId = 2;
@@ -34,13 +36,59 @@ test.for<[string, number]>([
   });
 
   await using ofContents = await createGoldenInputs("llava-default", { definition: contents });
-  const request = userSays("What is it?", picture, picture);
-  await expect(ofContents.inputProcessor.process(request, signal)).rejects.toMatchObject(rejection("promptUpdates"));
+  const both = userSays("What is it?", picture, picture);
+  await expect(ofContents.inputProcessor.process(both, signal)).rejects.toMatchObject(rejection("promptUpdates"));
   const start = createLargestImage(ofContents.imageInputs!, { ...ofContents.options, expected: undefined }, signal);
   await expect(start).rejects.toMatchObject(rejection("promptUpdates"));
 
   await using ofNumbers = await createGoldenInputs("llava-default", { definition: numbers });
-  await expect(ofNumbers.inputProcessor.process(request, signal)).rejects.toMatchObject(rejection("numberTokens"));
+  await expect(ofNumbers.inputProcessor.process(both, signal)).rejects.toMatchObject(rejection("numberTokens"));
   const one = await ofNumbers.inputProcessor.process(userSays("What is it?", picture), signal);
   expect(one.images).toHaveLength(1);
+});
+
+test("a target by the place of an image in the prompt is the same, whatever a cache has", async () => {
+  const [first, second, third] = [50, 51, 52];
+  const definition = definitionWith(() => ({
+    imagePlaceholder: null,
+    imagePlaceholderTokenIds: [],
+    promptUpdates: () => [{ mode: "replacement", target: (index) => [first + index], content: features }],
+  }));
+  const caches = new MultiModalCaches(defaultCacheConfig, null);
+  const itemCaches = { processor: caches.processor, source: caches.source, video: caches.video };
+  await using inputs = await createGoldenInputs("llava-default", { definition, caches: itemCaches });
+  const [a, b, c] = [
+    await pictureReference("photo.png"),
+    await pictureReference("drawing.png"),
+    await pictureReference("small.png"),
+  ];
+  const process = async (references: readonly string[], tokenIds = [7, second, 8, first, 9]) => {
+    const images = references.map(image);
+    const processed = await inputs.inputProcessor.process(request({ kind: "tokens", tokenIds, images }), signal);
+    return processed.images.map(({ mmHash, placeholder: { offset } }) => ({ mmHash, offset }));
+  };
+  // The second of the images comes first in the prompt.
+  const [ofB, ofA] = await process([a, b]);
+  const [hashA, hashB] = [ofA!.mmHash, ofB!.mmHash];
+  expect([ofB!.offset, ofA!.offset]).toEqual([1, 18]);
+  const hashes = async (...given: Parameters<typeof process>) => (await process(...given)).map(({ mmHash }) => mmHash);
+  expect(await hashes([b, a])).toEqual([hashA, hashB]);
+  expect(await hashes([a, a])).toEqual([hashA, hashA]);
+  expect(await hashes([b], [7, first])).toEqual([hashB]);
+  // The third is missing in the cache, where it is the only one.
+  expect((await hashes([b, a, c], [first, second, third])).slice(0, 2)).toEqual([hashB, hashA]);
+  await caches.close();
+});
+
+test("a target by place has to be a function without images too", async () => {
+  const definition = definitionWith(() => ({
+    promptUpdates: (items) =>
+      items.length === 0 ? [] : [{ mode: "replacement", target: () => [imageTokenId], content: features }],
+  }));
+  await using inputs = await createGoldenInputs("llava-default", { definition });
+  const asked = inputs.inputProcessor.process(userSays("What is it?", await pictureReference("photo.png")), signal);
+  await expect(asked).rejects.toMatchObject({
+    code: "internal",
+    message: "The model's promptUpdates has a function as the target of rule 0 for an image, and none without images.",
+  });
 });

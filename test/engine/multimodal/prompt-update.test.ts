@@ -1,7 +1,12 @@
 import { expect, test } from "vitest";
 
 import type { PromptText } from "../../../engine/multimodal/prompt-text.ts";
-import { promptIndexTargets, resolvePromptUpdate, selectTokenIds } from "../../../engine/multimodal/prompt-update.ts";
+import {
+  promptIndexTargets,
+  resolvePromptUpdate,
+  selectTokenIds,
+  targetAt,
+} from "../../../engine/multimodal/prompt-update.ts";
 
 /** A token is a character. */
 const promptText: PromptText = {
@@ -29,7 +34,7 @@ test("targets are text, tokens or places; contents become tokens", async () => {
   expect(promptIndexTargets.prefix("a")).toEqual({ kind: "prefix", sequence: { kind: "text", text: "a" } });
 });
 
-test("targets and contents may depend on the item", async () => {
+test("contents may depend on the item, and targets on its place in a prompt", async () => {
   const update = {
     mode: "replacement",
     target: (item: number) => `<i${item}>`,
@@ -37,9 +42,11 @@ test("targets and contents may depend on the item", async () => {
   } as const;
   expect(await resolvePromptUpdate(update, 3, promptText)).toEqual({
     mode: "replacement",
-    target: { kind: "text", text: "<i3>" },
+    target: null,
     content: { full: [7, 3], isEmbed: null },
   });
+  expect(targetAt(update, 3)).toEqual({ kind: "text", text: "<i3>" });
+  expect(targetAt({ ...update, target: "<i>" }, 3)).toBeNull();
 });
 
 test.for([
