@@ -7,7 +7,7 @@ import { EngineError } from "../contract/errors.ts";
 import { shown } from "../excerpt.ts";
 import { findAnnouncements } from "../installed-packages.ts";
 import type { Announcement } from "../installed-packages.ts";
-import type { ModelDefinition } from "../models/model-definition.ts";
+import type { ImageSpelling, ModelDefinition } from "../models/model-definition.ts";
 import { chooseDefinition, loadShippedDefinition } from "../models/registry.ts";
 import { importExport } from "../sampling/custom/import-export.ts";
 
@@ -57,17 +57,49 @@ async function loadDefinition(
   } catch (cause) {
     throw refusal(name, `could not be loaded: ${cause instanceof Error ? cause.message : String(cause)}`, cause);
   }
-  const { architecture, images, configure } = (value ?? {}) as Partial<Record<keyof ModelDefinition, unknown>>;
+  checkDefinition(name, value ?? {});
+  return value as ModelDefinition;
+}
+
+type DefinitionFields = Partial<Record<keyof ModelDefinition, unknown>>;
+
+/** Modules in JavaScript are not checked by a compiler. */
+function checkDefinition(name: string, definition: DefinitionFields): void {
+  const { architecture, images, configure, imagePlaceholder, imageSpelling } = definition;
   if (typeof architecture !== "string")
     throw refusal(name, `has the architecture ${shown(architecture)}; expected a text.`);
   if (typeof configure !== "function") throw refusal(name, "has no function configure.");
-  if (images === null) return value as ModelDefinition;
+  if (imagePlaceholder !== undefined) checkPlaceholder(name, "imagePlaceholder", imagePlaceholder);
+  if (imageSpelling !== undefined) checkSpelling(name, imageSpelling);
+  if (images === null) return;
   const parts = (images ?? {}) as Readonly<Record<string, unknown>>;
   for (const part of ["createProcessingInfo", "createProcessor"]) {
     if (typeof parts[part] !== "function")
       throw refusal(name, `has images without a function ${part}; null is a text model.`);
   }
-  return value as ModelDefinition;
+}
+
+function checkSpelling(name: string, spelling: unknown): void {
+  if (typeof spelling !== "object" || spelling === null) {
+    throw refusal(
+      name,
+      `has the imageSpelling ${shown(spelling)}; expected an object with the texts imageStart, imageEnd and imagePlaceholder.`,
+    );
+  }
+  const fields = spelling as Readonly<Partial<Record<keyof ImageSpelling, unknown>>>;
+  checkPlaceholder(name, "imageSpelling.imagePlaceholder", fields.imagePlaceholder);
+  for (const field of ["imageStart", "imageEnd"] as const) {
+    if (typeof fields[field] === "string") continue;
+    throw refusal(
+      name,
+      `has the imageSpelling.${field} ${shown(fields[field])}; expected a text, which is "" for an image without it.`,
+    );
+  }
+}
+
+function checkPlaceholder(name: string, field: string, placeholder: unknown): void {
+  if (typeof placeholder === "string" && placeholder !== "") return;
+  throw refusal(name, `has the ${field} ${shown(placeholder)}; expected a text that is not empty.`);
 }
 
 function referencesOf({

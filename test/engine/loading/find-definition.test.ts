@@ -154,10 +154,37 @@ test.for<[string, string, RegExp]>([
     "own:half",
     /own:half has images without a function createProcessor; null is a text model\./,
   ],
+  [
+    "with a placeholder that is no text",
+    "own:number",
+    /own:number has the imagePlaceholder 5; expected a text that is not empty\./,
+  ],
+  [
+    "with an empty placeholder",
+    "own:empty",
+    /own:empty has the imagePlaceholder ""; expected a text that is not empty\./,
+  ],
+  ["with a spelling that is a text", "own:pic", /own:pic has the imageSpelling "<pic>"; expected an object/],
+  [
+    "with a spelling without its placeholder",
+    "own:unnamed",
+    /own:unnamed has the imageSpelling\.imagePlaceholder undefined; expected a text that is not empty\./,
+  ],
+  [
+    "with half of its spelling",
+    "own:open",
+    /own:open has the imageSpelling\.imageEnd undefined; expected a text, which/,
+  ],
 ])("a definition %s is rejected by name", async ([, name, message]) => {
   await using folder = await createTemporaryFolder();
   await writeFiles(folder.path, {
     "own.mjs": `export const nothing = {}; export const named = { architecture: "A" };
+      export const number = { ...named, configure() {}, imagePlaceholder: 5 };
+      export const empty = { ...number, imagePlaceholder: "" };
+      const spelled = (imageSpelling) => ({ ...named, configure() {}, images: null, imageSpelling });
+      export const pic = spelled("<pic>");
+      export const unnamed = spelled({ imageStart: "", imageEnd: "" });
+      export const open = spelled({ imagePlaceholder: "<pic>", imageStart: "[" });
       export const half = { architecture: "A", configure() {}, images: { createProcessingInfo() {} } };`,
   });
   const settings = { modelDefinitions: [name], modelDefinitionPath: [folder.path] };
