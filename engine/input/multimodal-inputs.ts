@@ -19,6 +19,7 @@ import type {
   PixelProcessor,
   ProcessorOptions,
 } from "../multimodal/multimodal-processor.ts";
+import { withNamedErrors } from "../multimodal/named-errors.ts";
 import { processImages } from "../multimodal/process-items.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
@@ -196,7 +197,7 @@ interface ConnectedInputs extends Pick<LoadedImageInputs, "info" | "processor" |
 
 function connect(registered: MultiModalInputs<ProcessorContext>, context: ProcessorContext): ConnectedInputs {
   const info = registered.createProcessingInfo(context);
-  const processor = registered.createProcessor(info, context);
+  const processor = withNamedErrors(registered.createProcessor(info, context));
   processor.checkOptions(context.preprocessorConfig);
   const dummyInputs =
     registered.createDummyInputs?.(info, context) ??

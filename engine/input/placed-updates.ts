@@ -1,6 +1,7 @@
 /** The prompt updates of items with what depends on their prompt: prompts share items, so these do not know it. */
 import { EngineError } from "../contract/errors.ts";
 import type { ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import { namingMember } from "../multimodal/named-errors.ts";
 import { numberedUpdates } from "../multimodal/numbered-updates.ts";
 import type { ProcessedItem } from "../multimodal/processed-item.ts";
 import { targetAt } from "../multimodal/prompt-update.ts";
@@ -32,8 +33,8 @@ export function placedUpdates(items: readonly ItemInPrompt[], settings: UpdateSe
   let rules: readonly PromptUpdate[] | null = null;
   const targetOf = (ruleIndex: number, index: number): PromptTarget => {
     rules ??= processor.promptUpdates([], options);
-    const rule = rules[ruleIndex];
-    const target = rule === undefined ? null : targetAt(rule, index);
+    const rule = (rules as typeof rules | undefined)?.[ruleIndex];
+    const target = rule === undefined ? null : namingMember("promptUpdates", () => targetAt(rule, index));
     if (target !== null) return target;
     throw new EngineError(
       "internal",

@@ -1,14 +1,24 @@
 /** Turns pictures into cacheable items: their tensors and their effect on the prompt. */
-import { EngineError, invariant } from "../contract/errors.ts";
+import { EngineError } from "../contract/errors.ts";
 import type { ImageGrid } from "../contract/generation-request.ts";
+import { shown } from "../excerpt.ts";
 import { gridField, gridTensor } from "./embeddings-grid.ts";
 import { splitFields } from "./field-config.ts";
-import type { EncodedImage, MultiModalProcessor, ProcessorOptions, UpdateItem } from "./multimodal-processor.ts";
+import type {
+  EncodedImage,
+  MultiModalProcessor,
+  ProcessedBatch,
+  ProcessorOptions,
+  UpdateItem,
+} from "./multimodal-processor.ts";
+import { namingMember } from "./named-errors.ts";
 import { numEmbeddingsIn } from "./placeholder.ts";
 import { embeddingsField } from "./processed-item.ts";
 import type { ItemTensor, ProcessedItem } from "./processed-item.ts";
 import type { PromptText } from "./prompt-text.ts";
 import { resolvePromptUpdate } from "./prompt-update.ts";
+import type { PromptUpdate } from "./prompt-update.ts";
+import type { ItemPromptUpdate } from "./resolved-prompt-update.ts";
 
 export interface ProcessItemsOptions {
   readonly options: ProcessorOptions;
@@ -23,7 +33,9 @@ export async function processImages(
   { options, promptText, signal }: ProcessItemsOptions,
 ): Promise<readonly ProcessedItem[]> {
   const batch = await processor.processImages(images, options, signal);
-  const tensorsOfItems = splitFields(batch.fields, processor.fieldConfigs(batch));
+  checkBatch(batch);
+  const configs = processor.fieldConfigs(batch);
+  const tensorsOfItems = namingMember("fieldConfigs", () => splitFields(batch.fields, configs));
   const { imageSizes } = batch;
   if (tensorsOfItems.length !== images.length || imageSizes.length !== images.length) {
     throw new EngineError(
@@ -52,6 +64,16 @@ export async function processImages(
     );
   }
   return resolved;
+}
+
+/** Models in JavaScript are not checked by a compiler. */
+function checkBatch(batch: Partial<ProcessedBatch> | undefined): void {
+  const { fields, imageSizes } = batch ?? {};
+  if (fields instanceof Map && Array.isArray(imageSizes)) return;
+  throw new EngineError(
+    "internal",
+    `The model's processImages returned ${shown(batch)}; expected an object with a Map of fields and a list of imageSizes.`,
+  );
 }
 
 export interface GivenEmbeddings {
@@ -104,11 +126,18 @@ async function resolveItems(
   { options, promptText }: Omit<ProcessItemsOptions, "signal">,
 ): Promise<readonly ProcessedItem[]> {
   const updates = processor.promptUpdates(items, options);
-  invariant(updates.length > 0, "a processor has a prompt update for its images");
+  if (!Array.isArray(updates) || updates.length === 0) {
+    throw new EngineError(
+      "internal",
+      `The model's promptUpdates returned ${shown(updates)}; expected a list of at least one rule.`,
+    );
+  }
+  const resolve = (update: PromptUpdate, index: number): Promise<ItemPromptUpdate> =>
+    namingMember("promptUpdates", () => resolvePromptUpdate(update, index, promptText));
   return Promise.all(
     tensorsOfItems.map(async (tensors, index) => ({
       tensors,
-      promptUpdates: await Promise.all(updates.map((update) => resolvePromptUpdate(update, index, promptText))),
+      promptUpdates: await Promise.all(updates.map((update) => resolve(update, index))),
     })),
   );
 }

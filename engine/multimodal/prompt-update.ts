@@ -1,5 +1,6 @@
 /** Rules by which a model describes how its items change a prompt. They are resolved for each item. */
-import { invariant } from "../contract/errors.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
+import { shown } from "../excerpt.ts";
 import type { PromptText } from "./prompt-text.ts";
 import type { ItemPromptUpdate, PromptContent, PromptSequence, PromptTarget } from "./resolved-prompt-update.ts";
 import { findSequence } from "./sequence-search.ts";
@@ -61,6 +62,7 @@ export async function resolvePromptUpdate(
   itemIndex: number,
   promptText: PromptText,
 ): Promise<ItemPromptUpdate> {
+  if (!modes.has(mode)) throw wrongRule("mode", mode, '"replacement" or "insertion"');
   return {
     mode,
     target: typeof target === "function" ? null : toPromptTarget(target),
@@ -74,7 +76,11 @@ export function targetAt({ target }: PromptUpdate, index: number): PromptTarget 
 }
 
 function toPromptTarget(target: Target): PromptTarget {
-  return typeof target === "string" || isTokenIds(target) ? toPromptSequence(target) : target;
+  if (typeof target === "string" || isTokenIds(target)) return toPromptSequence(target);
+  if (!targetKinds.has((target as Partial<PromptTarget> | null | undefined)?.kind)) {
+    throw wrongRule("target", target, "token ids, a text or one of promptIndexTargets");
+  }
+  return target;
 }
 
 function toPromptSequence(sequence: Sequence): PromptSequence {
@@ -85,6 +91,10 @@ async function toPromptContent(content: Content, promptText: PromptText): Promis
   const toTokenIds = async (sequence: Sequence): Promise<readonly number[]> =>
     typeof sequence === "string" ? promptText.encode(sequence) : sequence;
   if (typeof content === "string" || isTokenIds(content)) return { full: await toTokenIds(content), isEmbed: null };
+  const given: unknown = (content as Partial<PromptUpdateDetails> | null | undefined)?.full;
+  if (typeof given !== "string" && !Array.isArray(given)) {
+    throw wrongRule("content", content, "token ids, a text or an object whose full is one of them");
+  }
   const full = await toTokenIds(content.full);
   if (content.isEmbed !== undefined) {
     const isEmbed = content.isEmbed(full);
@@ -102,6 +112,17 @@ function maskOf(features: readonly number[], full: readonly number[]): readonly 
     `the ${features.length} features are not a contiguous part of the content's ${full.length} tokens`,
   );
   return full.map((_, index) => index >= start && index < start + features.length);
+}
+
+/** Rules in JavaScript are not checked by a compiler. */
+const modes: ReadonlySet<unknown> = new Set<PromptUpdate["mode"]>(["replacement", "insertion"]);
+const targetKinds: ReadonlySet<unknown> = new Set<PromptTarget["kind"]>(["tokens", "text", "start", "prefix", "end"]);
+
+function wrongRule(field: keyof PromptUpdate, value: unknown, expected: string): EngineError {
+  return new EngineError(
+    "internal",
+    `The model's promptUpdates has a rule with the ${field} ${shown(value)}; expected ${expected}.`,
+  );
 }
 
 function isTokenIds(value: Exclude<Target | Content, string>): value is readonly number[] {

@@ -1,7 +1,9 @@
-/** Prompt updates that disagree with the numbers of embeddings: their model's author reads why. */
+/** Processors that disagree with themselves or fail: their model's author reads why. */
 import { expect, test } from "vitest";
 
+import { EngineError } from "../../../engine/contract/errors.ts";
 import type { MultiModalProcessor } from "../../../engine/multimodal/multimodal-processor.ts";
+import { withNamedErrors } from "../../../engine/multimodal/named-errors.ts";
 import { processImages, toEmbeddingItems } from "../../../engine/multimodal/process-items.ts";
 import { selectTokenIds } from "../../../engine/multimodal/prompt-update.ts";
 import type { PromptUpdate } from "../../../engine/multimodal/prompt-update.ts";
@@ -62,4 +64,73 @@ test("embeddings of a request are rejected if the model has another number of pl
     parameter: "prompt.images[1]",
     message: "The image embeddings have 3 rows; the model has 4 places for them in the prompt.",
   });
+});
+
+test.for<[string, unknown, string]>([
+  ["nothing", undefined, "promptUpdates returned undefined; expected a list of at least one rule."],
+  ["no rule", [], "promptUpdates returned a list of 0 elements; expected a list of at least one rule."],
+  [
+    "an unknown mode",
+    [{ mode: "replace", target: [7], content: masked }],
+    'promptUpdates has a rule with the mode "replace"; expected "replacement" or "insertion".',
+  ],
+  [
+    "no target",
+    [{ mode: "replacement", content: masked }],
+    "promptUpdates has a rule with the target undefined; expected token ids, a text or one of promptIndexTargets.",
+  ],
+  [
+    "no content",
+    [{ mode: "replacement", target: [7], content: null }],
+    "promptUpdates has a rule with the content null; expected token ids, a text or an object whose full is one of them.",
+  ],
+  [
+    "a content that fails",
+    [{ mode: "replacement", target: [7], content: { full: [7], isEmbed: () => JSON.parse("") } }],
+    "promptUpdates failed: Unexpected end of JSON input.",
+  ],
+])("prompt updates with %s are rejected by name", async ([, updates, message]) => {
+  const processor = { ...processorWith(4), promptUpdates: () => updates as readonly PromptUpdate[] };
+  await expect(processImages(processor, images, settings)).rejects.toMatchObject({
+    code: "internal",
+    message: `The model's ${message}`,
+  });
+});
+
+test("a processor that returns no batch is rejected by name", async () => {
+  const processImagesWrongly = (async () => undefined) as unknown as MultiModalProcessor["processImages"];
+  const processor = { ...processorWith(4, masked), processImages: processImagesWrongly };
+  await expect(processImages(processor, images, settings)).rejects.toMatchObject({
+    code: "internal",
+    message:
+      "The model's processImages returned undefined; expected an object with a Map of fields and a list of imageSizes.",
+  });
+});
+
+test("errors of a processor's own code name its function, and those of the engine stay as they are", async () => {
+  class Own {
+    readonly options = {};
+    readonly #reason = "no such tile";
+    numImageTokens(): number {
+      throw new TypeError(this.#reason);
+    }
+    async processImages(): Promise<never> {
+      throw new RangeError(this.#reason);
+    }
+    checkOptions(): void {
+      throw new EngineError("unsupported_model", "resample is 9.");
+    }
+  }
+  const own = new Own();
+  const processor = withNamedErrors(own as unknown as MultiModalProcessor);
+  expect(processor.options).toBe(own.options);
+  expect(() => processor.numImageTokens(imageSize, {})).toThrow(
+    expect.objectContaining({ code: "internal", message: "The model's numImageTokens failed: no such tile." }),
+  );
+  await expect(processor.processImages([], {}, settings.signal)).rejects.toMatchObject({
+    code: "internal",
+    message: "The model's processImages failed: no such tile.",
+    cause: expect.any(RangeError),
+  });
+  expect(() => processor.checkOptions({})).toThrow(expect.objectContaining({ code: "unsupported_model" }));
 });
