@@ -23,8 +23,9 @@ import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
 import type { RequestTensors } from "./multimodal/held-tensors.ts";
 import type { RequestOutputs } from "./output/request-outputs.ts";
 import { renewRandomness } from "./random-ids.ts";
+import { checkGenerationRequest, checkPromptRequest } from "./request/check-request.ts";
 import { prepareSequences } from "./request/prepare-sequences.ts";
-import { aboutCounting, checkTokenIds } from "./request/rendering-errors.ts";
+import { aboutCounting, checkTokenIds, toRequestError } from "./request/rendering-errors.ts";
 import { RequestRegistry } from "./request/request-registry.ts";
 import { RequestStages } from "./request/request-stages.ts";
 import { RunningRequest } from "./request/running-request.ts";
@@ -133,6 +134,7 @@ export class ThreadedEngine implements Engine {
     request: PromptRequest,
     { signal, exceedsModelLen = false }: RenderOptions = {},
   ): Promise<RenderedPrompt> {
+    checkPromptRequest(request);
     const { model } = this.#admit(null, 1);
     const running = new RunningRequest();
     using tensors = model.inputProcessor.openTensors(request);
@@ -154,7 +156,8 @@ export class ThreadedEngine implements Engine {
       };
     } catch (error) {
       if (running.ended.aborted) throw running.ended.reason;
-      throw exceedsModelLen ? aboutCounting(error) : error;
+      const failure = toRequestError(error);
+      throw exceedsModelLen ? aboutCounting(failure) : failure;
     } finally {
       stopListening();
       this.#requests.endRendering(running);
@@ -299,6 +302,7 @@ export class ThreadedEngine implements Engine {
     running: RunningRequest,
     signal: AbortSignal | undefined,
   ): AsyncGenerator<RequestOutput, void, undefined> {
+    checkGenerationRequest(request);
     const { numChoices = 1 } = request;
     const { model, thread } = this.#admit(request.requestId, numChoices);
     const sequenceIds = this.#requests.start(request.requestId, running, numChoices);
@@ -316,7 +320,7 @@ export class ThreadedEngine implements Engine {
         yield output;
       }
     } catch (error) {
-      throw running.ended.aborted ? running.ended.reason : error;
+      throw running.ended.aborted ? running.ended.reason : toRequestError(error);
     } finally {
       stopListening();
       running.stages?.end();

@@ -1,10 +1,17 @@
-/** Errors of requests that render a prompt or decode tokens. */
+/** Errors of requests, and of those that render a prompt or decode tokens. */
 import { MAX_COUNTED_TOKENS } from "../contract/default-limits.ts";
 import { EngineError } from "../contract/errors.ts";
+import { describeError } from "../excerpt.ts";
+
+/** The error of a request: an `internal` one for what the engine's own code did not expect. */
+export function toRequestError(error: unknown): EngineError {
+  if (error instanceof EngineError) return error;
+  return new EngineError("internal", `The request failed: ${describeError(error)}.`, { cause: error });
+}
 
 /** The limit is not the model's: its message names the prompt's tokens first, and then the limit. */
-export function aboutCounting(error: unknown): unknown {
-  if (!(error instanceof EngineError) || error.code !== "prompt_too_long") return error;
+export function aboutCounting(error: EngineError): EngineError {
+  if (error.code !== "prompt_too_long") return error;
   const [numTokens] = error.message.split(";", 1);
   const message = `${numTokens}; prompts that are longer than the model length are counted up to ${MAX_COUNTED_TOKENS} tokens.`;
   return new EngineError("prompt_too_long", message, { parameter: "prompt", cause: error });

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { createEngine } from "../../engine/index.ts";
-import type { Engine, ImageSource, PromptRequest } from "../../engine/index.ts";
+import type { Engine, GenerationRequest, ImageSource, PromptRequest } from "../../engine/index.ts";
 
 /** Never answers. */
 const silent: ImageSource = {
@@ -54,6 +54,13 @@ test("an id outside the vocabulary is rejected", async () => {
   const refusal = { code: "invalid_argument", parameter: "tokens[1]" };
   await expect(engine.detokenize([0, vocabSize])).rejects.toMatchObject(refusal);
   await expect(engine.detokenize([0, 0.5])).rejects.toMatchObject(refusal);
+});
+
+test("a request that is no request is rejected before anything is done for it", async () => {
+  const none = undefined as unknown as GenerationRequest;
+  const rejection = { code: "invalid_argument", message: "The request is undefined; expected an object." };
+  await expect(engine.render(none)).rejects.toMatchObject(rejection);
+  await expect(engine.generate(none)[Symbol.asyncIterator]().next()).rejects.toMatchObject(rejection);
 });
 
 test("rendering ends with its signal, and counts as a request until then", async () => {
