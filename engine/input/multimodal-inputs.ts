@@ -11,6 +11,7 @@ import { parsePreprocessorConfig, plannedSize } from "../images/preprocessor-con
 import type { PreprocessorPlan } from "../images/preprocessor-config.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ModelDefinition, ProcessorContext } from "../models/model-definition.ts";
+import { checkProcessingInfo, checkProcessor } from "../multimodal/check-inputs.ts";
 import { createDummyInputsBuilder, dummyPicture } from "../multimodal/dummy-inputs.ts";
 import type { DummyInputsBuilder } from "../multimodal/dummy-inputs.ts";
 import type {
@@ -197,7 +198,9 @@ interface ConnectedInputs extends Pick<LoadedImageInputs, "info" | "processor" |
 
 function connect(registered: MultiModalInputs<ProcessorContext>, context: ProcessorContext): ConnectedInputs {
   const info = registered.createProcessingInfo(context);
+  checkProcessingInfo(info);
   const processor = withNamedErrors(registered.createProcessor(info, context));
+  checkProcessor(processor);
   processor.checkOptions(context.preprocessorConfig);
   const dummyInputs =
     registered.createDummyInputs?.(info, context) ??

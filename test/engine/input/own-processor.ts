@@ -2,16 +2,19 @@
 import { llavaDefinition } from "../../../engine/models/llava/definition.ts";
 import type { ModelDefinition, ProcessorContext } from "../../../engine/models/model-definition.ts";
 import type { MultiModalProcessor } from "../../../engine/multimodal/multimodal-processor.ts";
+import type { ProcessingInfo } from "../../../engine/multimodal/processing-info.ts";
 
-/** The definition of `llava-default`, with `change` of its processor. */
+/** The definition of `llava-default`, with changes of its processor and processing info. */
 export function definitionWith(
   change: (processor: MultiModalProcessor, context: ProcessorContext) => Partial<MultiModalProcessor>,
+  infoChange: Partial<ProcessingInfo> = {},
 ): ModelDefinition {
   const images = llavaDefinition.images!;
   return {
     ...llavaDefinition,
     images: {
       ...images,
+      createProcessingInfo: (context) => ({ ...images.createProcessingInfo(context), ...infoChange }),
       createProcessor(info, context) {
         const processor = images.createProcessor(info, context);
         return { ...processor, ...change(processor, context) };
