@@ -94,7 +94,7 @@ export function checkImages(
   }
   const { info, enableMmEmbeds } = imageInputs;
   if (numImages > maxImages) {
-    const supported = info.supportedLimits.image ?? null;
+    const { image: supported = 0 } = info.supportedLimits;
     const isSet = supported === null || numImages <= supported;
     const images = hasPages ? "images and pages of documents, or more" : "images";
     const hint = hasPages ? " Choose fewer pages by documentPages.firstPage and documentPages.lastPage." : "";

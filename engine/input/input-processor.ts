@@ -233,7 +233,7 @@ export class InputProcessor {
       prompt.images.length > 0
         ? imageInputs?.processor.promptPositions?.(length, prompt.images, prompt.tokenIds)
         : undefined;
-    if (positions !== undefined) checkPositions(positions, maxModelLen);
+    if (positions !== undefined) checkPositions(positions, length, maxModelLen);
     const shown = addAllImages ? prompt.images : prompt.images.slice(-1);
     checkJoinedImages(shown, this.#options.maxJoinedTokens ?? Infinity);
     return {

@@ -2,6 +2,7 @@
 import type { ImageLimits } from "../contract/config.ts";
 import { defaultDecodeLimits } from "../contract/default-limits.ts";
 import { aboutParameter, EngineError } from "../contract/errors.ts";
+import { shown } from "../excerpt.ts";
 import { decodeCostOf } from "../images/decode-cost.ts";
 import type { PictureHeader } from "../images/picture-header.ts";
 import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
@@ -44,8 +45,15 @@ export function checkEmbeddings(
 ): void {
   let numEmbeddings = 0;
   for (const { header, options, parameter } of items) {
+    const { width, height } = header.shownSize;
     const count = about(parameter, () => processor.numImageTokens(header.shownSize, options));
-    if (count > info.maxTokensPerItem) throw tooManyEmbeddings(count, info.maxTokensPerItem);
+    if (!Number.isSafeInteger(count) || count < 0) {
+      throw new EngineError(
+        "internal",
+        `The model's numImageTokens returned ${shown(count)} for an image of ${width} x ${height} pixels; expected the number of its embeddings.`,
+      );
+    }
+    if (count > info.maxTokensPerItem) throw tooManyEmbeddings(count, info, options === processor.options);
     numEmbeddings += count;
   }
   if (numEmbeddings <= maxNumEmbeddings) return;

@@ -52,7 +52,7 @@ export async function placeItems(
 ): Promise<{ readonly tokenIds: readonly number[]; readonly images: readonly PlacedFeature[] }> {
   const expanded = await expand(prompt, loaded, settings);
   const images = toFeatures(loaded, expanded);
-  checkEmbeddings(images, settings.imageInputs.info.maxTokensPerItem);
+  checkEmbeddings(images, settings);
   return { tokenIds: expanded.tokenIds, images };
 }
 
@@ -118,9 +118,14 @@ function isOfVideo(part: ItemPart | undefined): boolean {
 }
 
 /** Checks all images; new ones were counted before they were processed. */
-function checkEmbeddings(images: readonly ImageFeature[], maxTokensPerItem: number): void {
+function checkEmbeddings(
+  images: readonly ImageFeature[],
+  { imageInputs: { info, processor }, options }: PlacingSettings,
+): void {
   for (const { placeholder } of images) {
     const numEmbeddings = numEmbeddingsIn(placeholder);
-    if (numEmbeddings > maxTokensPerItem) throw tooManyEmbeddings(numEmbeddings, maxTokensPerItem);
+    if (numEmbeddings > info.maxTokensPerItem) {
+      throw tooManyEmbeddings(numEmbeddings, info, options === processor.options);
+    }
   }
 }

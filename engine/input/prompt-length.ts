@@ -1,9 +1,13 @@
 /** Rejects prompts that are longer than the model's context. */
 import { EngineError } from "../contract/errors.ts";
+import { shown } from "../excerpt.ts";
 import { endTokenOf, type PlaceholderRange } from "../multimodal/placeholder.ts";
 import type { PromptPositions } from "../multimodal/prompt-positions.ts";
 import type { ItemPart } from "./item-parts.ts";
 import type { FramesPart } from "./video-loader.ts";
+
+/** Of `PromptPositions.axes`. */
+const NUM_AXES = 3;
 
 /** LiteLLM and other clients recognise the error by OpenAI's words "this model's maximum context length is". */
 export function promptTooLong(numTokens: string, maxModelLen: number, parts: readonly ItemPart[] = []): EngineError {
@@ -31,9 +35,17 @@ export function checkLength(numTokens: number, maxModelLen: number, parts: reado
 /**
  * Seconds of a video may be more positions than it has tokens.
  *
- * @throws EngineError `prompt_too_long`.
+ * @throws EngineError `prompt_too_long`, and `internal` for what are no positions of `numTokens` tokens.
  */
-export function checkPositions({ next }: PromptPositions, maxModelLen: number): void {
+export function checkPositions({ axes, next }: PromptPositions, numTokens: number, maxModelLen: number): void {
+  if (!(axes instanceof Int32Array) || axes.length !== NUM_AXES * numTokens || !Number.isSafeInteger(next)) {
+    const given = axes instanceof Int32Array ? `${axes.length} positions` : shown(axes);
+    throw new EngineError(
+      "internal",
+      `The model's promptPositions returned ${given} as axes, and ${shown(next)} as next, for ${numTokens} tokens; ` +
+        `expected an Int32Array of ${NUM_AXES} positions for each, and an integer.`,
+    );
+  }
   if (next < maxModelLen) return;
   throw new EngineError(
     "prompt_too_long",

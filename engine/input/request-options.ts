@@ -7,6 +7,7 @@ import type { EngineErrorCode } from "../contract/errors.ts";
 import { shown } from "../excerpt.ts";
 import type { CanonicalValue } from "../multimodal/hasher.ts";
 import type { MultiModalProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import type { ProcessingInfo } from "../multimodal/processing-info.ts";
 import { optionsWithoutEffect } from "../multimodal/processor-options.ts";
 import { readBySchema } from "../schema-problem.ts";
 
@@ -53,12 +54,26 @@ export function optionsError(reason: string, cause?: unknown, path = ""): Engine
   );
 }
 
-/** A request's options can give an image more embeddings than the engine has room for. */
-export function tooManyEmbeddings(numEmbeddings: number, maxNumEmbeddings: number): EngineError {
+/**
+ * A request's options can give an image more embeddings than the engine has room for.
+ *
+ * @param hasOwnOptions Whether the options are the checkpoint's, so that the model itself counts wrongly.
+ */
+export function tooManyEmbeddings(
+  numEmbeddings: number,
+  { maxTokensPerItem }: Pick<ProcessingInfo, "maxTokensPerItem">,
+  hasOwnOptions: boolean,
+): EngineError {
+  if (hasOwnOptions) {
+    return new EngineError(
+      "internal",
+      `An image has ${numEmbeddings} embeddings with the model's own options; its maxTokensPerItem is ${maxTokensPerItem}.`,
+    );
+  }
   return refusal(
     "invalid_argument",
     "",
-    `An image has ${numEmbeddings} embeddings with the request's options; the engine has room for ${maxNumEmbeddings}.`,
+    `An image has ${numEmbeddings} embeddings with the request's options; the engine has room for ${maxTokensPerItem}.`,
   );
 }
 

@@ -23,7 +23,8 @@ export function pictureFields(
   };
 }
 
-function tensorOf(tensors: ReadonlyMap<string, ItemTensor>, name: string): ItemTensor {
+/** Throws EngineError `internal` for a picture without the tensor. */
+export function tensorOf(tensors: ReadonlyMap<string, ItemTensor>, name: string): ItemTensor {
   const tensor = tensors.get(name);
   if (tensor !== undefined) return tensor;
   const made = [...tensors.keys()].join(", ");

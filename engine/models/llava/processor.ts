@@ -3,6 +3,7 @@ import { EngineError } from "../../contract/errors.ts";
 import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { fieldConfig } from "../../multimodal/field-config.ts";
 import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
+import { tensorOf } from "../../multimodal/picture-fields.ts";
 import type { ItemTensor } from "../../multimodal/processed-item.ts";
 import { pictureInfo } from "../../multimodal/processing-info.ts";
 import { invalidOption } from "../../multimodal/processor-options.ts";
@@ -34,7 +35,7 @@ export const llavaInputs: MultiModalInputs<ProcessorContext> = {
       numImageTokens: (size) => info.numImageTokens(size),
       async processImages(images, options, signal) {
         const processed = await allOrNone(images, (image, either) => pixels.process(image, options, either), signal);
-        const pixelValues = processed.map(({ tensors }) => checkedPixels(tensors.get("pixel_values"), imageSize));
+        const pixelValues = processed.map(({ tensors }) => checkedPixels(tensorOf(tensors, "pixel_values"), imageSize));
         return {
           fields: new Map([["pixel_values", pixelValues]]),
           imageSizes: processed.map((image) => image.imageSize),
@@ -58,9 +59,9 @@ export const llavaInputs: MultiModalInputs<ProcessorContext> = {
   },
 };
 
-function checkedPixels(pixelValues: ItemTensor | undefined, imageSize: number): ItemTensor {
-  const [, height, width] = pixelValues?.shape ?? [];
-  if (pixelValues !== undefined && height === imageSize && width === imageSize) return pixelValues;
+function checkedPixels(pixelValues: ItemTensor, imageSize: number): ItemTensor {
+  const [, height, width] = pixelValues.shape;
+  if (height === imageSize && width === imageSize) return pixelValues;
   throw new EngineError(
     "invalid_checkpoint",
     `The image processor turns this image into ${width}x${height} pixels; the vision encoder expects ${imageSize}x${imageSize}.`,
