@@ -72,19 +72,25 @@ async function expand(
   const expanded = await expandPrompt(tokenIds, updates, {
     promptText,
     mayBeExpanded: !isExact && mayHoldFeatures(tokenIds, imageInputs, items.length, items.length),
-    mayMatchText: !isExact,
+    // A text that spells a placeholder means no image; without placeholders, there is nothing to confuse.
+    mayMatchText: !isExact || processor.imagePlaceholder === null,
     joinTokens: processor.joinTokens,
   });
-  checkPlaces(tokenIds, expanded, items.length, imageInputs);
+  const hasTextTarget = updates.some((alternatives) => alternatives.some(({ target }) => target.kind === "text"));
+  checkPlaces(tokenIds, expanded, items.length, imageInputs, isExact && hasTextTarget);
   return expanded;
 }
 
-/** @param tokenIds Before they were expanded. */
+/**
+ * @param tokenIds Before they were expanded.
+ * @param ignoresText Whether a target may be in the text, which was not searched.
+ */
 function checkPlaces(
   tokenIds: readonly number[],
   expanded: UpdatedPrompt,
   numItems: number,
   { processor: { imagePlaceholder, imagePlaceholderTokenIds } }: ImageInputs,
+  ignoresText: boolean,
 ): void {
   const numPlaced = expanded.placeholders.filter((placeholder) => placeholder !== null).length;
   // A remaining placeholder would be treated as a feature without an image.
@@ -96,7 +102,7 @@ function checkPlaces(
     });
   }
   const numPlaceholders = countOccurrences(tokenIds, imagePlaceholderTokenIds);
-  if (numPlaceholders === numItems) throw unplacedImages(numLeft, imagePlaceholder);
+  if (numPlaceholders === numItems) throw unplacedImages(numLeft, imagePlaceholder, ignoresText);
   throw wrongPlaceholders(numPlaceholders, imagePlaceholder, numItems);
 }
 

@@ -39,11 +39,18 @@ export function wrongPlaceholders(numPlaceholders: number, imagePlaceholder: str
   );
 }
 
-/** For a prompt that has a placeholder for each image: the model's own rules do not replace them. */
-export function unplacedImages(numLeft: number, imagePlaceholder: string): EngineError {
+/**
+ * For a prompt that has a placeholder for each image: the model's own rules do not replace them.
+ *
+ * @param ignoresText Whether a target may be in the text, which was not searched.
+ */
+export function unplacedImages(numLeft: number, imagePlaceholder: string, ignoresText: boolean): EngineError {
+  const hint = ignoresText
+    ? " Conversations and parts are searched for the tokens of a target, not for its text: it may spell the placeholder without meaning an image."
+    : "";
   return new EngineError(
     "invalid_argument",
-    `The model's promptUpdates leave ${numLeft} image placeholders (${imagePlaceholder}) in the prompt; each image has to replace one.`,
+    `The model's promptUpdates leave ${numLeft} image placeholders (${imagePlaceholder}) in the prompt; each image has to replace one.${hint}`,
     { parameter: "prompt" },
   );
 }
