@@ -62,7 +62,7 @@ async function expand(
   { imageInputs, promptText, ...settings }: PlacingSettings,
 ): Promise<UpdatedPrompt> {
   const { processor } = imageInputs;
-  let numImages = 0;
+  let numImages = omitted.filter((part) => !isOfVideo(part)).length;
   const inPrompt = items.map(({ item: { promptUpdates } }, index) => ({
     promptUpdates,
     index: omitted.length + index,

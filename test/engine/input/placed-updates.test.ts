@@ -92,3 +92,17 @@ test("a target by place has to be a function without images too", async () => {
     message: "The model's promptUpdates has a function as the target of rule 0 for an image, and none without images.",
   });
 });
+
+test.for<[string, number]>([
+  ["before it is loaded", 20],
+  ["after all are loaded", 35],
+])("an image keeps its number if truncation removes the one before it %s", async ([, truncatePromptTokens]) => {
+  const definition = definitionWith(() => ({ numberTokens: (index) => [100 + index] }));
+  await using inputs = await createGoldenInputs("llava-default", { definition });
+  const images = [image(await pictureReference("photo.png")), image(await pictureReference("drawing.png"))];
+  // Loaded, the prompt has 36 tokens; without the numbers, which only images have, 34.
+  const prompt = { kind: "tokens", tokenIds: [imageTokenId, 50, imageTokenId, 51], images } as const;
+  const processed = await inputs.inputProcessor.process({ ...request(prompt), truncatePromptTokens }, signal);
+  expect(processed.promptTokenIds).toEqual([50, 101, ...features, 51]);
+  expect(processed.numOmittedImages).toBe(1);
+});
