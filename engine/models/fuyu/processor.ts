@@ -61,13 +61,13 @@ export const fuyuInputs: MultiModalInputs<ProcessorContext> = {
           const full = [...Array.from({ length: numRows }, () => row).flat(), beginningOfText];
           return { full, isEmbed: selectTokenIds(imageTokenId) };
         };
-        const atStart = { mode: "insertion", target: promptIndexTargets.start(), content } as const;
-        if (tokenizersBeginning === null) return [atStart];
-        return [{ mode: "replacement", target: [tokenizersBeginning], content }, atStart];
+        return [{ mode: "insertion", target: promptIndexTargets.start(), content }];
       },
       applyTokensOnly(tokenIds, numImages) {
-        if (numImages === 0 || tokenIds.at(-1) === beginningOfAnswer) return tokenIds;
-        return [...tokenIds, beginningOfAnswer];
+        if (numImages === 0) return tokenIds;
+        const start = tokenIds.findIndex((tokenId) => tokenId !== tokenizersBeginning);
+        const text = start === -1 ? [] : tokenIds.slice(start);
+        return text.at(-1) === beginningOfAnswer ? text : [...text, beginningOfAnswer];
       },
     };
   },

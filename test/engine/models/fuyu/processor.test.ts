@@ -43,7 +43,7 @@ test("ids and patches equal those of transformers, for pictures that fit and for
 describe("the prompt", () => {
   const picture = image("small.png");
 
-  test("has the image at its start or at its first image token, and newlines have no embeddings", async () => {
+  test("has the image at its start, in place of the tokenizer's own token, and newlines have no embeddings", async () => {
     await using inputs = await createGoldenInputs("fuyu");
     const images = [await picture];
     const layout = [imageToken, imageToken, imageToken, newline];
@@ -61,6 +61,15 @@ describe("the prompt", () => {
         isEmbed: [true, true, true, false, true, true, true, false, false],
       });
     }
+  });
+
+  test("has the image at its start, also if its text spells the tokenizer's own token", async () => {
+    await using inputs = await createGoldenInputs("fuyu");
+    const images = [await picture];
+    const text = "a|ENDOFTEXT|b";
+    const processed = await process(inputs, { kind: "text", text, addSpecialTokens: true, images });
+    expect(processed.images[0]!.placeholder.offset).toBe(0);
+    expect(processed.promptTokenIds.slice(9).filter((tokenId) => tokenId === endOfText)).toHaveLength(1);
   });
 
   test("rejects options of a request that make more embeddings than there is room for", async () => {
