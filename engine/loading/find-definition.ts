@@ -52,6 +52,9 @@ async function loadDefinition(
   searchPath: readonly string[],
 ): Promise<ModelDefinition> {
   let value: unknown;
+  if (!reference.includes(":")) {
+    throw refusal(name, "could not be loaded: it has no colon; expected <module>:<export>, such as acme_vl:acmeVl.");
+  }
   try {
     ({ value } = await importExport(reference, searchPath));
   } catch (cause) {

@@ -144,7 +144,11 @@ test("of definitions with one architecture, the one of the checkpoint's vision t
 });
 
 test.for<[string, string, RegExp]>([
-  ["without a colon", "own", /own could not be loaded: it has no colon/],
+  [
+    "without a colon",
+    "own",
+    /own could not be loaded: it has no colon; expected <module>:<export>, such as acme_vl:acmeVl\.$/,
+  ],
   ["of a module that is not there", "nowhere:a", /nowhere:a could not be loaded: the module was not found; tried/],
   ["without its export", "own:missing", /own:missing could not be loaded: there is no export missing/],
   ["without an architecture", "own:nothing", /own:nothing has the architecture undefined; expected a text\./],
