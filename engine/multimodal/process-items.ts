@@ -1,5 +1,5 @@
 /** Turns pictures into cacheable items: their tensors and their effect on the prompt. */
-import { EngineError } from "../contract/errors.ts";
+import { aboutParameter, EngineError } from "../contract/errors.ts";
 import type { ImageGrid } from "../contract/generation-request.ts";
 import { shown } from "../excerpt.ts";
 import { gridField, gridTensor } from "./embeddings-grid.ts";
@@ -132,8 +132,15 @@ async function resolveItems(
       `The model's promptUpdates returned ${shown(updates)}; expected a list of at least one rule.`,
     );
   }
-  const resolve = (update: PromptUpdate, index: number): Promise<ItemPromptUpdate> =>
-    namingMember("promptUpdates", () => resolvePromptUpdate(update, index, promptText));
+  const resolve = async (update: PromptUpdate, index: number): Promise<ItemPromptUpdate> => {
+    try {
+      return await namingMember("promptUpdates", () => resolvePromptUpdate(update, index, promptText));
+    } catch (error) {
+      // Embeddings are all items of their request, whose parameters have the same indices.
+      const isUnnamed = error instanceof EngineError && error.code === "invalid_argument" && error.parameter === null;
+      throw isUnnamed && items[index]!.kind === "embeddings" ? aboutParameter(error, `prompt.images[${index}]`) : error;
+    }
+  };
   return Promise.all(
     tensorsOfItems.map(async (tensors, index) => ({
       tensors,

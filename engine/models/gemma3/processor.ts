@@ -32,11 +32,12 @@ export const gemma3Inputs: MultiModalInputs<ProcessorContext> = {
       },
       joinTokens: lineBreakTokens(context),
       promptUpdates(items) {
-        for (const item of items) {
+        for (const [index, item] of items.entries()) {
           if (item.kind === "image" || item.numEmbeddings === visionEncoder.numImageTokens) continue;
           throw new EngineError(
             "invalid_argument",
             `A picture has ${visionEncoder.numImageTokens} embeddings in this model; got ${item.numEmbeddings}.`,
+            { parameter: `prompt.images[${index}]` },
           );
         }
         return [

@@ -134,3 +134,18 @@ test("errors of a processor's own code name its function, and those of the engin
   });
   expect(() => processor.checkOptions({})).toThrow(expect.objectContaining({ code: "unsupported_model" }));
 });
+
+test("embeddings that a model's contents exclude are named", async () => {
+  const content = (index: number): readonly number[] => {
+    if (index === 1) throw new EngineError("invalid_argument", "This model has 4 embeddings for a picture; got 3.");
+    return [imageTokenId];
+  };
+  const given = {
+    embeddings: { elementType: "float32", shape: [1, 2], data: new Float32Array(2) } as const,
+    grid: null,
+  };
+  await expect(toEmbeddingItems(processorWith(1, content), [given, given], settings)).rejects.toMatchObject({
+    code: "invalid_argument",
+    parameter: "prompt.images[1]",
+  });
+});
