@@ -205,7 +205,8 @@ export interface MultiModalProcessor {
   promptUpdates(items: readonly UpdateItem[], options: ProcessorOptions): readonly PromptUpdate[];
   /**
    * Tokens before the content of image `index` of a prompt (from 0), for models that number their images; empty for
-   * none. Images that truncation removed from the start of a prompt count. They are no part of prompt updates, because prompts share those of an image.
+   * none. Images that truncation removed from the start of a prompt count. The tokens are no part of prompt updates,
+   * because prompts share those of an image.
    */
   numberTokens?(this: void, index: number, options: ProcessorOptions): readonly number[];
   /**
