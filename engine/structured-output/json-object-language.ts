@@ -7,6 +7,7 @@ import type { JsonObject } from "./json-schema.ts";
 import { colon, comma, constantOf, repeat, rule, whitespace } from "./json-text.ts";
 import { namesOtherThan } from "./other-names.ts";
 import { PatternProperties } from "./pattern-properties.ts";
+import { PropertyNames } from "./property-names.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 
 export interface JsonObjectContext {
@@ -19,7 +20,10 @@ export interface JsonObjectContext {
 
 /** A property described by name. */
 interface Property {
-  readonly pair: Expression;
+  /** As written in JSON. */
+  readonly name: string;
+  /** What follows the name. */
+  readonly value: Expression;
   readonly isRequired: boolean;
 }
 
@@ -48,7 +52,7 @@ interface Shape {
  * Maximum number of rules for all objects of a schema that bounds their number of properties: there is one rule per
  * property and number. This many take half a second.
  */
-const MAX_TAILS = 50_000;
+const MAX_TAILS = 15_000;
 /**
  * Maximum number of characters of all names that further properties must not have: there is a state for each. This many
  * take some tens of milliseconds.
@@ -88,7 +92,8 @@ export class JsonObjectWriter {
     const requiredNames = new Set(required);
     const patterns = isObject(schema.patternProperties) ? this.#patternsOf(schema.patternProperties, path) : null;
     const toProperty = ([name, inner]: [string, unknown]): Property => ({
-      pair: this.#pair(literalOf(constantOf(name)), inner, `${path}.properties.${name}`),
+      name: constantOf(name),
+      value: this.#value(inner, `${path}.properties.${name}`),
       isRequired: requiredNames.has(name),
     });
     const { additionalProperties = true } = schema;
@@ -133,11 +138,15 @@ export class JsonObjectWriter {
   }
 
   #pair(name: Expression, schema: unknown, path: string): Expression {
-    return sequenceOf([name, colon, this.#mention(this.#context.valueOf(schema, path), path)]);
+    return sequenceOf([name, this.#value(schema, path)]);
+  }
+
+  #value(schema: unknown, path: string): Expression {
+    return sequenceOf([colon, this.#mention(this.#context.valueOf(schema, path), path)]);
   }
 
   /**
-   * A rule in place of a part that may be large: pairs are parts of several rules, and so they would be looked at again
+   * A rule in place of a part that may be large: values are parts of several rules, and so they would be looked at again
    * with each of these.
    */
   #mention(part: Expression, path: string): Expression {
@@ -215,7 +224,10 @@ class ObjectText {
   readonly #numRequiredFrom: readonly number[];
   /** Whether the number of properties is bounded. */
   readonly #isCounted: boolean;
+  #numNameRules = 0;
   readonly #tails = new Map<string, Expression | null>();
+  /** Null for an object without described properties. */
+  readonly #names: PropertyNames | null;
 
   constructor(shape: Shape, rules: Map<string, Expression>, path: string) {
     const { properties, min, max } = shape;
@@ -227,6 +239,17 @@ class ObjectText {
       numRequiredFrom[index] = numRequiredFrom[index + 1]! + (properties[index]!.isRequired ? 1 : 0);
     this.#numRequiredFrom = numRequiredFrom;
     this.#isCounted = max !== Infinity || min > numRequiredFrom[0]!;
+    this.#names =
+      properties.length === 0
+        ? null
+        : new PropertyNames(
+            properties.map((property) => property.name),
+            (expression) => {
+              const ruleName = `${shape.name} names ${this.#numNameRules++}`;
+              rules.set(ruleName, expression);
+              return rule(ruleName);
+            },
+          );
   }
 
   /** Number of rules that counting the properties needs; that of other rules is proportional to the source. */
@@ -242,14 +265,11 @@ class ObjectText {
   }
 
   write(): Expression {
-    const { properties, otherPair, min, max } = this.#shape;
+    const { otherPair, min, max } = this.#shape;
     const options: Expression[] = [];
     this.#writeTails();
-    for (const [index, { pair, isRequired }] of properties.entries()) {
-      const tail = this.#tailAt(index + 1, 1);
-      if (tail !== null) options.push(sequenceOf([pair, tail]));
-      if (isRequired) break;
-    }
+    const described = this.#propertiesFrom(0, 0);
+    if (described !== null) options.push(described);
     const isFree = this.#numRequiredFrom[0] === 0;
     if (isFree && otherPair !== null && max > 0) {
       options.push(sequenceOf([otherPair, repeat(sequenceOf([comma, otherPair]), Math.max(0, min - 1), max - 1)]));
@@ -280,13 +300,9 @@ class ObjectText {
     }
     for (let index = properties.length - 1; index > 0; index--) {
       for (let count = 1; count <= Math.min(index, numCounts); count++) {
-        const { pair, isRequired } = properties[index]!;
-        const taken = count === max ? null : this.#tailAt(index + 1, count + 1);
-        const left = isRequired ? null : this.#tailAt(index + 1, count);
-        const options = [
-          ...(taken === null ? [] : [sequenceOf([comma, pair, taken])]),
-          ...(left === null ? [] : [left]),
-        ];
+        const next = this.#propertiesFrom(index, count);
+        const last = this.#numRequiredFrom[index] === 0 ? this.#tailAt(properties.length, count) : null;
+        const options = [...(next === null ? [] : [sequenceOf([comma, next])]), ...(last === null ? [] : [last])];
         const key = this.#keyOf(index, count);
         if (options.length === 0) {
           this.#tails.set(key, null);
@@ -299,10 +315,31 @@ class ObjectText {
     }
   }
 
+  /** A property from `index` on and the text after it, when `count` are present: the next required one is the last. */
+  #propertiesFrom(index: number, count: number): Expression | null {
+    const { properties, max } = this.#shape;
+    if (this.#names === null || count === max) return null;
+    let last = index;
+    while (last < properties.length - 1 && !properties[last]!.isRequired) last++;
+    return this.#names.write({
+      first: index,
+      last,
+      key: this.#countKey(count),
+      after: (chosen) => {
+        const tail = this.#tailAt(chosen + 1, count + 1);
+        return tail && sequenceOf([properties[chosen]!.value, tail]);
+      },
+    });
+  }
+
   /** Counts above the minimum are equivalent if there is no maximum. */
-  #keyOf(index: number, count: number): string {
+  #countKey(count: number): string {
     const { min, max } = this.#shape;
-    if (!this.#isCounted) return `from ${index}`;
-    return `from ${index} with ${max === Infinity ? Math.min(count, Math.max(1, min)) : count}`;
+    if (!this.#isCounted) return "";
+    return ` with ${max === Infinity ? Math.min(count, Math.max(1, min)) : count}`;
+  }
+
+  #keyOf(index: number, count: number): string {
+    return `from ${index}${this.#countKey(count)}`;
   }
 }

@@ -38,7 +38,7 @@ const refusals: [string, StructuredOutput, string][] = [
   [
     "counted properties of many objects",
     schema({ prefixItems: Array.from({ length: 60 }, () => countedObject) }),
-    "the bounds for their number take more than 50000 rules",
+    "the bounds for their number take more than 15000 rules",
   ],
   ["an empty schema", { kind: "json-schema", schema: "" }, "json cannot be an empty string"],
   ["a long pattern", { kind: "regex", pattern: "a".repeat(300_000) }, "at most 262144 bytes, got 300000"],
