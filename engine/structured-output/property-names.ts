@@ -12,6 +12,9 @@ interface Branch {
   readonly branches: readonly Branch[];
 }
 
+/** What is written of each branch, by the places of the first and last name in it. */
+type Parts = Map<Branch, Map<number, Expression | null>>;
+
 /** Some of the properties. */
 export interface PropertyRange {
   readonly first: number;
@@ -28,7 +31,7 @@ export class PropertyNames {
   readonly #names: readonly string[];
   readonly #root: Branch;
   readonly #toRule: (expression: Expression) => Expression;
-  readonly #written = new Map<Branch, Map<string, Expression | null>>();
+  readonly #parts = new Map<string, Parts>();
 
   /**
    * @param names As written in JSON, so that none begins with another. At least one.
@@ -43,7 +46,9 @@ export class PropertyNames {
 
   /** The names of the range, each with what follows it. Null if no property is possible. */
   write(range: PropertyRange): Expression | null {
-    return this.#write(this.#root, 0, range);
+    let parts = this.#parts.get(range.key);
+    if (parts === undefined) this.#parts.set(range.key, (parts = new Map()));
+    return this.#write(this.#root, 0, range, parts);
   }
 
   /** @param sorted By name. @param start Where the branch begins in each name. */
@@ -65,15 +70,15 @@ export class PropertyNames {
    *
    * @param start Where the branch begins in its names.
    */
-  #write(branch: Branch, start: number, range: PropertyRange): Expression | null {
+  #write(branch: Branch, start: number, range: PropertyRange, parts: Parts): Expression | null {
     const { indices, branches, text } = branch;
     const from = lowerBound(indices, range.first);
     const end = lowerBound(indices, range.last + 1);
     if (from === end) return null;
     // Ranges that differ in the names of other branches are the same here.
-    const key = `${from} ${end} ${range.key}`;
-    let written = this.#written.get(branch);
-    if (written === undefined) this.#written.set(branch, (written = new Map()));
+    let written = parts.get(branch);
+    if (written === undefined) parts.set(branch, (written = new Map()));
+    const key = from * (indices.length + 1) + end;
     let expression = written.get(key);
     if (expression !== undefined) return expression;
     if (end - from === 1) {
@@ -81,8 +86,10 @@ export class PropertyNames {
       const rest = range.after(index);
       expression = rest && sequenceOf([literalOf(this.#names[index]!.slice(start)), rest]);
     } else {
-      const options = branches.flatMap((longer) => this.#write(longer, start + text.length, range) ?? []);
-      expression = options.length === 0 ? null : this.#toRule(sequenceOf([literalOf(text), alternativesOf(options)]));
+      const options = branches.flatMap((longer) => this.#write(longer, start + text.length, range, parts) ?? []);
+      expression = options.length === 0 ? null : sequenceOf([literalOf(text), alternativesOf(options)]);
+      // Each range has a part of the root of its own.
+      if (expression !== null && branch !== this.#root) expression = this.#toRule(expression);
     }
     written.set(key, expression);
     return expression;
