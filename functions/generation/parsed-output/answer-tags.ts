@@ -1,5 +1,5 @@
 /** Takes the tags off answers of models that mark their answer as well as their thinking. */
-import { lengthOfBegunMarker } from "./text-source.ts";
+import { LeadingMarkerSearch, MarkerSearch } from "./marker-search.ts";
 
 export interface AnswerTags {
   readonly start: string;
@@ -11,13 +11,15 @@ export interface AnswerTags {
  * it is. The text does not depend on how it is divided.
  */
 export class AnswerUnwrapper {
-  readonly #tags: AnswerTags;
+  readonly #start: LeadingMarkerSearch;
+  readonly #end: MarkerSearch;
   #place: "before" | "at start" | "inside" | "behind" | "after" = "before";
-  /** Text that may belong to a tag or be white space to leave out. */
+  /** Text that has arrived and that no place has taken yet. */
   #held = "";
 
   constructor(tags: AnswerTags) {
-    this.#tags = tags;
+    this.#start = new LeadingMarkerSearch(tags.start);
+    this.#end = new MarkerSearch([tags.end]);
   }
 
   append(text: string): string {
@@ -49,29 +51,16 @@ export class AnswerUnwrapper {
   }
 
   #look(isComplete: boolean): void {
-    const { start } = this.#tags;
-    const text = this.#held.trimStart();
-    if (text.startsWith(start)) {
-      this.#held = text.slice(start.length);
-      this.#place = "at start";
-    } else if (isComplete || !start.startsWith(text)) {
-      this.#place = "after";
-    }
+    const found = this.#start.append(this.#held, isComplete);
+    this.#held = found?.text ?? "";
+    if (found !== null) this.#place = found.isMarked ? "at start" : "after";
   }
 
   #takeAnswer(isComplete: boolean): string {
-    const { end } = this.#tags;
-    const index = this.#held.indexOf(end);
-    if (index !== -1) {
-      const answer = this.#held.slice(0, index).trimEnd();
-      this.#held = this.#held.slice(index + end.length);
-      this.#place = "behind";
-      return answer;
-    }
-    const numHeld = isComplete ? 0 : lengthOfBegunMarker(this.#held, [end]);
-    const settled = this.#held.slice(0, this.#held.length - numHeld);
-    const answer = isComplete ? settled : settled.trimEnd();
-    this.#held = this.#held.slice(answer.length);
-    return answer;
+    const { settled, found } = this.#end.append(this.#held);
+    this.#held = found?.rest ?? "";
+    if (found !== null) this.#place = "behind";
+    else if (isComplete) return settled + this.#end.finish();
+    return settled;
   }
 }

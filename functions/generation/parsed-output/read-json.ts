@@ -12,10 +12,10 @@ import type { Reading, TextSource } from "./text-source.ts";
 export function* readJson(source: TextSource, take: (piece: string) => void, isSettled: boolean): Reading<boolean> {
   const scanner = new JsonScanner();
   while (true) {
-    const { text } = source;
+    const { length } = source.text;
     let piece = "";
-    for (let position = source.position; position < text.length; position++) {
-      const char = text.charAt(position);
+    for (let position = source.position; position < length; position++) {
+      const char = source.charAt(position);
       const isInString = scanner.isInString;
       const scanned = scanner.next(char);
       if (scanned === "before" || scanned === "broken") {
@@ -30,7 +30,7 @@ export function* readJson(source: TextSource, take: (piece: string) => void, isS
         return true;
       }
     }
-    source.position = text.length;
+    source.position = length;
     take(piece);
     if (source.isComplete) return scanner.next(" ") === "before";
     if (isSettled) source.forget();

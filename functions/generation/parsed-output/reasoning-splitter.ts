@@ -1,6 +1,6 @@
 /** Splits a text into the thinking at its start and the answer. */
 import type { ReasoningMarkers, ReasoningStart } from "../../../engine/index.ts";
-import { lengthOfBegunMarker } from "./text-source.ts";
+import { LeadingMarkerSearch, MarkerSearch } from "./marker-search.ts";
 
 export interface SplitText {
   readonly reasoning: string;
@@ -12,13 +12,17 @@ export interface SplitText {
  * on how the text is divided.
  */
 export class ReasoningSplitter {
-  readonly #markers: ReasoningMarkers;
+  readonly #start: LeadingMarkerSearch;
+  readonly #repeatedStart: LeadingMarkerSearch;
+  readonly #end: MarkerSearch;
   #place: "before" | "at start of thinking" | "after its marker" | "inside" | "at start of answer" | "after";
-  /** Text that may belong to a marker or be white space to leave out. */
+  /** Text that has arrived and that no place has taken yet. */
   #held = "";
 
   constructor(markers: ReasoningMarkers, start: ReasoningStart) {
-    this.#markers = markers;
+    this.#start = new LeadingMarkerSearch(markers.start);
+    this.#repeatedStart = new LeadingMarkerSearch(markers.start);
+    this.#end = new MarkerSearch([markers.end]);
     if (start === "inside") this.#place = "at start of thinking";
     else this.#place = start === "continued" ? "inside" : start;
   }
@@ -56,37 +60,23 @@ export class ReasoningSplitter {
 
   /** A text that does not start with the marker is an answer. */
   #look(isComplete: boolean): void {
-    const { start } = this.#markers;
-    const text = this.#held.trimStart();
-    if (text.startsWith(start)) {
-      this.#held = text.slice(start.length);
-      this.#place = "at start of thinking";
-    } else if (isComplete || !start.startsWith(text)) {
-      this.#place = "after";
-    }
+    const found = this.#start.append(this.#held, isComplete);
+    this.#held = found?.text ?? "";
+    if (found !== null) this.#place = found.isMarked ? "at start of thinking" : "after";
   }
 
   /** Some models repeat the marker that the prompt ended with, once. */
   #startThinking(isComplete: boolean): void {
-    const { start } = this.#markers;
-    const text = this.#held.trimStart();
-    if (!text.startsWith(start) && !isComplete && start.startsWith(text)) return;
-    this.#held = text.startsWith(start) ? text.slice(start.length) : text;
-    this.#place = "after its marker";
+    const found = this.#repeatedStart.append(this.#held, isComplete);
+    this.#held = found?.text ?? "";
+    if (found !== null) this.#place = "after its marker";
   }
 
   #takeThinking(isComplete: boolean): string {
-    const { end } = this.#markers;
-    const index = this.#held.indexOf(end);
-    if (index !== -1) {
-      const thinking = this.#held.slice(0, index).trimEnd();
-      this.#held = this.#held.slice(index + end.length);
-      this.#place = "at start of answer";
-      return thinking;
-    }
-    const numHeld = isComplete ? 0 : lengthOfBegunMarker(this.#held, [end]);
-    const thinking = this.#held.slice(0, this.#held.length - numHeld).trimEnd();
-    this.#held = this.#held.slice(thinking.length);
-    return thinking;
+    const { settled, found } = this.#end.append(this.#held);
+    this.#held = found?.rest ?? "";
+    if (found !== null) this.#place = "at start of answer";
+    else if (isComplete) return settled + this.#end.finish().trimEnd();
+    return settled;
   }
 }

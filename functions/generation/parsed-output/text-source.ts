@@ -1,4 +1,6 @@
 /** Text that arrives in pieces, for parsers that are generators: they yield where they need more of it. */
+import { MarkerSearch } from "./marker-search.ts";
+import type { FoundMarker } from "./marker-search.ts";
 import type { OutputEvent, ToolCallParser } from "./tool-call-format.ts";
 
 /** Yields when the source has no more text, and continues after the next piece. */
@@ -12,7 +14,21 @@ export class TextSource {
   position = 0;
   /** Whether no more text will arrive. */
   isComplete = false;
+  /** The last piece and its position. Reading `text` copies it if a piece was added to it. */
+  #lastPiece = "";
+  #lastPosition = 0;
   #events: OutputEvent[] = [];
+
+  append(piece: string): void {
+    this.#lastPosition = this.text.length;
+    this.#lastPiece = piece;
+    this.text += piece;
+  }
+
+  charAt(position: number): string {
+    const index = position - this.#lastPosition;
+    return index < 0 ? this.text.charAt(position) : this.#lastPiece.charAt(index);
+  }
 
   emit(event: OutputEvent): void {
     this.#events.push(event);
@@ -29,6 +45,7 @@ export class TextSource {
   /** Drops the text before `position`. */
   forget(): void {
     this.text = this.text.slice(this.position);
+    this.#lastPosition -= this.position;
     this.position = 0;
   }
 
@@ -49,7 +66,7 @@ export function createReadingParser(read: (source: TextSource) => Reading<void>)
   };
   return {
     append(text) {
-      source.text += text;
+      source.append(text);
       return resume();
     },
     finish() {
@@ -76,7 +93,7 @@ export function* peek(source: TextSource): Reading<string> {
     if (source.isComplete) return "";
     yield;
   }
-  return source.text.charAt(source.position);
+  return source.charAt(source.position);
 }
 
 const blank = /\s/;
@@ -114,54 +131,19 @@ export function* readWhile(source: TextSource, pattern: RegExp, maxLength: numbe
   return read;
 }
 
-/** A marker in the text, which is read, and the white space before it, which is not emitted. */
-export interface FoundMarker {
-  readonly marker: string;
-  readonly space: string;
-}
-
-/** Emits the text before the next of the markers. Returns null at the end of the text. */
+/** Emits the text before the next of the markers, which is read. Returns null at the end of the text. */
 export function* emitUntil(source: TextSource, markers: readonly string[]): Reading<FoundMarker | null> {
+  const search = new MarkerSearch(markers);
   while (true) {
-    const { text, position } = source;
-    const found = firstOf(text, position, markers);
-    if (found !== null) {
-      const before = text.slice(position, found.index);
-      const kept = before.trimEnd();
-      source.emitText(kept);
-      source.position = found.index + found.marker.length;
-      source.forget();
-      return { marker: found.marker, space: before.slice(kept.length) };
-    }
-    const pending = text.slice(position);
+    const { settled, found } = search.append(source.text.slice(source.position));
+    source.emitText(settled);
+    source.position = source.text.length - (found?.rest.length ?? 0);
+    source.forget();
+    if (found !== null) return found;
     if (source.isComplete) {
-      source.emitText(pending);
-      source.position = text.length;
+      source.emitText(search.finish());
       return null;
     }
-    const settled = pending.slice(0, pending.length - lengthOfBegunMarker(pending, markers)).trimEnd();
-    source.emitText(settled);
-    source.position += settled.length;
-    source.forget();
     yield;
   }
-}
-
-function firstOf(text: string, from: number, markers: readonly string[]): { marker: string; index: number } | null {
-  let first: { marker: string; index: number } | null = null;
-  for (const marker of markers) {
-    const index = text.indexOf(marker, from);
-    if (index !== -1 && (first === null || index < first.index)) first = { marker, index };
-  }
-  return first;
-}
-
-/** Length of the longest end of the text that one of the markers starts with. */
-export function lengthOfBegunMarker(text: string, markers: readonly string[]): number {
-  const longest = markers.reduce((length, marker) => Math.max(length, marker.length - 1), 0);
-  for (let length = Math.min(longest, text.length); length > 0; length--) {
-    const end = text.slice(text.length - length);
-    if (markers.some((marker) => marker.startsWith(end))) return length;
-  }
-  return 0;
 }

@@ -3,16 +3,9 @@
  * special token stands around strings. The models drift to JSON's and Python's strings, to `=` and to parentheses,
  * which are read too.
  */
+import { lengthOfBegunMarker } from "../marker-search.ts";
 import { readJson } from "../read-json.ts";
-import {
-  createReadingParser,
-  emitUntil,
-  lengthOfBegunMarker,
-  peek,
-  readWhile,
-  skipSpace,
-  tryRead,
-} from "../text-source.ts";
+import { createReadingParser, emitUntil, peek, readWhile, skipSpace, tryRead } from "../text-source.ts";
 import type { Reading, TextSource } from "../text-source.ts";
 import type { ToolCallFormat } from "../tool-call-format.ts";
 import { taggedCalls } from "./call-forms.ts";

@@ -69,5 +69,6 @@ export function* readPythonicCall(source: TextSource, isName: IsName): Reading<b
   }
   source.emit({ type: "call", name });
   source.emitArguments(`{${members.join(", ")}}`);
+  source.forget();
   return true;
 }

@@ -1,6 +1,7 @@
 /** Values between tags, for formats in which they are raw text and the tool's schema says which of them are no strings. */
 import type { JsonObject } from "../../../../engine/index.ts";
-import { lengthOfBegunMarker, tryRead } from "../text-source.ts";
+import { lengthOfBegunMarker } from "../marker-search.ts";
+import { tryRead } from "../text-source.ts";
 import type { Reading, TextSource } from "../text-source.ts";
 import { parseLoosely, typeNameOf } from "./schema-types.ts";
 
