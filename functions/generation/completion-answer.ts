@@ -7,15 +7,10 @@ import { promptTokenIds } from "./chat-completion-kind.ts";
 import { gatherChoices } from "./gathered-choices.ts";
 import { withoutTokens } from "./generations.ts";
 import type { Generation } from "./generations.ts";
+import { TextOffsets } from "./text-offsets.ts";
 import { toChoiceUsage, toUsage } from "./usage.ts";
 import type { Usage } from "./usage.ts";
-import {
-  numCodePoints,
-  promptTokenEntries,
-  toCompletionLogprobs,
-  toPromptLogprobs,
-  tokenEntries,
-} from "./wire-logprobs.ts";
+import { promptTokenEntries, toCompletionLogprobs, toPromptLogprobs, tokenEntries } from "./wire-logprobs.ts";
 import type { CompletionLogprobs, PromptLogprobs, TokenEntry } from "./wire-logprobs.ts";
 
 /** The parts of its prompt that an answer contains. */
@@ -51,7 +46,9 @@ export async function toCompletion(
     choices.push({
       index: choices.length,
       text: echoedText(prompt, options) + text,
-      logprobs: options.withLogprobs ? await toCompletionLogprobs(entries, 0, options.tokensAsIds) : null,
+      logprobs: options.withLogprobs
+        ? await toCompletionLogprobs(entries, new TextOffsets(), options.tokensAsIds)
+        : null,
       finish_reason: last.finishReason,
       stop_reason: last.stopReason,
       ...(options.withPromptLogprobs &&
@@ -80,7 +77,7 @@ export async function* toCompletionChunks(
   const heldTokenIds: number[][] = [];
   const prompts: (DecodedPrompt | null)[] = [];
   const heldEntries: TokenEntry[][] = [];
-  const textOffsets: number[] = [];
+  const textOffsets: TextOffsets[] = [];
   for await (const { index, output } of options.promptOnly ? withoutTokens(generations) : generations) {
     const prompt = lastOutputs[index] === undefined ? output.prompt : null;
     lastOutputs[index] = output;
@@ -91,11 +88,11 @@ export async function* toCompletionChunks(
     held.push(...echoedEntries(prompt, options), ...tokenEntries(output.logprobs ?? []));
     const text = echoedText(prompt, options) + output.text;
     if (text === "" && output.finishReason === null) continue;
-    const offset = textOffsets[index] ?? 0;
+    const offsets = (textOffsets[index] ??= new TextOffsets());
     const choice = {
       index,
       text,
-      logprobs: options.withLogprobs ? await toCompletionLogprobs(held, offset, options.tokensAsIds) : null,
+      logprobs: options.withLogprobs ? await toCompletionLogprobs(held, offsets, options.tokensAsIds) : null,
       finish_reason: output.finishReason,
       ...(output.finishReason !== null && { stop_reason: output.stopReason }),
       ...(options.returnsTokenIds && { token_ids: heldIds }),
@@ -104,7 +101,6 @@ export async function* toCompletionChunks(
     };
     heldTokenIds[index] = [];
     prompts[index] = null;
-    textOffsets[index] = held.reduce((sum, { token }) => sum + numCodePoints(token), offset);
     heldEntries[index] = [];
     yield chunk([choice], includeUsage && continuousUsage ? toChoiceUsage(output) : null);
   }

@@ -3,6 +3,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 
 import { LEAST_LOGPROB } from "../../engine/index.ts";
 import type { DecodedLogprob, DecodedPrompt, DecodedTokenLogprobs } from "../../engine/index.ts";
+import type { TextOffsets } from "./text-offsets.ts";
 
 /** Tokens with up to 20 alternatives, which take a few milliseconds. */
 const TOKENS_PER_TURN = 256;
@@ -41,6 +42,7 @@ function nameOf({ tokenId, token }: Pick<DecodedLogprob, "tokenId" | "token">, a
 export interface TokenEntry {
   readonly tokenId: number;
   readonly token: string;
+  readonly bytes: readonly number[];
   readonly logprobs: DecodedTokenLogprobs | null;
 }
 
@@ -48,12 +50,13 @@ export function tokenEntries(logprobs: readonly DecodedTokenLogprobs[]): TokenEn
   return logprobs.map((entry) => ({
     tokenId: entry.sampled.tokenId,
     token: entry.sampled.token,
+    bytes: entry.sampled.bytes,
     logprobs: entry,
   }));
 }
 
 export function promptTokenEntries({ tokens, logprobs }: DecodedPrompt): TokenEntry[] {
-  return tokens.map(({ tokenId, token }, index) => ({ tokenId, token, logprobs: logprobs?.[index] ?? null }));
+  return tokens.map((token, index) => ({ ...token, logprobs: logprobs?.[index] ?? null }));
 }
 
 export interface CompletionLogprobs {
@@ -62,42 +65,34 @@ export interface CompletionLogprobs {
   readonly token_logprobs: readonly (number | null)[];
   /** Always includes the sampled token. */
   readonly top_logprobs: readonly (Readonly<Record<string, number>> | null)[];
-  /** In code points from the start of the returned text, as OpenAI and vLLM count in Python. */
+  /** In code points from the start of the returned text. Tokens that are parts of one character have its offset. */
   readonly text_offset: readonly number[];
 }
 
 /**
  * Takes several turns of the event loop for a long prompt that is echoed.
  *
- * @param textOffset Position of the first token's text.
+ * @param offsets Those of the choice, which go on with each chunk of a stream.
  * @param asIds Writes `token_id:<id>` instead of the text.
  */
 export async function toCompletionLogprobs(
   entries: readonly TokenEntry[],
-  textOffset: number,
+  offsets: TextOffsets,
   asIds: boolean,
 ): Promise<CompletionLogprobs> {
   const tokens: string[] = [];
   const tokenLogprobs: (number | null)[] = [];
   const topLogprobs: (Readonly<Record<string, number>> | null)[] = [];
   const textOffsets: number[] = [];
-  let nextOffset = textOffset;
   for (const entry of entries) {
     if (tokens.length > 0 && tokens.length % TOKENS_PER_TURN === 0) await nextTurn();
-    const { token, logprobs } = entry;
+    const { bytes, logprobs } = entry;
     tokens.push(nameOf(entry, asIds));
     tokenLogprobs.push(logprobs === null ? null : floored(logprobs.sampled.logprob));
     topLogprobs.push(logprobs === null ? null : toTopLogprobs(logprobs, asIds));
-    textOffsets.push(nextOffset);
-    nextOffset += numCodePoints(token);
+    textOffsets.push(offsets.next(bytes));
   }
   return { tokens, token_logprobs: tokenLogprobs, top_logprobs: topLogprobs, text_offset: textOffsets };
-}
-
-export function numCodePoints(text: string): number {
-  let count = text.length;
-  for (let index = 1; index < text.length; index++) if (text.codePointAt(index - 1)! > 0xffff) count--;
-  return count;
 }
 
 /** Entries may have the same text (U+FFFD). The likelier one is written last and stays. */

@@ -91,7 +91,13 @@ test("when one of several prompts fails, the others end", async () => {
 });
 
 test("logprobs are lists with one entry per token, the sampled token among the top, and offsets that continue across chunks", async () => {
-  const of = (token: string, logprob: number) => ({ tokenId: 1, token, logprob, rank: 2, bytes: [] });
+  const of = (token: string, logprob: number) => ({
+    tokenId: 1,
+    token,
+    logprob,
+    rank: 2,
+    bytes: [...Buffer.from(token)],
+  });
   const entry = (token: string) => [{ sampled: of(token, -2), top: [of("x", -1)] }];
   const script = [
     { text: "ab", logprobs: entry("ab") },
@@ -124,6 +130,24 @@ test("offsets count code points, whatever the characters need in UTF-16", async 
   expect(stream).toMatch(/"text_offset":\[0\][^]*"text_offset":\[2\][^]*"text_offset":\[3\]/);
 });
 
+test("tokens that are parts of a character have its offset, over the chunks of a stream", async () => {
+  const entry = (bytes: readonly number[]) => {
+    const token = Buffer.from(bytes).toString();
+    return { sampled: { tokenId: 1, token, logprob: -1, rank: 1, bytes }, top: [] };
+  };
+  const [first, second, third, fourth] = [...Buffer.from("\u{1f600}")].map((byte) => entry([byte]));
+  const script = [
+    { text: "a", logprobs: [entry([0x61]), first!, second!] },
+    { text: "\u{1f600}", logprobs: [third!, fourth!] },
+    { text: "bc", logprobs: [entry([0x62, 0x63])], finishReason: "stop" as const },
+  ];
+  const { post } = createTestApp({ script });
+  const whole = await (await post(path, { prompt: "a", logprobs: 0 })).json();
+  expect(whole).toMatchObject({ choices: [{ text: "a\u{1f600}bc", logprobs: { text_offset: [0, 1, 1, 1, 1, 2] } }] });
+  const stream = await (await post(path, { prompt: "a", logprobs: 0, stream: true })).text();
+  expect(stream).toMatch(/"text_offset":\[0,1,1\][^]*"text_offset":\[1,1\][^]*"text_offset":\[2\]/);
+});
+
 test("each prompt has its own choices, after those of the previous prompt", async () => {
   const { post } = createTestApp({
     script: (prompt) => [
@@ -147,11 +171,14 @@ interface Completion {
 }
 
 describe("an answer with its prompt (echo)", () => {
-  const of = (token: string, logprob: number) => ({ tokenId: token.length, token, logprob, rank: 1, bytes: [] });
+  const bytesOf = (token: string) => [...Buffer.from(token)];
+  const of = (token: string, logprob: number) => {
+    return { tokenId: token.length, token, logprob, rank: 1, bytes: bytesOf(token) };
+  };
   const entry = (token: string, logprob: number) => ({ sampled: of(token, logprob), top: [of("xyz", -0.5)] });
   const prompt = {
     text: "one two",
-    tokens: ["one", " two"].map((token) => ({ tokenId: 1, token, bytes: [] })),
+    tokens: ["one", " two"].map((token) => ({ tokenId: 1, token, bytes: bytesOf(token) })),
     logprobs: [null, entry(" two", -1)],
   };
   const script = [{ prompt, text: "!", logprobs: [entry("!", -2)] }];
