@@ -22,19 +22,24 @@ const escaped: CodePointSet = [
   [0x5c, 0x5c],
 ];
 
+const escapedCharacter = String.raw`[0-9A-CE-Fa-ce-f] [0-9A-Fa-f]{3} | [Dd] [0-7] [0-9A-Fa-f]{2}`;
+/** Half of a pair is no character: parsers such as orjson reject it. */
+const surrogatePair = String.raw`[Dd] [89ABab] [0-9A-Fa-f]{2} "\\u" [Dd] [C-Fc-f] [0-9A-Fa-f]{2}`;
+/** A character as it is written in a string. */
+const character = String.raw`[^\0-\x1f"\\] | "\\" (["\\/bfnrt] | "u" (${escapedCharacter} | ${surrogatePair}))`;
+
 /**
- * Rules for values of any kind. Keys of objects may be any strings. `character` is one character of a string as it is
- * written there. Escaped surrogates are part of `string` only, because two of them form one character. Numbers have at
- * most `MAX_WHOLE_DIGITS` digits before the point, as many after it, and two in the exponent, so that they are never
- * beyond double precision, which parsers read as infinite, and a model cannot fill its tokens with digits.
+ * Rules for values of any kind. Keys of objects may be any strings. Numbers have at most `MAX_WHOLE_DIGITS` digits before
+ * the point, as many after it, and two in the exponent, so that they are never beyond double precision, which parsers
+ * read as infinite, and a model cannot fill its tokens with digits.
  */
 const jsonRules: ReadonlyMap<string, Expression> = readGrammar(String.raw`
   root ::= value
   value ::= object | array | string | number | boolean | null
   object ::= "{" ws (string ws ":" sp value (ws "," sp string ws ":" sp value)* ws)? "}"
   array ::= "[" ws (value (ws "," sp value)* ws)? "]"
-  string ::= "\"" ([^\0-\x1f"\\] | "\\" (["\\/bfnrt] | "u" [0-9A-Fa-f]{4}))* "\""
-  character ::= [^\0-\x1f"\\] | "\\" (["\\/bfnrt] | "u" ([0-9A-CE-Fa-ce-f] [0-9A-Fa-f]{3} | [Dd] [0-7] [0-9A-Fa-f]{2}))
+  string ::= "\"" (${character})* "\""
+  character ::= ${character}
   integer ::= "0" | "-"? [1-9] [0-9]{0,${MAX_WHOLE_DIGITS - 1}}
   number ::= "-"? ("0" | [1-9] [0-9]{0,${MAX_WHOLE_DIGITS - 1}}) ("." [0-9]{1,${MAX_WHOLE_DIGITS}})? ([eE] [+\-]? [0-9]{1,2})?
   boolean ::= "true" | "false"

@@ -119,6 +119,24 @@ test.for<[string, object, readonly string[], readonly string[]]>([
   for (const text of others) expect([text, judge(schema, JSON.stringify(text))]).toEqual([text, "none"]);
 });
 
+test.for<readonly [object, readonly string[], readonly string[]]>([
+  [
+    { type: "string" },
+    ['"\\ud83d\\uDE00"', '"a\\uDBFF\\udfff\\ud800\\udc00"', '"\\ud7ff\\ue000"'],
+    ['"\\ud800"', '"\\ud83d\\n', '"\\ud83d\\ud83d', '"\\ud83d\\u0061', '"\\ude00', '"\\ud83da', '"\\ud83d\\\\'],
+  ],
+  [{}, ['{"\\ud83d\\ude00": "\\ud83d\\ude00"}'], ['{"\\ud83d"', '["\\ud83d"', '["\\ude00']],
+  [
+    { type: "string", minLength: 1, maxLength: 1 },
+    ['"\\ud83d\\ude00"', '"😀"', '"\\u00e9"'],
+    ['"\\ud83d\\ude00a', '"\\ud83d"', '"\\ude00', '"\\ud83d\\ude00\\ud83d'],
+  ],
+  [{ type: "string", minLength: 2 }, ['"\\ud83d\\ude00\\ud83d\\ude00"'], ['"\\ud83d\\ude00"']],
+])("escaped surrogates are pairs, which are one character: %j", ([schema, whole, none]) => {
+  for (const text of whole) expect([text, judge(schema, text)]).toEqual([text, "whole"]);
+  for (const text of none) expect([text, judge(schema, text)]).toEqual([text, "none"]);
+});
+
 test.for<[object, string, string]>([
   [{ type: "number" }, `-${"9".repeat(40)}.${"9".repeat(40)}e99`, "5e+313"],
   [{ type: "number" }, "1.5E-07", "1e-100"],
