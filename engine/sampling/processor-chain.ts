@@ -17,6 +17,8 @@ export interface BuiltInProcessor extends LogitsProcessor {
 
 /** Masks tokens that a grammar forbids. Never throws for a row but leaves it no token. */
 export interface GrammarProcessor extends BuiltInProcessor {
+  /** Whether the token may come next; true for a row without a grammar. */
+  allows(rowIndex: number, tokenId: number): boolean;
   /** The reason, or null while the row's grammar works. */
   failureOf(rowIndex: number): EngineError | null;
   /** Why the grammar forbids the token drawn for the row after these custom processors had it, or null. */
@@ -29,8 +31,8 @@ export interface BuiltInProcessors {
   readonly grammars: OptionalProcessor<GrammarProcessor>;
   /** Before custom processors; they may change the most likely token. */
   readonly argmaxChanging: readonly OptionalProcessor[];
-  /** After custom processors. */
-  readonly penalties: readonly OptionalProcessor[];
+  /** After custom processors, before the greedy choice. */
+  readonly afterCustom: readonly OptionalProcessor[];
   /** After the temperature, before custom processors that are argmax-invariant. */
   readonly argmaxInvariant: readonly OptionalProcessor[];
 }
@@ -86,21 +88,21 @@ export class ProcessorChain {
 
   /** Starts a step: updates every processor that a row uses, even after one has failed, so that all keep track of the rows. */
   updateState(batchUpdate: SequenceBatchUpdate | null): void {
-    const { grammars, argmaxChanging, penalties, argmaxInvariant } = this.#builtIns;
+    const { grammars, argmaxChanging, afterCustom, argmaxInvariant } = this.#builtIns;
     this.#errors.clear();
     grammars.updateState(batchUpdate);
     for (const processor of argmaxChanging) processor.updateState(batchUpdate);
     for (const processor of argmaxInvariant) processor.updateState(batchUpdate);
     this.#updateCustom(batchUpdate);
-    for (const processor of penalties) processor.updateState(batchUpdate);
+    for (const processor of afterCustom) processor.updateState(batchUpdate);
   }
 
   /** Whether a built-in processor reads the row before the greedy choice. Custom processors may read any row. */
   readsRow(rowIndex: number): boolean {
-    const { grammars, argmaxChanging, penalties } = this.#builtIns;
+    const { grammars, argmaxChanging, afterCustom } = this.#builtIns;
     if (grammars.inUse?.readsRow(rowIndex) === true) return true;
     for (const { inUse } of argmaxChanging) if (inUse?.readsRow(rowIndex) === true) return true;
-    for (const { inUse } of penalties) if (inUse?.readsRow(rowIndex) === true) return true;
+    for (const { inUse } of afterCustom) if (inUse?.readsRow(rowIndex) === true) return true;
     return false;
   }
 
@@ -126,7 +128,7 @@ export class ProcessorChain {
   applyArgmaxChanging(logits: GuardedLogits): void {
     for (const processor of this.#builtIns.argmaxChanging) processor.apply(logits);
     this.#applyCustom(false, logits);
-    for (const processor of this.#builtIns.penalties) processor.apply(logits);
+    for (const processor of this.#builtIns.afterCustom) processor.apply(logits);
   }
 
   applyArgmaxInvariant(logits: GuardedLogits): void {

@@ -61,8 +61,8 @@ export class Sampler {
 
   /**
    * Samples row i of the logits for `rows[i]`. The order is that of vLLM's sampler: grammars, raw logprobs, processors
-   * that may change the argmax, penalties, greedy choice, temperature, the other processors, top-k, top-p, draw. A row
-   * fails if a custom processor failed at it, if no token is left, or if its grammar forbids the drawn token.
+   * that may change the argmax, penalties, thinking budget, greedy choice, temperature, the other processors, top-k,
+   * top-p, draw. A row fails if a custom processor failed at it, if no token is left, or if its grammar forbids the drawn token.
    */
   sample(rows: readonly SamplingRow[]): SampledRow[] {
     if (this.#processors.hasCustom) this.#guardedLogits.beginStep();

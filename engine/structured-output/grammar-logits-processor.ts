@@ -67,6 +67,11 @@ export class GrammarLogitsProcessor extends LogitsProcessor {
     return this.#rows.get(rowIndex)?.failure ?? null;
   }
 
+  /** Whether the grammar of the row, if it has one, allows the token in this step. */
+  allows(rowIndex: number, tokenId: number): boolean {
+    return this.#rows.get(rowIndex)?.allows(tokenId) ?? true;
+  }
+
   /**
    * Why the token drawn for the row must not follow its text, or null. A processor after the grammars may have allowed
    * it again.

@@ -22,7 +22,7 @@ export class GrammarRow {
   #position: Position | null = null;
   /** Whether an end token was accepted; nothing can follow it. */
   #isEnded = false;
-  /** The last result of `checkChosen`; its token is usually accepted next. */
+  /** The last result of `allows` or `checkChosen`; its token is usually accepted next. */
   #chosen: { readonly tokenId: number; readonly position: Position } | null = null;
   #numAccepted = 0;
   #failure: EngineError | null = null;
@@ -79,6 +79,15 @@ export class GrammarRow {
       if (position === null) this.#failAt(tokenId, processorNames);
       else this.#chosen = { tokenId, position };
     });
+  }
+
+  /** Whether `tokenId` can follow the accepted ones; false after a failure. */
+  allows(tokenId: number): boolean {
+    this.#work(() => {
+      const position = this.#positionAfter(tokenId);
+      this.#chosen = position === null ? null : { tokenId, position };
+    });
+    return this.#chosen?.tokenId === tokenId;
   }
 
   #accept(tokenId: number): void {

@@ -22,7 +22,7 @@ export function createBuiltInProcessors(
   const minTokens = new MinTokensLogitsProcessor(config, eosTokenIds);
   const logitBias = new LogitBiasLogitsProcessor(config);
   const noRepeatNgram = new NoRepeatNgramLogitsProcessor(config);
-  const thinkingBudget = new ThinkingBudgetLogitsProcessor(config);
+  const thinkingBudget = new ThinkingBudgetLogitsProcessor(config, grammars);
   const penalties = new PenaltiesLogitsProcessor(config);
   const minP = new MinPLogitsProcessor(config);
   return {
@@ -33,14 +33,14 @@ export function createBuiltInProcessors(
       new OptionalProcessor(minTokens, ({ params }) => params.minTokens > 0),
       new OptionalProcessor(logitBias, ({ params }) => params.logitBias !== null),
       new OptionalProcessor(noRepeatNgram, ({ params }) => Object.keys(params.extraArgs).length > 0),
-      // Last, since it leaves a single token.
-      new OptionalProcessor(thinkingBudget, ({ thinkingBudget }) => thinkingBudget !== undefined),
     ],
-    penalties: [
+    afterCustom: [
       new OptionalProcessor(
         penalties,
         ({ params }) => params.repetitionPenalty !== 1 || params.frequencyPenalty !== 0 || params.presencePenalty !== 0,
       ),
+      // Last, since it leaves a single token.
+      new OptionalProcessor(thinkingBudget, ({ thinkingBudget }) => thinkingBudget !== undefined),
     ],
     argmaxInvariant: [new OptionalProcessor(minP, ({ params }) => params.minP > 0)],
   };

@@ -1,4 +1,8 @@
-/** Ends the thinking of a request after its budget of tokens, by leaving only the tokens of the end marker. */
+/**
+ * Ends the thinking of a request after its budget of tokens, by leaving only the tokens of the end marker, whatever other
+ * processors prefer or exclude.
+ */
+import type { EngineConfig } from "../../contract/config.ts";
 import type { ThinkingBudget } from "../../core/engine-request.ts";
 import type { Logits } from "../contract/logits-processor.ts";
 import type { SequenceBatchUpdate } from "./added-sequence.ts";
@@ -6,6 +10,11 @@ import { BuiltInLogitsProcessor } from "./built-in-processor.ts";
 
 /** White space that may precede the start marker of an output. */
 const MAX_LEADING_TOKENS = 2;
+
+interface Grammars {
+  /** Whether the grammar of the row, if it has one, allows the token next. */
+  allows(rowIndex: number, tokenId: number): boolean;
+}
 
 /** Mutable. */
 interface Thinking {
@@ -25,6 +34,13 @@ interface Thinking {
  * divides it when it stands alone.
  */
 export class ThinkingBudgetLogitsProcessor extends BuiltInLogitsProcessor<Thinking> {
+  readonly #grammars: Grammars;
+
+  constructor(config: EngineConfig, grammars: Grammars) {
+    super(config);
+    this.#grammars = grammars;
+  }
+
   override updateState(batchUpdate: SequenceBatchUpdate | null): void {
     this.rows.update(batchUpdate, ({ thinkingBudget: budget, outputTokenIds }) => {
       if (budget === undefined) return undefined;
@@ -42,12 +58,11 @@ export class ThinkingBudgetLogitsProcessor extends BuiltInLogitsProcessor<Thinki
   override apply(logits: Logits): Logits {
     for (const [rowIndex, { forcedTokenId }] of this.rows.entries()) {
       if (forcedTokenId === null) continue;
-      const row = logits.row(rowIndex);
-      const logit = row[forcedTokenId]!;
       // A grammar allows no marker within a character. The next step is tried then.
-      if (logit === -Infinity) continue;
+      if (!this.#grammars.allows(rowIndex, forcedTokenId)) continue;
+      const row = logits.row(rowIndex);
       row.fill(-Infinity);
-      row[forcedTokenId] = logit;
+      row[forcedTokenId] = 0;
     }
     return logits;
   }

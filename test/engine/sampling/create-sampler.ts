@@ -43,6 +43,7 @@ export interface TestRow {
   readonly outputTokenIds?: readonly number[];
   readonly badWordsTokenIds?: readonly (readonly number[])[];
   readonly grammar?: CompiledGrammar;
+  readonly thinkingBudget?: AddedSequence["thinkingBudget"];
 }
 
 /** The result of a row: a token or an error. */
@@ -162,5 +163,6 @@ function toAdded(row: TestRow, index: number): AddedSequence {
     outputTokenIds: row.outputTokenIds ?? [],
     badWordsTokenIds: row.badWordsTokenIds ?? [],
     grammar: row.grammar ?? null,
+    thinkingBudget: row.thinkingBudget,
   };
 }

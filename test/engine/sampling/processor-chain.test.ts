@@ -96,8 +96,8 @@ test("skipped built-in processors leave the logits that all processors of every 
         new MinTokensLogitsProcessor(engineConfig, [eosTokenId]),
         new LogitBiasLogitsProcessor(engineConfig),
         new NoRepeatNgramLogitsProcessor(engineConfig),
-        new ThinkingBudgetLogitsProcessor(engineConfig),
         new PenaltiesLogitsProcessor(engineConfig),
+        new ThinkingBudgetLogitsProcessor(engineConfig, grammars),
         new MinPLogitsProcessor(engineConfig),
       ];
       const outputs: number[][] = [];
@@ -131,7 +131,7 @@ test("a built-in processor is asked only while a row uses it", () => {
     [eosTokenId],
     new GrammarLogitsProcessor(engineConfig, { vocabSize: VOCAB_SIZE, grammarOf: () => null }),
   );
-  const stages = [builtIns.grammars, ...builtIns.argmaxChanging, ...builtIns.penalties, ...builtIns.argmaxInvariant];
+  const stages = [builtIns.grammars, ...builtIns.argmaxChanging, ...builtIns.afterCustom, ...builtIns.argmaxInvariant];
   const numInUse = (update: SequenceBatchUpdate | null): number => {
     for (const processor of stages) processor.updateState(update);
     return stages.filter(({ inUse }) => inUse !== null).length;

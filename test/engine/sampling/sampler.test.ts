@@ -171,6 +171,48 @@ describe("built-in processors", () => {
   });
 });
 
+describe("a spent thinking budget", () => {
+  const thinkingBudget = { numTokens: 1, startTokenIds: [0], endTokenIds: [3, 4], startsInside: true };
+  const logits = [1, 9, 3, -5, 2];
+  const rows: readonly Partial<TestRow>[] = [
+    {},
+    { badWordsTokenIds: [[3]] },
+    { params: { allowedTokenIds: [1, 2] } },
+    { params: { logitBias: { 1: 100 } } },
+    { params: { presencePenalty: 2, repetitionPenalty: 2 } },
+    { params: { logprobs: 1 } },
+  ];
+  const asked = (temperature: number, outputTokenIds: readonly number[]): TestRow[] =>
+    rows.map(({ params, badWordsTokenIds = [] }) => {
+      return { logits, params: { ...params, temperature }, badWordsTokenIds, outputTokenIds, thinkingBudget };
+    });
+
+  test.for([0, 1])("ends the thinking whatever the request excludes or prefers, at temperature %d", (temperature) => {
+    const spent = asked(temperature, [1]);
+    expect(sampleOnce(spent).map(({ tokenId }) => tokenId)).toEqual(rows.map(() => 3));
+    expect(sampleDeferred(spent, 2).samples).toEqual(sampleOnce(spent));
+    expect(sampleOnce(asked(temperature, [1, 3])).map(({ tokenId }) => tokenId)).toEqual(rows.map(() => 4));
+  });
+
+  test.for<readonly [string, Apply]>([
+    ["assigns a logit to its own token", ({ data }) => data.fill(-Infinity).fill(50, 1, 2)],
+    ["excludes the end of the thinking", ({ data }) => data.fill(-Infinity, 3, 4)],
+  ])("comes after a custom processor that %s", ([, apply]) => {
+    const [sample] = sampleOnce(asked(0, [1]).slice(0, 1), [() => new TestProcessor(apply)]);
+    expect(sample).toMatchObject({ tokenId: 3, error: null });
+  });
+
+  test("waits while the grammar forbids the end of the thinking", async () => {
+    const grammar = await compileOnce(shapesVocabulary, { kind: "regex", pattern: "[a-f]{3}<" });
+    const [a, end] = [shapesVocabulary.tokenizer.tokenId("a")!, shapesVocabulary.tokenizer.tokenId("<")!];
+    const budget = { ...thinkingBudget, endTokenIds: [end] };
+    const row = { logits: Array.from({ length: shapesVocabulary.vocabSize }, (_, id) => (id === a ? 1 : 0)), grammar };
+    const tokenAfter = (outputTokenIds: readonly number[]) =>
+      sampleOnce([{ ...row, params: greedy, outputTokenIds, thinkingBudget: budget }])[0]!.tokenId;
+    expect([tokenAfter([a]), tokenAfter([a, a, a])]).toEqual([a, end]);
+  });
+});
+
 describe("custom processors", () => {
   test("act on greedy rows before the choice unless they are argmax-invariant", () => {
     const flip: Apply = (logits) => {

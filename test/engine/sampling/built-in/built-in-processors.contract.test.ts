@@ -61,7 +61,7 @@ testLogitsProcessor("min-p", {
 });
 
 testLogitsProcessor("thinking budget", {
-  create: () => new ThinkingBudgetLogitsProcessor(engineConfig),
+  create: () => new ThinkingBudgetLogitsProcessor(engineConfig, { allows: () => true }),
   using: [{}, { temperature: 0 }],
   thinkingBudget: { numTokens: 3, startTokenIds: [40, 41], endTokenIds: [45, 46, 47], startsInside: true },
 });
