@@ -83,3 +83,13 @@ export const patternsByFormat: ReadonlyMap<string, string> = new Map([
 
 /** Formats whose texts have a maximum number of characters. */
 export const maxLengthByFormat: ReadonlyMap<string, number> = new Map([["hostname", 253]]);
+
+/** In capitals or not, as ajv-formats reads dates and names of hosts; generated texts have one spelling. */
+const matchers = new Map(
+  Array.from(patternsByFormat, ([name, pattern]) => [name, new RegExp(`^(?:${pattern})$`, "i")]),
+);
+
+/** Whether a text has a format. Any text has a format that is not enforced. */
+export function hasFormat(text: string, format: string): boolean {
+  return text.length <= (maxLengthByFormat.get(format) ?? Infinity) && (matchers.get(format)?.test(text) ?? true);
+}

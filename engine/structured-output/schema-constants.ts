@@ -1,4 +1,5 @@
 /** Decides which constants the other keywords of a schema allow, in time proportional to their size. */
+import { hasFormat } from "./json-format.ts";
 import { isMultiple } from "./multiples.ts";
 
 type JsonObject = Readonly<Record<string, unknown>>;
@@ -46,8 +47,7 @@ const readers: Readonly<Record<string, (operand: unknown) => IsAllowed>> = {
   maxProperties: comparing(propertiesOf, atMost),
   required: (names) => (value) =>
     !isObject(value) || !Array.isArray(names) || names.every((name) => Object.hasOwn(value, String(name))),
-  // Formats only describe constants.
-  format: () => () => true,
+  format: (format) => (value) => typeof value !== "string" || typeof format !== "string" || hasFormat(value, format),
 };
 
 /** Keywords that `allowedBy` knows. */

@@ -58,3 +58,27 @@ test("a hostname may be bounded further", () => {
   const reader = readerOf({ type: "string", format: "hostname", maxLength: 3 });
   expect(["a.b", "a.bc"].map((text) => isWhole(reader, text))).toEqual([true, false]);
 });
+
+test.for<readonly [object, readonly string[], readonly string[]]>([
+  [
+    { allOf: [{ enum: [true, '"q"', "/", "a@b.example"] }, { type: "string", format: "email" }] },
+    ["a@b.example"],
+    ["/"],
+  ],
+  [{ enum: ["2024-02-29", "2023-02-29", null], format: "date" }, ["2024-02-29"], ["2023-02-29"]],
+  [{ enum: ["WWW.Example.com", "-"], format: "hostname" }, ["WWW.Example.com"], ["-"]],
+  [{ enum: ["any", ""], format: "password" }, ["any", ""], []],
+])("constants without the format are left out: %j", ([schema, whole, others]) => {
+  const isValid = ajv.compile(schema);
+  const reader = readerOf(schema);
+  for (const [texts, isAllowed] of [[whole, true] as const, [others, false] as const]) {
+    for (const text of texts) {
+      expect([text, isWhole(reader, text), isValid(text)]).toEqual([text, isAllowed, isAllowed]);
+    }
+  }
+});
+
+test("constants of which none has the format are rejected", () => {
+  const schema = { const: "x", format: "uuid" };
+  expect(() => readerOf(schema)).toThrow("no constant in const that its other keywords allow");
+});
