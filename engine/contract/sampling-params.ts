@@ -41,7 +41,11 @@ export interface SamplingParams {
   readonly logitBias: Readonly<Record<number, number>> | null;
   /** The only tokens that may be generated; null allows all. */
   readonly allowedTokenIds: readonly number[] | null;
-  /** Words that the output must not contain, as the tokenizer spells them with and without a space in front. */
+  /**
+   * Words that the output must not contain, in the tokens into which the tokenizer divides them. As in vLLM, their tokens
+   * with a space in front count too if these are as many and begin with another one. Other tokens that spell the same
+   * text are allowed.
+   */
   readonly badWords: readonly string[];
   /** The prescribed form of the text; null for any. Validated when the engine accepts the request. */
   readonly structuredOutput: StructuredOutput | null;
