@@ -15,6 +15,8 @@ export function readGrammar(grammar: string): Language {
 }
 
 const blankPattern = /(?:[ \t\r\n]|#[^\r\n]*)*/y;
+/** A rule or an instruction of Lark. */
+const larkPattern = /[?!]?\w{1,64}(?:\.-?\d{1,9})?[ \t]*:(?!:=)|%(?:import|ignore|declare)\b/y;
 const namePattern = /[\w.-]+/y;
 /** In llama.cpp, any character. In XGrammar, names may contain dots. */
 const dotPattern = /\.(?![\w.-])/y;
@@ -57,6 +59,10 @@ class GrammarReader {
   readRules(): ReadonlyMap<string, Expression> {
     this.#skip(blankPattern);
     while (this.#index < this.#grammar.length) {
+      if (this.#isAtLark()) {
+        const place = `The grammar is in Lark's notation at position ${this.#index}, which is not supported`;
+        refuseStructuredOutput(`${place}. Write EBNF, such as root ::= "a"+, which starts with the rule root`);
+      }
       if (!this.#isAtRule()) this.#fail("expects a rule, such as root ::= [a-z]+,");
       const [name] = this.#match(namePattern)!;
       this.#skip(blankPattern);
@@ -150,6 +156,11 @@ class GrammarReader {
     const isRule = isName && this.#grammar.startsWith("::=", this.#index);
     this.#index = start;
     return isRule;
+  }
+
+  #isAtLark(): boolean {
+    larkPattern.lastIndex = this.#index;
+    return larkPattern.test(this.#grammar);
   }
 
   #readString(): Expression {

@@ -160,8 +160,8 @@ class PatternReader {
   #readGroup(): Read {
     groupStartPattern.lastIndex = this.#index;
     if (!groupStartPattern.test(this.#pattern)) {
-      const looksAround = /^\(\?<?[=!]/.test(this.#pattern.slice(this.#index, this.#index + 4));
-      this.refuse(looksAround ? "a lookahead or lookbehind" : "a group of this kind");
+      const looksBehind = /^\(\?<[=!]/.test(this.#pattern.slice(this.#index, this.#index + 4));
+      this.refuse(looksBehind ? "a lookbehind" : "a group of this kind");
     }
     this.#index = groupStartPattern.lastIndex;
     if (++this.#depth > MAX_GROUP_NESTING) {

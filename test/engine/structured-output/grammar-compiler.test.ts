@@ -247,9 +247,15 @@ const refusals: [string, StructuredOutput, string][] = [
     "more than 20000 characters",
   ],
   ["an open bracket", { kind: "regex", pattern: "[a" }, "a set of characters that is not closed"],
-  ["a lookbehind", { kind: "regex", pattern: "a(?<=b)" }, "a lookahead or lookbehind at position 1"],
+  ["a lookbehind", { kind: "regex", pattern: "a(?<=b)" }, "a lookbehind at position 1"],
   ["a set without characters", { kind: "regex", pattern: "[^\\0-\\U0010FFFF]" }, "that nothing can match"],
   ["deep groups in a schema", schema({ pattern: "(".repeat(65) + ")".repeat(65) }), "nest at most 64 groups"],
+  [
+    "a grammar of Lark",
+    { kind: "grammar", grammar: '?start: "a"+' },
+    'The grammar is in Lark\'s notation at position 0, which is not supported. Write EBNF, such as root ::= "a"+',
+  ],
+  ["an import of Lark", { kind: "grammar", grammar: "%import common.WS" }, "Lark's notation at position 0"],
   ["a grammar without root", { kind: "grammar", grammar: 'start ::= "a"' }, 'The grammar has no rule "root"'],
   [
     "a grammar with a group that is not closed",

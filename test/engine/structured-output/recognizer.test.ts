@@ -124,7 +124,7 @@ describe("patterns", () => {
     ["an anchor in the middle", "a^b", "^ after characters"],
     ["something behind the end", "a$b", "characters after $"],
     ["a repeated anchor", "(^a)*", "a repetition of ^ or $"],
-    ["a lookbehind", "a(?<=b)", "a lookahead or lookbehind"],
+    ["a lookbehind", "a(?<=b)", "a lookbehind"],
     ["a comment", "a(?#b)", "a group of this kind"],
     ["a group that is not closed", "(a", "a group that is not closed"],
     ["a group too many", "a)", ")"],
