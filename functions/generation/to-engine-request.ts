@@ -292,10 +292,13 @@ function toRepetitionDetection(fields: SamplingFields["repetition_detection"]): 
   };
 }
 
-/** Some clients send 64-bit seeds, but the engine accepts 53 bits. Equal seeds stay equal. */
+/** Some clients send 64-bit seeds, but the engine accepts 53 bits, as many as parsing keeps. Equal seeds stay equal. */
 function toSeed(seed: number | null | undefined): number | undefined {
   if (seed === null || seed === undefined) return undefined;
-  return Number.isSafeInteger(seed) ? seed : Number(BigInt.asIntN(53, BigInt(seed)));
+  if (Number.isSafeInteger(seed)) return seed;
+  const bits = BigInt(seed);
+  // The first bits replace the last ones, which a number of this size does not have.
+  return Number(BigInt.asIntN(53, bits ^ (bits >> 53n)));
 }
 
 function toChatMessage(message: ChatMessageFields, index: number, inlineImages: InlineImages): ChatMessage {

@@ -149,7 +149,7 @@ test("all fields reach the engine under its names", async () => {
         logitBias: { 5: 1.5 },
         allowedTokenIds: [5, 6],
         badWords: ["red"],
-        seed: 0,
+        seed: 128,
         maxTokens: 7,
         minTokens: 2,
         stop: ["END"],
