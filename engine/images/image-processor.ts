@@ -10,8 +10,8 @@ import { numUsableCpus } from "../runtime/usable-cores.ts";
 import { decodeCostOf } from "./decode-cost.ts";
 import type { DecodedImage } from "./decode-image.ts";
 import type { PictureHeader } from "./picture-header.ts";
-import type { PixelValues } from "./pixel-values.ts";
 import { PixelFlags } from "./pixel-flags.ts";
+import type { PixelValues } from "./pixel-values.ts";
 import type { PixelReply, PixelTask, PixelWork, ProgramTensors } from "./pixel-worker.ts";
 import type { PreprocessorPlan } from "./preprocessor-config.ts";
 
