@@ -218,7 +218,7 @@ describe("a list", () => {
 
     // In options, arguments and JSON Schemas any short list passes.
     const anyList =
-      /^(mm_processor|media_io|chat_template)_kwargs\.\*$|\.arguments\.\*$|\.(json|schema|parameters)(\.\*)?$/;
+      /^(mm_processor|media_io|chat_template)_kwargs\.\*$|\.arguments\.\*$|\.(json|schema|parameters|value)(\.\*)?$/;
     test.for(fields.filter((field) => !anyList.test(field.path)))(
       `is read by ${path} up to its first bad element at $path`,
       (field) => {
