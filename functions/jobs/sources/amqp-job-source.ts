@@ -20,6 +20,8 @@ const CLOSE_TIMEOUT_MS = 2_000;
 const REPLY_RETRY_MS = 5_000;
 /** A consumer that nothing waits for any more ends after this time, so that it keeps no message from other workers. */
 const MAX_CONSUMER_IDLE_MS = 1_000;
+/** Answers to a worker that may not have an exchange of its own, or whose exchange another program has made. */
+const refusals: ReadonlySet<unknown> = new Set(["ACCESS_REFUSED", "PRECONDITION_FAILED"]);
 
 export interface AmqpJobSourceOptions {
   /** `amqp://` or `amqps://` URL with the credentials and the virtual host. */
@@ -33,6 +35,7 @@ export interface AmqpJobSourceOptions {
   readonly replyRetryMs?: number;
 }
 
+type Envelope = Exclude<Parameters<Channel["basicPublish"]>[0], string>;
 type Message = Omit<SyncMessage, "messageCount" | "body"> & { readonly body: Buffer };
 
 /** A channel that has at most one message. Mutable. */
@@ -59,16 +62,21 @@ interface WaitingConsumer {
 }
 
 /**
- * The id of a job is its `message_id`; a message without one is put back with a new one. RabbitMQ keeps a message from
- * others as long as its channel lives, at most for its `consumer_timeout`: then it closes the channel. So each message
- * has a channel of its own, and takes no other job with it. A rejected message goes to the queue's dead-letter exchange.
- * The result is published to the `reply_to` of the message, with its `correlation_id`.
+ * The id of a job is its `message_id`; a message without one is put back with a new one, through an exchange that leads
+ * to its queue alone: it keeps its routing keys, which decide where it goes when it is rejected. RabbitMQ keeps a message
+ * from others as long as its channel lives, at most for its `consumer_timeout`: then it closes the channel. So each
+ * message has a channel of its own, and takes no other job with it. A rejected message goes to the queue's dead-letter
+ * exchange. The result is published to the `reply_to` of the message, with its `correlation_id`.
  */
 export function createAmqpJobSource(options: AmqpJobSourceOptions): JobSource {
   const { url, queue, logger, waitMs = WAIT_MS, replyRetryMs = REPLY_RETRY_MS } = options;
   const { protocol, host, pathname } = new URL(url);
   let connection: Connection | null = null;
   let hasWarned = false;
+  /** Of the messages that are put back. Null if RabbitMQ refuses it: then they lose their routing keys. */
+  let ownExchange: string | null = `fovea-jobs.${queue}`;
+  /** Channels that have declared it. */
+  const leadingBack = new WeakSet<Channel>();
   const opened = new Set<JobChannel>();
   /** Open channels without a message. */
   const free: JobChannel[] = [];
@@ -251,9 +259,8 @@ export function createAmqpJobSource(options: AmqpJobSourceOptions): JobSource {
     const { type, appId, timestamp } = message;
     const kept = { headers, replyTo, correlationId, contentType, priority, expiration, type, appId, timestamp };
     const given = Object.fromEntries(Object.entries(kept).filter(([, value]) => value !== undefined));
-    const envelope = { ...given, routingKey: queue, durable: true, messageId: randomUUID() };
     try {
-      await owner.channel.basicPublish(envelope, message.body);
+      await putBack(owner.channel, { ...given, durable: true, messageId: randomUUID() }, message);
     } catch (error) {
       giveBack(owner, deliveryTag, 0);
       throw error;
@@ -261,6 +268,31 @@ export function createAmqpJobSource(options: AmqpJobSourceOptions): JobSource {
     owner.channel.basicAck({ deliveryTag });
     release(owner);
     return null;
+  }
+
+  async function putBack(channel: Channel, envelope: Envelope, { routingKey, body }: Message): Promise<void> {
+    if (ownExchange === null) {
+      // The queues that it names have their copies already.
+      const { CC: _, ...headers } = envelope.headers ?? {};
+      await channel.basicPublish({ ...envelope, headers, routingKey: queue }, body);
+      return;
+    }
+    try {
+      if (!leadingBack.has(channel)) {
+        // It goes with its queue, so no message can be lost in it.
+        await channel.exchangeDeclare({ exchange: ownExchange, type: "fanout", durable: true, autoDelete: true });
+        await channel.queueBind({ exchange: ownExchange, queue });
+        leadingBack.add(channel);
+      }
+      await channel.basicPublish({ ...envelope, exchange: ownExchange, routingKey }, body);
+    } catch (error) {
+      if (refusals.has((error as { readonly code?: unknown }).code)) {
+        const remedy = `Allow the worker to configure and write the exchange ${ownExchange}, or give each message a message_id.`;
+        logger.warn("Messages without an id lose their routing keys.", { queue, remedy, error });
+        ownExchange = null;
+      }
+      throw error;
+    }
   }
 
   /** The next message and its channel. Null if the queue is empty, or `signal` is aborted. */

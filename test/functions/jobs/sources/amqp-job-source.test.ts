@@ -327,6 +327,49 @@ describe("RabbitMQ", () => {
     await connection.close();
   });
 
+  test.for([
+    ["exchange of its own", "ask", 2, /^$/],
+    ["refused exchange", "jobs", 1, /lose their routing keys.*or give each message a message_id/],
+  ] as const)("a message without an id, put back through an %s, is rejected with the key %s", async (row) => {
+    const [exchange, deadKey, numKeys, warning] = row;
+    lines.length = 0;
+    const name = (part: string) => `${queue}-${part}`;
+    const queue = `jobs-${randomUUID()}`;
+    const connection = new Connection(rabbit.url);
+    const channel = await connection.acquire();
+    await channel.confirmSelect();
+    for (const part of ["tasks", "dead"]) await channel.exchangeDeclare({ exchange: name(part), type: "direct" });
+    const toDead = { "x-dead-letter-exchange": name("dead") };
+    await channel.queueDeclare({ queue, durable: true, arguments: { "x-queue-type": "quorum", ...toDead } });
+    await channel.queueBind({ queue, exchange: name("tasks"), routingKey: name("ask") });
+    // The default exchange knows the queue of the copies by the key in the message's CC header.
+    for (const part of ["copies", "dead"]) await channel.queueDeclare({ queue: name(part), exclusive: true });
+    await channel.queueBind({ queue: name("copies"), exchange: name("tasks"), routingKey: name("copies") });
+    for (const key of [name("ask"), queue]) {
+      await channel.queueBind({ queue: name("dead"), exchange: name("dead"), routingKey: key });
+    }
+    if (exchange === "refused exchange") {
+      await channel.exchangeDeclare({ exchange: `fovea-jobs.${queue}`, type: "direct", autoDelete: true });
+    }
+    const headers = { CC: [name("copies")] };
+    await channel.basicPublish({ exchange: name("tasks"), routingKey: name("ask"), headers }, Buffer.from("{}"));
+
+    const source = createAmqpJobSource({ logger, url: rabbit.url, queue, waitMs: 500 });
+    const jobs: LeasedJob[] = [];
+    await expect.poll(async () => jobs.push(...(await source.take(1, never).catch(() => [])))).toBe(1);
+    await jobs[0]!.reject({ jobId: jobs[0]!.id, isSuccess: false, text: "{}" });
+    let dead: SyncMessage | undefined;
+    await expect.poll(async () => (dead = await channel.basicGet({ queue: name("dead"), noAck: true }))).toBeDefined();
+    expect(dead).toMatchObject({ messageId: jobs[0]!.id, routingKey: deadKey === "ask" ? name("ask") : queue });
+    const keys = (dead!.headers!["x-death"] as { "routing-keys": string[] }[])[0]!["routing-keys"];
+    expect(keys).toHaveLength(numKeys);
+    expect((await channel.queueDeclare({ queue: name("copies"), passive: true })).messageCount).toBe(1);
+    expect(lines.join("")).toMatch(warning);
+    await source.close();
+    await channel.close();
+    await connection.close();
+  });
+
   test("a worker stops while the server does not answer", async () => {
     const silent = createServer((socket) => socket.on("error", () => {}));
     const listening = Promise.withResolvers<void>();
