@@ -1,6 +1,13 @@
 /** Jobs from a stream of NATS JetStream. Only this file imports the client of NATS. */
-import { AckPolicy, jetstream, jetstreamManager, JetStreamError } from "@nats-io/jetstream";
-import type { Consumer, ConsumerConfig, JsMsg } from "@nats-io/jetstream";
+import {
+  AckPolicy,
+  jetstream,
+  JetStreamApiCodes,
+  JetStreamApiError,
+  JetStreamError,
+  jetstreamManager,
+} from "@nats-io/jetstream";
+import type { Consumer, ConsumerConfig, JetStreamManager, JsMsg } from "@nats-io/jetstream";
 import { connect, errors, headers } from "@nats-io/transport-node";
 
 import type { Logger } from "../../logger.ts";
@@ -37,8 +44,8 @@ export interface NatsJobSourceOptions {
 
 /**
  * The id of a job is its `Nats-Msg-Id`, or the name of the stream and the sequence number of the message. The lease is
- * the consumer's `ack_wait`. Rejects if the server cannot be reached or the stream does not exist,
- * and for a consumer that expects no acknowledgement of each message.
+ * the consumer's `ack_wait`. Rejects if the server cannot be reached or the stream does not exist, for a consumer that
+ * expects no acknowledgement of each message, and if the dead letters would be jobs again.
  */
 export async function createNatsJobSource(options: NatsJobSourceOptions): Promise<JobSource> {
   const { server, user, tls, stream, consumer: consumerName, deadLetterSubject } = options;
@@ -62,15 +69,19 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
       max_deliver: -1,
     };
     let { leaseMs } = options;
+    /** Subjects of the stream that the consumer hands out. */
+    let filters: readonly string[] = [];
     const openConsumer = async (): Promise<Consumer> => {
       const info = await manager.consumers
         .info(stream, consumerName)
         .catch(() => manager.consumers.add(stream, config));
       checkConsumer(info.config, options);
+      filters = filtersOf(info.config);
       leaseMs = (info.config.ack_wait ?? config.ack_wait) / NANOSECONDS_PER_MS;
       return client.consumers.get(stream, consumerName);
     };
     let consumer: Consumer | null = await openConsumer();
+    if (deadLetterSubject !== null) await checkDeadLetters(manager, deadLetterSubject, filters, options);
     // One message at a time: messages that are fetched ahead would lose their leases while they wait.
     const next = new WaitingCall<JsMsg | null>(async () => {
       consumer ??= await openConsumer();
@@ -86,13 +97,17 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
       }
     });
 
-    const publishDead = async (subject: string, id: string, data: Uint8Array, result: JobResult): Promise<void> => {
+    const publishDead = async (subject: string, message: JsMsg, result: JobResult): Promise<void> => {
+      const { info, data, timestampNanos } = message;
       const reasons = headers();
       // Values of headers are single lines of ASCII.
       reasons.set("Fovea-Result", encodeURIComponent(result.text.slice(0, 1000).toWellFormed()));
+      // Senders may give messages of two streams the same id, and a stream that is created again counts from 1.
+      const msgID = `${info.stream}-${info.streamSequence}-${timestampNanos}-rejected`;
       try {
-        await client.publish(subject, data, { headers: reasons, msgID: `${id}-rejected` });
+        await client.publish(subject, data, { headers: reasons, msgID });
       } catch (error) {
+        if (isUnheard(error)) throw new Error(noStreamOf(subject), { cause: error });
         if (!(error instanceof errors.InvalidArgumentError)) throw error;
         // Headers count as part of the message, which may have the maximum length already.
         await client.publish(subject, data);
@@ -119,7 +134,7 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
         },
         complete: confirm,
         async reject(result) {
-          if (deadLetterSubject !== null) await publishDead(deadLetterSubject, id, message.data, result);
+          if (deadLetterSubject !== null) await publishDead(deadLetterSubject, message, result);
           await confirm();
         },
         async release(delayMs) {
@@ -161,4 +176,50 @@ function checkConsumer(
   if (maxDeliver <= 0 || maxDeliver > maxNumDeliveries) return;
   const remedy = `Set max_deliver to more than JOB_MAX_DELIVERIES, which is ${maxNumDeliveries}.`;
   logger.warn("NATS gives up jobs before they have a result.", { stream, consumer, maxDeliver, remedy });
+}
+
+/** Throws if the consumer would hand out dead letters as jobs, and warns if no stream keeps them. */
+async function checkDeadLetters(
+  manager: JetStreamManager,
+  subject: string,
+  filters: readonly string[],
+  { stream, consumer, logger }: NatsJobSourceOptions,
+): Promise<void> {
+  try {
+    const keeper = await manager.streams.find(subject);
+    if (keeper !== stream || !filters.some((filter) => matchesSubject(filter, subject))) return;
+  } catch (error) {
+    const isUnknown = error instanceof JetStreamApiError && error.code === JetStreamApiCodes.StreamNotFound;
+    // Otherwise the user may lack the permission to ask.
+    const reason = isUnknown ? noStreamOf(subject) : "It is not known which stream has it.";
+    logger.warn("Rejected jobs may not get to the dead letters.", { subject, reason, error });
+    return;
+  }
+  throw new Error(
+    `The subject ${subject} of dead letters is one of the stream ${stream}, and the consumer ${consumer} would hand them out as jobs: choose a subject of another stream, or a filter_subject of the consumer that does not match it.`,
+  );
+}
+
+function noStreamOf(subject: string): string {
+  return `No stream has the subject ${subject}, which JOB_SOURCE names in dead=: create one for the dead letters.`;
+}
+
+/** Whether no stream has the subject of a message. */
+function isUnheard(error: unknown): boolean {
+  const cause = error instanceof Error ? error.cause : null;
+  return cause instanceof errors.RequestError && cause.isNoResponders();
+}
+
+function filtersOf({ filter_subject: filter, filter_subjects: filters }: Partial<ConsumerConfig>): readonly string[] {
+  const given = filter ? [filter] : (filters ?? []);
+  return given.length === 0 ? [">"] : given;
+}
+
+/** As NATS matches: `*` stands for a token, `>` for one or more at the end. */
+function matchesSubject(filter: string, subject: string): boolean {
+  const tokens = subject.split(".");
+  const wanted = filter.split(".");
+  const numFixed = wanted.at(-1) === ">" ? wanted.length - 1 : wanted.length;
+  if (numFixed === wanted.length ? tokens.length !== numFixed : tokens.length <= numFixed) return false;
+  return wanted.slice(0, numFixed).every((token, index) => token === "*" || token === tokens[index]);
 }

@@ -109,6 +109,75 @@ test("a rejected message of the maximum length goes to the dead letters, without
   await source.close();
 });
 
+test("messages with equal ids, of two streams and of one that is created again, are dead letters each", async () => {
+  const dead = `dead-${randomUUID()}`;
+  const [first, second] = [`jobs-${randomUUID()}`, `jobs-${randomUUID()}`];
+  const connection = await connect({ servers: nats.address });
+  connections.push(() => connection.close());
+  const manager = await jetstreamManager(connection);
+  await manager.streams.add({ name: dead, subjects: [dead] });
+  for (const stream of [first, second, first]) {
+    await manager.streams.add({ name: stream, subjects: [stream] });
+    await jetstream(connection).publish(stream, "[]", { msgID: "given" });
+    const source = await open(stream, dead, 60_000);
+    const [job] = await source.take(1, never);
+    expect(job!.id).toBe("given");
+    await job!.reject(refusalResult("given", null, { code: "invalid_json", message: "It is no job." }));
+    await source.close();
+    await manager.streams.delete(stream);
+  }
+  expect((await manager.streams.info(dead)).state.messages).toBe(3);
+});
+
+test.for([
+  [["jobs.>"], undefined, "jobs.dead", true],
+  [["jobs.*", "others"], undefined, "jobs.dead", true],
+  [["jobs.>"], "jobs.*.*", "jobs.a.dead", true],
+  [["jobs.>"], "jobs.*.>", "jobs.a.b.dead", true],
+  [["jobs.>"], "jobs.dead.>", "jobs.dead", false],
+  [["jobs.>"], "jobs.*", "jobs.a.dead", false],
+  [["jobs.>"], "jobs.a", "jobs.dead", false],
+  [["jobs.*"], undefined, "jobs.a.dead", false],
+] as const)("jobs of %j with the filter %s and dead letters at %s are refused: %s", async (row) => {
+  const [subjects, filter, subject, isRefused] = row;
+  const stream = `jobs-${randomUUID()}`;
+  const own = (name: string) => `${stream}-${name}`;
+  const connection = await connect({ servers: nats.address });
+  connections.push(() => connection.close());
+  const manager = await jetstreamManager(connection);
+  await manager.streams.add({ name: stream, subjects: subjects.map(own) });
+  await manager.consumers.add(stream, {
+    durable_name: "workers",
+    ack_policy: AckPolicy.Explicit,
+    ...(filter && { filter_subject: own(filter) }),
+  });
+  const refusal = await open(stream, own(subject), 60_000).then(
+    (source) => source.close(),
+    (error: unknown) => String(error),
+  );
+  const reason = expect.stringContaining("would hand them out as jobs: choose a subject of another stream") as string;
+  expect(refusal).toEqual(isRefused ? reason : undefined);
+});
+
+test("dead letters that no stream keeps are warned of, and go to a stream that is created later", async () => {
+  lines.length = 0;
+  const [stream, dead] = [`jobs-${randomUUID()}`, `dead-${randomUUID()}`];
+  const connection = await connect({ servers: nats.address });
+  connections.push(() => connection.close());
+  const manager = await jetstreamManager(connection);
+  await manager.streams.add({ name: stream, subjects: [stream] });
+  await jetstream(connection).publish(stream, "[]");
+  const source = await open(stream, dead, 60_000);
+  expect(lines.join("")).toContain(`No stream has the subject ${dead}, which JOB_SOURCE names in dead=: create one`);
+  const [job] = await source.take(1, never);
+  const result = refusalResult(job!.id, null, { code: "invalid_json", message: "It is no job." });
+  await expect(job!.reject(result)).rejects.toThrow(`No stream has the subject ${dead}`);
+  await manager.streams.add({ name: dead, subjects: [dead] });
+  await job!.reject(result);
+  expect((await manager.streams.info(dead)).state.messages).toBe(1);
+  await source.close();
+});
+
 test("numbers of messages that start again come with other times, and ids of senders without", async () => {
   const stream = `jobs-${randomUUID()}`;
   const connection = await connect({ servers: nats.address });
