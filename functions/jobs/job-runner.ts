@@ -260,10 +260,10 @@ export class JobRunner {
       return { ...attempt, kind: result.isRefusal ? "reject" : "complete", result };
     } catch (error) {
       if (signal.aborted) return { kind: "release", delayMs: 0 };
-      // Otherwise a place that takes no result would keep the job for ever.
-      if (attempt?.kind === "reject" && job.numDeliveries > maxNumDeliveries) {
-        logger.error("The result of a rejected job could not be delivered.", { jobId: job.id, error });
-        return attempt;
+      // Otherwise a place that takes no result would keep the job for ever, also one whose answer is stored elsewhere.
+      if (attempt !== null && attempt.kind !== "release" && job.numDeliveries > maxNumDeliveries) {
+        logger.error("The result of a job could not be delivered; the job is rejected.", { jobId: job.id, error });
+        return { ...attempt, kind: "reject" };
       }
       const delayMs = this.#delays.afterFailure(job.id);
       logger.error("A job failed; it will be retried.", { jobId: job.id, afterMs: delayMs, error });

@@ -90,6 +90,24 @@ test.for<[string, Partial<JobRunnerOptions>]>([
   expect(results).toEqual([expect.stringContaining("too_many_deliveries")]);
 });
 
+test("a job with a stored answer that its webhook never takes goes to the dead letters after its last delivery", async () => {
+  let stored: JobResult | null = null;
+  const storing: ResultSink = {
+    ...createSink(async (result) => (stored ??= result)),
+    find: async () => stored,
+  };
+  const { runner, source } = startRunner({ sinks: [storing], openTargets: () => [failing] });
+  runner.start();
+  const outcomes: unknown[] = [];
+  for (let numDeliveries = 1; numDeliveries <= MAX_DELIVERIES + 1; numDeliveries++) {
+    outcomes.push(await source.push({ id: "a", body, numDeliveries }));
+  }
+  expect(outcomes.slice(0, -1)).toEqual(
+    Array.from({ length: MAX_DELIVERIES }, () => expect.objectContaining({ kind: "released" }) as unknown),
+  );
+  expect(outcomes.at(-1)).toMatchObject({ kind: "rejected", result: { isSuccess: true } });
+});
+
 test("a job that is rejected beside requests is answered after them", async () => {
   const full = new EngineError("queue_full", "There is no room.");
   let numAttempts = 0;
