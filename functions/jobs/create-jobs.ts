@@ -113,10 +113,8 @@ export async function createJobs(openSource: OpenJobSource, dependencies: JobsDe
     // As much as all bodies of requests may hold.
     maxHeldBytes: roomForBodies(maxBodyBytes + LINE_ROOM_BYTES),
     retry: retryOptions,
-    onOutcome(outcome, numRunning) {
-      metrics.countJob(outcome);
-      metrics.setRunningJobs(numRunning);
-    },
+    onOutcome: (outcome) => metrics.countJob(outcome),
+    onNumRunning: (numRunning) => metrics.setRunningJobs(numRunning),
     logger,
   });
 }

@@ -60,7 +60,9 @@ export interface JobRunnerOptions {
   readonly maxHeldBytes?: number;
   /** Delays before a job, the queue or a place of results is tried again. */
   readonly retry: RetryDelaysOptions;
-  readonly onOutcome: (outcome: JobOutcome, numRunning: number) => void;
+  readonly onOutcome: (outcome: JobOutcome) => void;
+  /** Called when a job has begun or ended. Default: nothing. */
+  readonly onNumRunning?: (numRunning: number) => void;
   readonly logger: Logger;
 }
 
@@ -203,9 +205,11 @@ export class JobRunner {
     this.#heldBytes += numBytes;
     const working = this.#work(job);
     this.#underWay.add(working);
+    this.#options.onNumRunning?.(this.#underWay.size);
     void working.finally(() => {
       this.#underWay.delete(working);
       this.#heldBytes -= numBytes;
+      this.#options.onNumRunning?.(this.#underWay.size);
     });
   }
 
@@ -229,7 +233,7 @@ export class JobRunner {
     } finally {
       this.#attempts.delete(ending);
       await lease.stop();
-      this.#options.onOutcome(outcome, this.#underWay.size - 1);
+      this.#options.onOutcome(outcome);
     }
   }
 

@@ -108,6 +108,30 @@ test("a job with a stored answer that its webhook never takes goes to the dead l
   expect(outcomes.at(-1)).toMatchObject({ kind: "rejected", result: { isSuccess: true } });
 });
 
+test("the number of running jobs counts them from their beginning to their end", async () => {
+  const sizes: number[] = [];
+  const begun = Promise.withResolvers<void>();
+  const storing = Promise.withResolvers<void>();
+  const slow = createSink(async (result) => {
+    await storing.promise;
+    return result;
+  });
+  const { runner, source } = startRunner({
+    sinks: [slow],
+    onNumRunning(numRunning) {
+      sizes.push(numRunning);
+      if (numRunning === 2) begun.resolve();
+    },
+  });
+  const outcomes = ["a", "b"].map((id) => source.push({ id, body, numDeliveries: 1 }));
+  runner.start();
+  await begun.promise;
+  storing.resolve();
+  for (const outcome of outcomes) await outcome;
+  await runner.stop();
+  expect(sizes).toEqual([1, 2, 1, 0]);
+});
+
 test("a job that is rejected beside requests is answered after them", async () => {
   const full = new EngineError("queue_full", "There is no room.");
   let numAttempts = 0;
