@@ -94,6 +94,8 @@ export class Batches {
   readonly #damagedJobs = new Set<string>();
   /** Jobs that `cancel` is working on. */
   readonly #takenJobs = new Set<string>();
+  /** As the last look found them, and as this process has changed them since. */
+  #unfinishedJobs = new Set<string>();
   #looking: Ticker | null = null;
   #sweeping: Ticker | null = null;
   #isOutOfReach = false;
@@ -181,6 +183,8 @@ export class Batches {
       numFailedAttempts: 0,
     };
     const jobId = await this.#records.add({ batch, tenant, ...beside, ...progress });
+    this.#unfinishedJobs.add(jobId);
+    this.#showUnfinished();
     await this.#tell(jobId);
     return { kind: "created", batch };
   }
@@ -250,7 +254,10 @@ export class Batches {
     const { metrics } = this.#runner.answer;
     metrics.setRunningBatches(++this.#numRunning);
     try {
-      return await runBatchJob(jobId, signal, this.#runner);
+      const outcome = await runBatchJob(jobId, signal, this.#runner);
+      if (outcome === "finished") this.#unfinishedJobs.delete(jobId);
+      this.#showUnfinished();
+      return outcome;
     } finally {
       metrics.setRunningBatches(--this.#numRunning);
     }
@@ -261,12 +268,17 @@ export class Batches {
     try {
       const unfinished = await this.#runner.records.listUnfinished();
       const jobIds = unfinished.filter((jobId) => !this.#damagedJobs.has(jobId) && !this.#takenJobs.has(jobId));
-      this.#runner.answer.metrics.setUnfinishedBatches(jobIds.length);
+      this.#unfinishedJobs = new Set(jobIds);
+      this.#showUnfinished();
       for (const jobId of jobIds) await this.#options.queue.add(jobId);
       this.#isOutOfReach = false;
     } catch (error) {
       this.#warnOnce(error);
     }
+  }
+
+  #showUnfinished(): void {
+    this.#runner.answer.metrics.setUnfinishedBatches(this.#unfinishedJobs.size);
   }
 
   /** A stored batch is not rejected because of the queue: the next look adds it again. */

@@ -30,6 +30,7 @@ interface SetUp {
   readonly nowMs?: number;
   readonly script?: (prompt: string) => Script;
   readonly isSegmented?: boolean;
+  readonly lookMs?: number;
   /** For writes and reads, by key. */
   readonly isBroken?: (key: string) => boolean;
 }
@@ -41,13 +42,20 @@ function setUp({
   isSegmented = false,
   isBroken = () => false,
   script,
+  lookMs,
 }: SetUp = {}) {
   const store = failing(createFolderObjectStore(path), isBroken);
   const logger = createLogger({ level: "error", write() {} });
   const logs = isSegmented
     ? createSegmentedResultLogs({ store, flushMs: 10, retryMs: { first: 5, most: 20 }, maxNumAttempts: 3, logger })
     : createFolderResultLogs(join(path, "results"), logger);
-  const server = createBatchServer({ store, logs, clock: { nowMs }, ...(script && { script }) });
+  const server = createBatchServer({
+    store,
+    logs,
+    clock: { nowMs },
+    ...(script && { script }),
+    ...(lookMs && { lookMs }),
+  });
   return {
     ...server,
     path,
@@ -284,4 +292,22 @@ test("lines of a stalled step get no answer until the step has ended", async () 
   expect(counts).toEqual({ total: 3, completed: 3, failed: 0 });
   expect((await server.results(outputFileId)).map((line) => line.response?.status_code)).toEqual([200, 200, 200]);
   await server.stop();
+});
+
+test("the number of unfinished batches changes when one is created and when one ends", async () => {
+  const { promise: held, resolve } = Promise.withResolvers<void>();
+  const script = (prompt: string): Script => (prompt === "slow" ? [held, "x"] : ["x"]);
+  const { batches, metrics, queue, status, stop } = setUp({ script, lookMs: 1_000_000 });
+  const numUnfinished = async () =>
+    (await metrics.read()).find(({ name }) => name === "fovea_batches_unfinished")?.values[0]?.value;
+  await batches.start();
+  const slow = await queue(["slow"]);
+  expect(await numUnfinished()).toBe(1);
+  const quick = await queue(["a"]);
+  await expect.poll(() => status(quick)).toBe("completed");
+  await expect.poll(numUnfinished).toBe(1);
+  resolve();
+  await expect.poll(() => status(slow)).toBe("completed");
+  await expect.poll(numUnfinished).toBe(0);
+  await stop();
 });

@@ -8,6 +8,7 @@ import type { ResultLogs } from "../../../functions/batch/result-log.ts";
 import { WorkWindow } from "../../../functions/batch/work-window.ts";
 import { createLogger } from "../../../functions/logger.ts";
 import { createMetrics } from "../../../functions/metrics.ts";
+import type { Metrics } from "../../../functions/metrics.ts";
 import { Service } from "../../../functions/service.ts";
 import type { ObjectStore } from "../../../functions/storage/object-store.ts";
 import { createScriptedEngine } from "../engine/scripted-engine.ts";
@@ -40,6 +41,8 @@ export interface BatchServer {
   readonly engine: ScriptedEngine;
   readonly clock: { nowMs: number };
   readonly service: Service;
+  /** Those of all servers of the process. */
+  readonly metrics: Metrics;
   /** All log lines so far. */
   readonly log: () => string;
   /** Uploads a file of lines and queues it. Resolves to the id of the batch. */
@@ -100,6 +103,7 @@ export function createBatchServer(options: BatchServerOptions): BatchServer {
     engine,
     clock,
     service,
+    metrics,
     log: () => log,
     async queueLines(lines) {
       const id = files.newId();
