@@ -56,7 +56,8 @@ function toRequest(
   { url: given, body, usesStream }: { readonly url: unknown; readonly body: unknown; readonly usesStream: boolean },
 ): RunpodInput {
   const url = typeof given === "string" ? given.replace(/^\/openai(?=\/v1\/)/, "") : given;
-  if (!body && url === "/v1/models") return { message: "null", form: "models", usesStream };
+  // It has no use for a body, which senders leave empty.
+  if (url === "/v1/models") return { message: "null", form: "models", usesStream };
   const message = JSON.stringify({ ...(url ? { url } : {}), body: body ?? {}, webhook });
   return { message, form: "answer", usesStream: usesStream || asObject(body)?.stream === true };
 }

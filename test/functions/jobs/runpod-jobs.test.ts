@@ -67,10 +67,15 @@ describe("inputs", () => {
     expect(job.chunks).toEqual(job.output);
   });
 
-  test("answers an OpenAI client that lists the models", async () => {
-    const job = await ended(run({ openai_route: "/v1/models" }));
+  test.for([
+    [{ openai_route: "/v1/models" }, true],
+    [{ openai_route: "/openai/v1/models", openai_input: {} }, true],
+    [{ route: "/v1/models" }, false],
+    [{ route: "/v1/models", body: {} }, false],
+  ] as const)("answers %j with the models", async ([input, usesStream]) => {
+    const job = await ended(run(input));
     expect(job.output).toMatchObject([{ object: "list", data: [{ id: "tiny", object: "model" }] }]);
-    expect(job.chunks).toEqual(job.output);
+    expect(job.chunks).toEqual(usesStream ? job.output : []);
   });
 
   test("answers a line of a batch with its result line", async () => {
