@@ -120,7 +120,9 @@ class BatchJob {
     if (noticed !== "failed" && numFailedAttempts >= MAX_FAILED_ATTEMPTS) {
       await this.#fail([givenUp(numFailedAttempts)]);
     }
-    if (!this.#isEnding && this.#batch.status === "validating") await this.#validate();
+    // The lines of a batch that expired before its validation are reported too.
+    const hasLines = !this.#isEnding || this.#record.ending === "expired";
+    if (hasLines && this.#batch.status === "validating") await this.#validate();
     const answered = this.#isEnding ? null : await this.#answerLines(signal);
     // Before anything says that the batch has ended: an ending without its results could not be undone.
     await this.#log.flush();
@@ -152,6 +154,11 @@ class BatchJob {
     return this.#record.ending !== null;
   }
 
+  get #storedCounts(): BatchObject["request_counts"] {
+    const { numSucceeded: completed, numFailed: failed } = this.#log.numStored;
+    return { ...this.#batch.request_counts, completed, failed };
+  }
+
   get #nowSeconds(): number {
     return Math.floor(this.#options.now() / 1000);
   }
@@ -179,7 +186,10 @@ class BatchJob {
     });
     if (errors.length > 0) return this.#fail(errors);
     const requestCounts = { total: numLines, completed: 0, failed: 0 };
-    await this.#update({ status: "in_progress", in_progress_at: this.#nowSeconds, request_counts: requestCounts });
+    await this.#update({
+      ...(!this.#isEnding && { status: "in_progress", in_progress_at: this.#nowSeconds }),
+      request_counts: requestCounts,
+    });
   }
 
   /**
@@ -277,9 +287,7 @@ class BatchJob {
   }
 
   async #showProgress(beside: Partial<Omit<BatchRecord, "batch">>): Promise<void> {
-    const { total } = this.#batch.request_counts;
-    const { numSucceeded: completed, numFailed: failed } = this.#log.numStored;
-    await this.#update({ request_counts: { total, completed, failed } }, beside);
+    await this.#update({ request_counts: this.#storedCounts }, beside);
   }
 
   /** A start that is released cleanly does not count as fruitless, unless its lines have ended the engine. */
@@ -301,9 +309,10 @@ class BatchJob {
    */
   async #end(ending: FinalStatus, expected: ExpectedLines | null): Promise<void> {
     if (await this.#options.records.hasEnded(this.#jobId)) return;
-    const reportsUnanswered = ending === "expired" && this.#batch.in_progress_at !== null;
+    const reportsUnanswered = ending === "expired" && this.#batch.request_counts.total > 0;
     if (ending === "completed" || ending === "expired") {
-      await this.#update({ status: "finalizing", finalizing_at: this.#nowSeconds });
+      const counts = { request_counts: this.#storedCounts };
+      await this.#update({ status: "finalizing", finalizing_at: this.#nowSeconds, ...counts });
     }
     const readInput = reportsUnanswered ? () => this.#readInput().catch(nullIfDamaged) : null;
     const sources = { log: this.#log, expected, readInput };

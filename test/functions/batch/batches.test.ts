@@ -31,6 +31,7 @@ interface SetUp {
   readonly script?: (prompt: string) => Script;
   readonly isSegmented?: boolean;
   readonly lookMs?: number;
+  readonly tickMs?: number;
   /** For writes and reads, by key. */
   readonly isBroken?: (key: string) => boolean;
 }
@@ -42,7 +43,7 @@ function setUp({
   isSegmented = false,
   isBroken = () => false,
   script,
-  lookMs,
+  ...intervals
 }: SetUp = {}) {
   const store = failing(createFolderObjectStore(path), isBroken);
   const logger = createLogger({ level: "error", write() {} });
@@ -54,7 +55,7 @@ function setUp({
     logs,
     clock: { nowMs },
     ...(script && { script }),
-    ...(lookMs && { lookMs }),
+    ...intervals,
   });
   return {
     ...server,
@@ -105,6 +106,28 @@ test("a batch that is too old ends with its results, and lists each line without
   expect(await second.results(expired?.error_file_id)).toMatchObject([
     { custom_id: "id-c", response: null, error: { code: "batch_expired", line: 3 } },
   ]);
+  await second.stop();
+});
+
+test("a batch that expires before it is validated lists its lines, or fails with those that are invalid", async () => {
+  const first = setUp();
+  const good = await first.queue(["a", "b"]);
+  const bad = await first.queueLines([
+    { custom_id: "id-a", body: { prompt: "a" } },
+    { custom_id: "id-a", body: {} },
+  ]);
+  const second = setUp({ path: first.path, nowMs: startMs + dayMs });
+  await second.batches.start();
+  await expect.poll(() => second.status(good)).toBe("expired");
+  expect(second.engine.requests).toEqual([]);
+  const expired = await second.batches.find(tenant, good);
+  expect(expired).toMatchObject({ in_progress_at: null, request_counts: { total: 2, completed: 0, failed: 0 } });
+  expect(await second.results(expired?.error_file_id)).toMatchObject([
+    { custom_id: "id-a", response: null, error: { code: "batch_expired", line: 1 } },
+    { custom_id: "id-b", response: null, error: { code: "batch_expired", line: 2 } },
+  ]);
+  await expect.poll(() => second.status(bad)).toBe("failed");
+  expect((await second.batches.find(tenant, bad))?.errors?.data).toMatchObject([{ line: 2 }]);
   await second.stop();
 });
 
@@ -229,6 +252,22 @@ test.for([false, true])(
     await stop();
   },
 );
+
+test("a batch that is finalizing counts all of its answers", async () => {
+  let isHeld = true;
+  const server: ReturnType<typeof setUp> = setUp({
+    tickMs: 1_000_000,
+    isBroken: (key) => isHeld && key.startsWith("contents/") && server.engine.requests.length > 0,
+  });
+  const { batches, queue, status, stop } = server;
+  const id = await queue(["a", "b"]);
+  await batches.start();
+  await expect.poll(() => status(id)).toBe("finalizing");
+  expect((await batches.find(tenant, id))?.request_counts).toEqual({ total: 2, completed: 2, failed: 0 });
+  isHeld = false;
+  await expect.poll(() => status(id)).toBe("completed");
+  await stop();
+});
 
 test("a batch whose ending could not be stored ends once: its results are in one file", async () => {
   let numRefused = 0;
