@@ -5,7 +5,7 @@ import { z } from "zod";
 
 import { ConfigError } from "../settings/setting.ts";
 import { readLines } from "./numbered-lines.ts";
-import { resultLinePrefix } from "./result-line.ts";
+import { resultLinePrefix, toText } from "./result-line.ts";
 import type { ResultLine } from "./result-line.ts";
 
 /** Far above the size of any answer. */
@@ -87,7 +87,7 @@ function createSink(write: (text: string) => Promise<void>): Pick<ResultSink, "a
   let last = Promise.resolve();
   return {
     append(line) {
-      last = last.then(() => write(`${JSON.stringify(line)}\n`));
+      last = last.then(() => write(toText(line)));
       return last;
     },
   };

@@ -8,7 +8,7 @@ import { readLines } from "./numbered-lines.ts";
 import type { NumberedLine } from "./numbered-lines.ts";
 import { addResult, MAX_RESULT_BYTES, noLines, parseResult } from "./result-file.ts";
 import type { DoneLines, FoundLines, StoredResult } from "./result-file.ts";
-import { expiredLine } from "./result-line.ts";
+import { expiredLine, toText } from "./result-line.ts";
 import type { ResultLog } from "./result-log.ts";
 import type { StoredFiles } from "./stored-files.ts";
 
@@ -186,7 +186,7 @@ async function* expired(input: AsyncIterable<NumberedLine>, done: DoneLines): As
   for await (const numbered of input) {
     const line = parseBatchLine(numbered);
     if (line.kind === "good" && !done.customIds.has(line.customId)) {
-      yield Buffer.from(`${JSON.stringify(expiredLine(line))}\n`);
+      yield Buffer.from(toText(expiredLine(line)));
     }
   }
 }

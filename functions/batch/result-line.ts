@@ -64,6 +64,15 @@ export function expiredLine({ lineNumber, customId }: BatchLine): ResultLine {
   };
 }
 
+/** Characters that JSON leaves as they are, and at which other readers end a line, such as Python's `str.splitlines()`. */
+const lineEnds = /[\u0085\u2028\u2029]/g;
+
+/** A line of a results file as JSON, with its line end. No other character of it ends a line for any reader. */
+export function toText(line: ResultLine): string {
+  const escape = (end: string): string => `\\u${end.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return `${JSON.stringify(line).replaceAll(lineEnds, escape)}\n`;
+}
+
 function createId(): string {
   return `batch_req_${randomUuid().replaceAll("-", "")}`;
 }

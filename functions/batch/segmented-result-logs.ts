@@ -10,7 +10,7 @@ import { StorageError } from "../storage/object-store.ts";
 import type { ObjectStore } from "../storage/object-store.ts";
 import { readLines } from "./numbered-lines.ts";
 import { addDone, MAX_RESULT_BYTES, noLines } from "./result-file.ts";
-import { isSuccess } from "./result-line.ts";
+import { isSuccess, toText } from "./result-line.ts";
 import type { ResultLine } from "./result-line.ts";
 import type { ResultLog, ResultLogs, StoredResults } from "./result-log.ts";
 
@@ -119,7 +119,7 @@ class Segments {
   /** Resolves at once unless much has been collected. Rejects once the log has failed. */
   readonly append = async (line: ResultLine): Promise<void> => {
     if (this.#failure !== null) throw this.#failure.cause;
-    const bytes = Buffer.from(`${JSON.stringify(line)}\n`);
+    const bytes = Buffer.from(toText(line));
     this.#gathered.push(bytes);
     this.#numGatheredBytes += bytes.byteLength;
     this.#counts[isSuccess(line) ? "numSucceeded" : "numFailed"] += 1;

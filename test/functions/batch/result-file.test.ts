@@ -51,6 +51,22 @@ function withAnyId(line: object): object {
   return { ...line, id: expect.stringMatching(/^batch_req_[0-9a-f]{32}$/) };
 }
 
+test("no character of a line but its end ends a line in other languages", async () => {
+  const path = newPath();
+  // Those of Python's str.splitlines().
+  const ends = ["\n", "\r", "\v", "\f", "\u001c", "\u001d", "\u001e", "\u0085", "\u2028", "\u2029"];
+  const text = `a${ends.join("")}b`;
+  const file = await openResultFile(path);
+  await file.append(response(text, text));
+  await file.close();
+  const written = await readFile(path, "utf8");
+  expect(ends.filter((end) => written.slice(0, -1).includes(end))).toEqual([]);
+  expect(JSON.parse(written)).toEqual(withAnyId(response(text, text)));
+  const again = await openResultFile(path);
+  expect(again.done.customIds).toEqual(new Set([text]));
+  await again.close();
+});
+
 test.for([1, 9, 30, 200])("cuts off a line of which only %i bytes were written", async (numBytes) => {
   const path = newPath();
   const whole = `${JSON.stringify(response("a"))}\n`;

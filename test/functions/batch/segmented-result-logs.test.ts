@@ -77,6 +77,19 @@ test("a rejected segment is retried under its key, and later lines follow in the
   await results.close();
 });
 
+test("segments have no character that ends a line in other languages but the ends of their lines", async () => {
+  const { open } = setUp();
+  const results = await open();
+  const text = "a\u0085\u2028\u2029b";
+  await results.append(answer(text, text));
+  await results.flush();
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of results.read()) chunks.push(chunk);
+  expect(Buffer.concat(chunks).toString()).not.toMatch(/[\u0085\u2028\u2029]/);
+  expect(await customIds(results)).toEqual([text]);
+  await results.close();
+});
+
 test("lines count as stored when they are stored, not when they are appended", async () => {
   const { open } = setUp();
   const results = await open();
