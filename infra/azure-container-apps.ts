@@ -101,7 +101,11 @@ function queueRules(deployment: Deployment) {
     name: `jobs-${index}`,
     custom: {
       type,
-      metadata: Object.fromEntries(Object.entries(metadata).filter(([field]) => !field.endsWith("FromEnv"))),
+      metadata: Object.fromEntries(
+        Object.entries(metadata)
+          .filter(([field]) => !field.endsWith("FromEnv"))
+          .map(([field, value]) => [field, literal(value)]),
+      ),
       auth:
         type === "aws-sqs-queue"
           ? [
@@ -168,6 +172,14 @@ function template(deployment: Deployment, { profile }: GpuProfile) {
   };
 }
 
+/**
+ * A text within brackets would be an expression of the template; one more bracket makes it a text.
+ * https://learn.microsoft.com/azure/azure-resource-manager/templates/template-expressions#escape-characters
+ */
+function literal(text: string): string {
+  return /^\[.*\]$/s.test(text) ? `[${text}` : text;
+}
+
 /** Names of an app's secrets are lower-case. */
 function secretName(secret: string): string {
   return secret.toLowerCase().replaceAll(/[^a-z0-9-]/g, "-");
@@ -191,7 +203,10 @@ function container(deployment: Deployment) {
     image,
     ...(worker && { args: ["worker"] }),
     env: [
-      ...Object.entries(settingsOf(deployment, graceSeconds(deployment))).map(([name, value]) => ({ name, value })),
+      ...Object.entries(settingsOf(deployment, graceSeconds(deployment))).map(([name, value]) => ({
+        name,
+        value: literal(value),
+      })),
       ...Object.entries(secrets).map(([name, secret]) => ({ name, secretRef: secretName(secret) })),
     ],
     resources: { cpu: resources.cpu, memory: `${resources.memoryGiB}Gi` },

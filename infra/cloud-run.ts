@@ -173,6 +173,7 @@ function container(deployment: Deployment) {
     // The platform sets PORT to this, and rejects a PORT variable.
     ...(!worker && batch === null && { ports: [{ name: "http1", containerPort: PORT }] }),
     ...(worker && { args: ["worker"] }),
+    // Unlike Kubernetes, Cloud Run expands no references in values: https://cloud.google.com/run/docs/reference/rest/v1/EnvVar
     env: [
       ...Object.entries({ ...environment, SHUTDOWN_GRACE_SECONDS: String(grace) }).map(([name, value]) => ({
         name,

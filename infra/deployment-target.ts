@@ -59,6 +59,14 @@ export function settingsOf({ environment }: Deployment, graceSeconds: number): R
   return { ...environment, SHUTDOWN_GRACE_SECONDS: String(graceSeconds) };
 }
 
+/**
+ * The text from which Kubernetes makes this value: it expands `$(NAME)` in values of variables, and `$$` becomes `$`.
+ * https://kubernetes.io/docs/tasks/inject-data-application/define-interdependent-environment-variables/
+ */
+export function kubernetesValue(value: string): string {
+  return value.replaceAll(/\$(?=[$(])/g, "$$$$");
+}
+
 /** Whether replicas take jobs from a queue, whose address may be a secret. */
 export function hasQueue({ config, secrets }: Deployment): boolean {
   return config.jobs.source !== null || "JOB_SOURCE" in secrets;

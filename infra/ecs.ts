@@ -8,7 +8,7 @@ import type { SqsQueue } from "./aws-policies.ts";
 import { containerCacheFolder, exceeded, settingsOf, unusedFields } from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment } from "./deployment.ts";
-import { toTerraform } from "./terraform.ts";
+import { literal, toTerraform } from "./terraform.ts";
 
 /** ECS kills a container at most 120 s after SIGTERM. */
 const MAX_STOP_SECONDS = 120;
@@ -121,7 +121,7 @@ function rolesOf(deployment: Deployment) {
       start: { name: `${name}-start`, assume_role_policy: trust },
     },
     aws_iam_role_policy: {
-      task: { role: "${aws_iam_role.task.id}", policy: policy(statementsOf(deployment)) },
+      task: { role: "${aws_iam_role.task.id}", policy: policy(literal(statementsOf(deployment))) },
       start: { role: "${aws_iam_role.start.id}", policy: policy(start) },
     },
     aws_cloudwatch_log_group: { fovea: { name: `/ecs/${name}`, retention_in_days: 30 } },
@@ -168,7 +168,10 @@ function container(deployment: Deployment, region: string) {
     cpu: Math.round(resources.cpu * 1024),
     memory: Math.ceil(resources.memoryGiB * 1024),
     ...(device.kind !== "cpu" && { resourceRequirements: [{ type: "GPU", value: "1" }] }),
-    environment: Object.entries(settingsOf(deployment, grace)).map(([variable, value]) => ({ name: variable, value })),
+    environment: Object.entries(settingsOf(deployment, grace)).map(([variable, value]) => ({
+      name: variable,
+      value: literal(value),
+    })),
     secrets: Object.keys(secrets).map((variable) => ({
       name: variable,
       valueFrom: `\${data.aws_secretsmanager_secret.${variable}.arn}`,

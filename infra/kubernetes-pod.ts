@@ -2,7 +2,7 @@
 import type { IContainer, IPodSpec, IVolume } from "kubernetes-models/v1";
 import { stringify } from "yaml";
 
-import { containerCacheFolder, PORT, healthPaths, settingsOf } from "./deployment-target.ts";
+import { containerCacheFolder, PORT, healthPaths, kubernetesValue, settingsOf } from "./deployment-target.ts";
 import type { RenderedFile } from "./deployment-target.ts";
 import { modelImageFolder } from "./deployment.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
@@ -103,7 +103,7 @@ export function container(deployment: Deployment) {
 function environment(deployment: Deployment) {
   const settings = settingsOf(deployment, graceSeconds(deployment));
   return [
-    ...Object.entries(settings).map(([name, value]) => ({ name, value })),
+    ...Object.entries(settings).map(([name, value]) => ({ name, value: kubernetesValue(value) })),
     ...Object.entries(deployment.secrets).map(([name, secret]) => ({
       name,
       valueFrom: { secretKeyRef: { name: secret, key: name } },

@@ -15,7 +15,7 @@ import {
 } from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
-import { toTerraform } from "./terraform.ts";
+import { literal, toTerraform } from "./terraform.ts";
 
 /** The port that SageMaker calls, unless containers share a host. */
 const SAGEMAKER_PORT = 8080;
@@ -133,7 +133,7 @@ function roleOf(deployment: Deployment) {
       Action: ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"],
       Resource: "arn:aws:ecr:*:*:repository/*",
     },
-    ...statementsOf(deployment),
+    ...literal(statementsOf(deployment)),
   ];
   return {
     aws_iam_role: { fovea: { name, assume_role_policy: trustOf("sagemaker.amazonaws.com") } },
@@ -149,7 +149,10 @@ function endpointOf(deployment: Deployment, { type }: Instance) {
       fovea: {
         name,
         execution_role_arn: "${aws_iam_role.fovea.arn}",
-        primary_container: { image, environment: { ...settingsOf(deployment, grace), PORT: String(SAGEMAKER_PORT) } },
+        primary_container: {
+          image,
+          environment: { ...literal(settingsOf(deployment, grace)), PORT: String(SAGEMAKER_PORT) },
+        },
         depends_on: ["aws_iam_role_policy.fovea"],
       },
     },
@@ -172,8 +175,8 @@ function endpointOf(deployment: Deployment, { type }: Instance) {
           async_inference_config: {
             client_config: { max_concurrent_invocations_per_instance: concurrency },
             output_config: {
-              s3_output_path: withSlash(`${asyncOutput}/results`),
-              s3_failure_path: withSlash(`${asyncOutput}/failures`),
+              s3_output_path: literal(withSlash(`${asyncOutput}/results`)),
+              s3_failure_path: literal(withSlash(`${asyncOutput}/failures`)),
             },
           },
         }),
@@ -192,7 +195,7 @@ function bucketOf(asyncOutput: string | null) {
   const place = readS3(asyncOutput ?? undefined);
   if (place === null) return {};
   return {
-    aws_s3_bucket: { results: { bucket: place.bucket } },
+    aws_s3_bucket: { results: { bucket: literal(place.bucket) } },
     aws_s3_bucket_public_access_block: {
       results: {
         bucket: "${aws_s3_bucket.results.id}",

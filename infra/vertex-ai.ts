@@ -8,6 +8,7 @@ import {
   exceeded,
   gpuProblems,
   healthPaths,
+  kubernetesValue,
   queueProblems,
   settingsOf,
   smallestMachine,
@@ -122,7 +123,9 @@ function uploadModel(deployment: Deployment) {
         ports: [{ containerPort: PORT }],
         healthRoute: healthPaths.readiness,
         predictRoute: "/predict",
-        env: Object.entries(settings).map(([variable, value]) => ({ name: variable, value })),
+        // Expanded as in Kubernetes, says the reference of EnvVar:
+        // https://cloud.google.com/vertex-ai/docs/reference/rest/v1/EnvVar
+        env: Object.entries(settings).map(([variable, value]) => ({ name: variable, value: kubernetesValue(value) })),
         deploymentTimeout: `${timeouts.startupSeconds}s`,
         startupProbe: {
           ...probe(healthPaths.readiness),
