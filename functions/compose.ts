@@ -19,7 +19,8 @@ import { BodyIntake } from "./http/body-intake.ts";
 import { createListener } from "./http/listener.ts";
 import { connectionShares } from "./http/open-files.ts";
 import { createPushes, createRunpodJobs } from "./jobs/create-pushes.ts";
-import { readJobSource } from "./jobs/sources/job-sources.ts";
+import { readJobSource, requireRegion } from "./jobs/sources/job-sources.ts";
+import type { OpenJobSource } from "./jobs/sources/job-sources.ts";
 import type { Logger } from "./logger.ts";
 import { createMetrics } from "./metrics.ts";
 import type { Metrics } from "./metrics.ts";
@@ -62,10 +63,11 @@ export interface Composition {
   close(): Promise<void>;
 }
 
-/** @throws ConfigError for a JOB_SOURCE of an unknown kind, EngineError for parsers that cannot be loaded. */
+/** @throws ConfigError for a JOB_SOURCE that cannot be opened, EngineError for parsers that cannot be loaded. */
 export async function compose(options: CompositionOptions): Promise<Composition> {
   const { logger, servesRequests = true, startTimes = new StartTimes(), onProgress, onFailed } = options;
   const config = { ...options.config, outputFormats: await loadConfiguredFormats(options.config) };
+  const openSource = config.jobs.source === null ? null : await openerOf(config.jobs.source, config);
   const { maxNumSequences, maxNumWaiting } = config.engine;
   const service = new Service({ maxNumRequests: maxNumSequences + maxNumWaiting, holdMs: config.coldStartHoldMs });
   const bodies = new BodyIntake({
@@ -124,7 +126,7 @@ export async function compose(options: CompositionOptions): Promise<Composition>
   const background = new BackgroundWork({
     dependencies,
     hasBatches: config.batches.store.kind !== "none" && servesRequests,
-    openSource: config.jobs.source === null ? null : readJobSource(config.jobs.source, config.jobs.runpod),
+    openSource,
     pushes,
   });
   const snapshots = new Snapshots({
@@ -182,6 +184,12 @@ function logStall(stall: EngineStall | null, logger: Logger): void {
     ? "The step of the engine still has not ended; its requests are ended, and /livez requests a restart."
     : "A step of the engine does not end; new requests are rejected until it does.";
   logger.error(message, { ...stall });
+}
+
+async function openerOf(address: string, { jobs, s3 }: Config): Promise<OpenJobSource> {
+  const open = readJobSource(address, jobs.runpod);
+  await requireRegion(address, s3.region);
+  return open;
 }
 
 export function loadsFromS3({

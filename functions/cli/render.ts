@@ -4,6 +4,7 @@ import { join } from "node:path";
 import { text } from "node:stream/consumers";
 
 import { parseDeployment } from "../../infra/deployment.ts";
+import type { Deployment } from "../../infra/deployment.ts";
 import { deploymentTargets } from "../../infra/targets.ts";
 import { ConfigError } from "../settings/setting.ts";
 import { makeFolder } from "../storage/make-folder.ts";
@@ -20,7 +21,9 @@ export async function render({ platform, deployment, folder }: Rendering): Promi
     const names = deploymentTargets.map(({ name }) => name).join(", ");
     throw new ConfigError([`There is no platform ${platform}; platforms: ${names}.`]);
   }
-  const files = target.render(parseDeployment(await readDeployment(deployment)));
+  const parsed = parseDeployment(await readDeployment(deployment));
+  await requireJobSource(parsed);
+  const files = target.render(parsed);
   if (folder === null) return void process.stdout.write(files.map((file) => file.text).join(""));
   try {
     await makeFolder(folder, 0o777);
@@ -31,6 +34,18 @@ export async function render({ platform, deployment, folder }: Rendering): Promi
     }
   } catch (error) {
     throw new ConfigError([`--output ${folder} cannot be written: ${describe(error)}.`]);
+  }
+}
+
+/** The service's own check of the address. RunPod gives its workers the rest of theirs. */
+async function requireJobSource({ config: { jobs } }: Deployment): Promise<void> {
+  if (jobs.source === null || jobs.source === "runpod://") return;
+  const { readJobSource } = await import("../jobs/sources/job-sources.ts");
+  try {
+    readJobSource(jobs.source, jobs.runpod);
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    throw new ConfigError(error.problems.map((problem) => `environment.JOB_SOURCE: ${problem}`));
   }
 }
 

@@ -50,8 +50,7 @@ async function runCommand(
     case "serve":
     case "worker": {
       if (config.jobs.source !== null) {
-        const { readJobSource } = await import("../jobs/sources/job-sources.ts");
-        orExit(() => readJobSource(config.jobs.source ?? "", config.jobs.runpod));
+        await requireJobSource(config, config.jobs.source);
       } else if (command === "worker") {
         exitOnConfigError(new ConfigError(["worker needs JOB_SOURCE: the queue to take jobs from."]));
       }
@@ -61,10 +60,7 @@ async function runCommand(
     case "check": {
       const { source } = config.jobs;
       // A worker of RunPod has variables that no other machine has.
-      if (source !== null && source !== "runpod://") {
-        const { readJobSource } = await import("../jobs/sources/job-sources.ts");
-        orExit(() => readJobSource(source, config.jobs.runpod));
-      }
+      if (source !== null && source !== "runpod://") await requireJobSource(config, source);
       const { check } = await import("./check.ts");
       return check(config, describeSettings(settingDescriptions, process.env, settings), { json, run });
     }
@@ -76,6 +72,13 @@ async function runCommand(
       return batch(config, files, logger).catch(exitOnConfigError);
     }
   }
+}
+
+/** Ends the process if the queue's address is incomplete. */
+async function requireJobSource({ jobs, s3 }: Config, address: string): Promise<void> {
+  const { readJobSource, requireRegion } = await import("../jobs/sources/job-sources.ts");
+  orExit(() => readJobSource(address, jobs.runpod));
+  await requireRegion(address, s3.region).catch(exitOnConfigError);
 }
 
 /** Whether standard output has only a text that is of no use once its reader has ended, as in `fovea --help | head`. */

@@ -4,6 +4,7 @@ import type { Config } from "../../settings/config.ts";
 import { ConfigError } from "../../settings/setting.ts";
 import type { JobSource } from "../job-source.ts";
 import type { RunpodWorkerSettings } from "./runpod-api.ts";
+import { regionOfQueue } from "./sqs-region.ts";
 
 export interface JobSourceSettings {
   readonly leaseMs: number;
@@ -67,7 +68,7 @@ function toRunpodWorker({
 }
 
 function openSqs(queueUrl: string): OpenJobSource {
-  if (new URL(queueUrl).pathname.length < 2) {
+  if (!URL.canParse(queueUrl) || new URL(queueUrl).pathname.length < 2) {
     throw new ConfigError(["JOB_SOURCE names no queue: write sqs:// and the rest of the queue's URL."]);
   }
   return async ({ leaseMs, maxNumDeliveries, awsRegion: region, logger }) => {
@@ -141,6 +142,18 @@ export function readJobSource(address: string, runpod: RunpodSettings): OpenJobS
     throw new ConfigError([`JOB_SOURCE starts with ${scheme}://; expected one of ${schemes.join(", ")}.`]);
   }
   return read(url, runpod);
+}
+
+/**
+ * Rejects with ConfigError for a queue of SQS whose region neither its address, `awsRegion` nor the files of the AWS SDK
+ * name: every call would fail.
+ */
+export async function requireRegion(address: string, awsRegion: string | null): Promise<void> {
+  const url = new URL(address);
+  if (!/^sqs(\+http)?:$/.test(url.protocol) || regionOfQueue(withScheme(url, "https"), awsRegion) !== undefined) return;
+  const { namesRegion } = await import("./sqs-job-source.ts");
+  if (await namesRegion()) return;
+  throw new ConfigError([`JOB_SOURCE names no region of AWS (${url.host}): set AWS_REGION, for example to eu-west-1.`]);
 }
 
 function withScheme({ host, pathname }: URL, scheme: string): string {

@@ -15,6 +15,7 @@ import { readTraceContext } from "../../telemetry/trace-context.ts";
 import type { JobResult } from "../job-result.ts";
 import { LeaseLostError } from "../job-source.ts";
 import type { JobSource, LeasedJob } from "../job-source.ts";
+import { regionOfQueue } from "./sqs-region.ts";
 
 /** SQS hands out at most this many messages at once. */
 const MAX_MESSAGES = 10;
@@ -50,10 +51,16 @@ interface RedrivePolicy {
   readonly maxReceiveCount: number | string;
 }
 
-/** AWS accepts only calls that are signed for the region of the queue. `fallback` is for other servers. */
-export function regionOfQueue(queueUrl: string, fallback: string | null): string | undefined {
-  const { hostname } = new URL(queueUrl);
-  return /(?:^|\.)sqs(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?amazonaws\./.exec(hostname)?.[1] ?? fallback ?? undefined;
+/** Whether the files of the AWS SDK name a region. */
+export async function namesRegion(): Promise<boolean> {
+  const client = new SQSClient({});
+  try {
+    return (await client.config.region()) !== "";
+  } catch {
+    return false;
+  } finally {
+    client.destroy();
+  }
 }
 
 /**

@@ -78,6 +78,18 @@ test("an invalid deployment from standard input exits with 2, lists every proble
   expect(await readdir(folder.path)).toEqual([]);
 });
 
+test.for([
+  ["kafka://host/topic", "JOB_SOURCE starts with kafka://; expected one of "],
+  ["redis://host", "JOB_SOURCE names no queue: "],
+  ["sqs", "JOB_SOURCE names no queue: "],
+  ["nats://host/stream", "JOB_SOURCE names no stream and consumer: "],
+])("a queue that the service would reject is rejected with its reason: %s", async ([source, reason]) => {
+  const deployment = (await readFile(example, "utf8")).replace("environment:\n", `$&  JOB_SOURCE: ${source}\n`);
+  const rendered = await render(["--platform", "kubernetes", "--deployment", "-"], deployment);
+  expect(rendered).toMatchObject({ exitCode: 2, stdout: "" });
+  expect(rendered.stderr).toContain(`fovea: environment.JOB_SOURCE: ${reason}`);
+});
+
 test.for<[string[], RegExp]>([
   [["--deployment", example], /render needs --platform: the name of one; fovea render --help lists them\./],
   [

@@ -183,11 +183,18 @@ test("a worker serves its health and metrics, and no requests", async () => {
   await queue.close();
 });
 
+const withoutAwsFiles = { AWS_CONFIG_FILE: "/nowhere", AWS_SHARED_CREDENTIALS_FILE: "/nowhere" };
+
 test.for([
   [{}, /worker needs JOB_SOURCE/],
   [{ JOB_SOURCE: "kafka://host/topic" }, /JOB_SOURCE starts with kafka:\/\/; expected one of sqs:\/\//],
   [{ JOB_SOURCE: "redis://host" }, /names no queue/],
   [{ JOB_SOURCE: "sqs://host" }, /names no queue/],
+  [{ JOB_SOURCE: "sqs" }, /names no queue/],
+  [{ JOB_SOURCE: "sqs://" }, /names no queue/],
+  [{ JOB_SOURCE: "sqs+http://" }, /names no queue/],
+  [{ JOB_SOURCE: "sqs://a%zz/account/queue" }, /names no queue/],
+  [{ JOB_SOURCE: "sqs://host/account/queue", ...withoutAwsFiles }, /names no region of AWS \(host\): set AWS_REGION/],
   [{ JOB_SOURCE: "a queue" }, /JOB_SOURCE .* expected an address/],
   [{ JOB_RESULTS: "nowhere" }, /JOB_RESULTS is "nowhere"/],
   [{ JOB_WEBHOOK_SECRET: "short" }, /JOB_WEBHOOK_SECRET has a value/],

@@ -3,7 +3,8 @@ import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { refusalResult } from "../../../../functions/jobs/job-result.ts";
-import { createSqsJobSource, regionOfQueue } from "../../../../functions/jobs/sources/sqs-job-source.ts";
+import { createSqsJobSource } from "../../../../functions/jobs/sources/sqs-job-source.ts";
+import { regionOfQueue } from "../../../../functions/jobs/sources/sqs-region.ts";
 import { createLogger } from "../../../../functions/logger.ts";
 import { LEASE_MS, testJobSource } from "../../../contracts/job-source.ts";
 import { createSqsQueue } from "../../../support/queues/sqs-queue.ts";
