@@ -3,8 +3,17 @@
  * identity and the key vault exist already; the template names them by parameters.
  */
 import { ConfigError } from "../functions/settings/setting.ts";
-import { PORT, exceeded, gpuProblems, hasQueue, healthPaths, settingsOf, unusedFields } from "./deployment-target.ts";
-import type { DeploymentTarget } from "./deployment-target.ts";
+import {
+  PORT,
+  exceeded,
+  gpuProblems,
+  hasQueue,
+  healthPaths,
+  secretNameProblems,
+  settingsOf,
+  unusedFields,
+} from "./deployment-target.ts";
+import type { DeploymentTarget, SecretNames } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
 import { queueTriggers } from "./kubernetes-scaling.ts";
 
@@ -30,6 +39,12 @@ const gpuProfiles: Readonly<Partial<Record<GpuName, GpuProfile>>> = {
   "a100-80gb": { profile: "Consumption-GPU-NC24-A100", cpu: 24, memoryGiB: 220 },
 };
 const cpuProfile: GpuProfile = { profile: "Consumption", cpu: 4, memoryGiB: 8 };
+
+/** Of Azure Key Vault. A secret of the app has the same name in lower case, and ends with no dash. */
+const keyVaultNames: SecretNames = {
+  pattern: /^[A-Za-z0-9]([A-Za-z0-9-]{0,125}[A-Za-z0-9])?$/,
+  expected: "the name of a secret in Azure Key Vault: letters, digits and dashes",
+};
 
 export const azureContainerApps: DeploymentTarget = {
   name: "azure-container-apps",
@@ -59,6 +74,7 @@ function problemsOf(deployment: Deployment, profile: GpuProfile | undefined): st
     ...limits,
     ...gpuProblems("Azure Container Apps", deployment, gpuProfiles),
     ...queueProblemsOf(deployment),
+    ...secretNameProblems(deployment, keyVaultNames),
     ...unusedFields("Azure Container Apps", deployment, {
       s3Role: "has no AWS roles; list the secrets of a key pair under secrets",
       repository: "mounts no repository of Hugging Face",
@@ -182,7 +198,7 @@ function literal(text: string): string {
 
 /** Names of an app's secrets are lower-case. */
 function secretName(secret: string): string {
-  return secret.toLowerCase().replaceAll(/[^a-z0-9-]/g, "-");
+  return secret.toLowerCase();
 }
 
 function scale(deployment: Deployment) {

@@ -103,6 +103,26 @@ export function unusedFields(
     .concat(ofBatch, ofQueue);
 }
 
+/** The names that a platform's store of secrets takes. */
+export interface SecretNames {
+  readonly pattern: RegExp;
+  /** Completes "expected". */
+  readonly expected: string;
+}
+
+/** https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names */
+export const kubernetesSecretNames: SecretNames = {
+  pattern: /^(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$/,
+  expected: "the name of a Kubernetes Secret: lower-case letters, digits, dashes and dots",
+};
+
+/** One problem for each secret whose name the platform rejects; without the name, which may be the secret itself. */
+export function secretNameProblems({ secrets }: Deployment, { pattern, expected }: SecretNames): string[] {
+  return Object.entries(secrets)
+    .filter(([, secret]) => !pattern.test(secret))
+    .map(([variable]) => `secrets.${variable}: expected ${expected}.`);
+}
+
 /** The smallest machine with this much; undefined if none is large enough. */
 export function smallestMachine<Machine extends { readonly cpu: number; readonly memoryGiB: number }>(
   machines: readonly Machine[],

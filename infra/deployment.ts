@@ -3,6 +3,7 @@
  * platform, and no secrets, only their names.
  */
 import { parseDocument } from "yaml";
+import type { YAMLError } from "yaml";
 import { z } from "zod";
 
 import type { Config } from "../functions/settings/config.ts";
@@ -38,6 +39,15 @@ const device = z.discriminatedUnion(
   "expected cpu, or cuda or webgpu with a gpu",
 );
 
+/** As routes and ingresses of Kubernetes take them. */
+const hostName = z
+  .string()
+  .max(253)
+  .regex(
+    /^(\*\.)?[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/,
+    "expected a host name in lower case without a scheme and a port, or *. and one",
+  );
+
 const s3Address = z.string().regex(/^s3:\/\/[^/\s]+\/\S+$/, "expected s3://bucket/key");
 
 const description = z.strictObject({
@@ -62,12 +72,7 @@ const description = z.strictObject({
     .refine(({ min, max }) => min <= max, "expected min to be at most max"),
   concurrency: z.int().positive().max(10_000).optional(),
   worker: z.boolean().default(false),
-  environment: z
-    .record(
-      z.string(),
-      z.union([z.string(), z.number(), z.boolean()], "expected text, a number, true or false").transform(String),
-    )
-    .default({}),
+  environment: z.record(z.string(), z.string("expected text, a number, true or false")).default({}),
   secrets: z.record(z.string(), secretName).default({}),
   s3Role: z.string().min(1).optional(),
   repository: z
@@ -89,8 +94,11 @@ const description = z.strictObject({
       timeoutSeconds: z.int().min(60).max(604_800).default(3600),
     })
     .optional(),
-  hosts: z.array(z.string().min(1)).min(1).optional(),
-  prometheusUrl: z.url({ protocol: /^https?$/ }).optional(),
+  hosts: z.array(hostName).min(1).optional(),
+  prometheusUrl: z
+    .url({ protocol: /^https?$/, error: "expected an http:// or https:// URL" })
+    .refine((url) => !hasCredentials(url), "a user or password is not allowed here")
+    .optional(),
   timeouts: z
     .strictObject({
       requestSeconds: z.int().positive().max(86_400).default(300),
@@ -145,13 +153,19 @@ export interface Deployment {
   readonly config: Config;
 }
 
+function hasCredentials(url: string): boolean {
+  if (!URL.canParse(url)) return false;
+  const { username, password } = new URL(url);
+  return username !== "" || password !== "";
+}
+
 /** Parses YAML or JSON. Throws ConfigError with every problem, each with the path of its field. */
 export function parseDeployment(text: string): Deployment {
   const document = parseDocument(text);
   // Errors after the first usually follow from it.
   const [syntaxError] = document.errors;
-  if (syntaxError !== undefined) throw new ConfigError([describeSyntax(syntaxError.message)]);
-  const fields: unknown = document.toJS();
+  if (syntaxError !== undefined) throw new ConfigError([describeSyntax(syntaxError)]);
+  const fields = withSourceTexts(document.toJS(), text);
   if (fields === null) throw new ConfigError(["The deployment is empty; docs/deployment.md describes its fields."]);
   const result = description.safeParse(fields, { error: expectation });
   if (!result.success) throw new ConfigError(result.error.issues.flatMap((issue) => describeIssue(issue, fields)));
@@ -187,8 +201,26 @@ export function parseDeployment(text: string): Deployment {
   };
 }
 
+/** Settings are texts: a number or a boolean of `environment` stays as it is written, so that 1.10 does not become 1.1. */
+function withSourceTexts(fields: unknown, text: string): unknown {
+  const environment = valueAt(fields, ["environment"]);
+  if (!isMapping(fields) || !isMapping(environment)) return fields;
+  // In this schema every scalar is a text.
+  const sources: unknown = parseDocument(text, { schema: "failsafe" }).toJS();
+  const entries = Object.entries(environment).map(([name, value]) => [
+    name,
+    typeof value === "number" || typeof value === "boolean" ? valueAt(sources, ["environment", name]) : value,
+  ]);
+  return { ...fields, environment: Object.fromEntries(entries) };
+}
+
+function isMapping(value: unknown): value is object {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
 /** The parser's message without the excerpt of the file below it. */
-function describeSyntax(message: string): string {
+function describeSyntax({ code, message }: YAMLError): string {
+  if (code === "MULTIPLE_DOCS") return "The file has several YAML documents; a deployment is one.";
   return `The deployment is not valid YAML: ${message.split("\n", 1)[0]!.replace(/:$/, "")}.`;
 }
 

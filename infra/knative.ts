@@ -5,7 +5,14 @@
 import type { IService } from "@kubernetes-models/knative/serving.knative.dev/v1";
 
 import { ConfigError } from "../functions/settings/setting.ts";
-import { PORT, exceeded, queueProblems, unusedFields } from "./deployment-target.ts";
+import {
+  PORT,
+  exceeded,
+  kubernetesSecretNames,
+  queueProblems,
+  secretNameProblems,
+  unusedFields,
+} from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment } from "./deployment.ts";
 import { container, graceSeconds, labels, podVolumes, toFile } from "./kubernetes-pod.ts";
@@ -32,6 +39,7 @@ function problemsOf(deployment: Deployment): string[] {
       ["timeouts.shutdownGraceSeconds", graceSeconds(deployment), requestSeconds - 1, " s"],
     ]),
     ...queueProblems("Knative", deployment),
+    ...secretNameProblems(deployment, kubernetesSecretNames),
     ...unusedFields("Knative", deployment, {
       repository: "mounts no repository of Hugging Face",
       asyncOutput: "has no asynchronous inference",

@@ -1,6 +1,6 @@
 /** KServe's LLMInferenceService: pods behind an HTTPRoute of the Gateway API and llm-d's scheduler. */
 import { ConfigError } from "../functions/settings/setting.ts";
-import { PORT, queueProblems, unusedFields } from "./deployment-target.ts";
+import { PORT, kubernetesSecretNames, queueProblems, secretNameProblems, unusedFields } from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment } from "./deployment.ts";
 import { container, labels, podSpec, toFile } from "./kubernetes-pod.ts";
@@ -15,6 +15,7 @@ export const kserveLlm: DeploymentTarget = {
     const { replicas } = deployment;
     const problems = [
       ...queueProblems("KServe", deployment),
+      ...secretNameProblems(deployment, kubernetesSecretNames),
       ...(replicas.min === replicas.max
         ? []
         : [

@@ -1,6 +1,6 @@
 /** KServe's InferenceService with a container of one's own, for both of its modes: Knative and standard Deployments. */
 import { ConfigError } from "../functions/settings/setting.ts";
-import { PORT, queueProblems, unusedFields } from "./deployment-target.ts";
+import { PORT, kubernetesSecretNames, queueProblems, secretNameProblems, unusedFields } from "./deployment-target.ts";
 import type { DeploymentTarget } from "./deployment-target.ts";
 import type { Deployment } from "./deployment.ts";
 import { container, labels, podSpec, toFile } from "./kubernetes-pod.ts";
@@ -11,6 +11,7 @@ export const kserve: DeploymentTarget = {
   render(deployment) {
     const problems = [
       ...queueProblems("KServe", deployment),
+      ...secretNameProblems(deployment, kubernetesSecretNames),
       ...unusedFields("KServe", deployment, {
         repository: "mounts no repository of Hugging Face",
         asyncOutput: "has no asynchronous inference",

@@ -7,7 +7,7 @@ import type { IPodDisruptionBudget } from "kubernetes-models/policy/v1";
 import type { IService, IServiceAccount } from "kubernetes-models/v1";
 
 import { ConfigError } from "../functions/settings/setting.ts";
-import { PORT, unusedFields } from "./deployment-target.ts";
+import { PORT, kubernetesSecretNames, secretNameProblems, unusedFields } from "./deployment-target.ts";
 import type { DeploymentTarget, RenderedFile } from "./deployment-target.ts";
 import type { Deployment } from "./deployment.ts";
 import { labels, metadata, podSpec, toFile } from "./kubernetes-pod.ts";
@@ -24,10 +24,13 @@ export function renderObjects(
   deployment: Deployment,
   podLabels: Readonly<Record<string, string>> = {},
 ): readonly RenderedFile[] {
-  const problems = unusedFields("Kubernetes", deployment, {
-    repository: "mounts no repository of Hugging Face",
-    asyncOutput: "has no asynchronous inference",
-  });
+  const problems = [
+    ...secretNameProblems(deployment, kubernetesSecretNames),
+    ...unusedFields("Kubernetes", deployment, {
+      repository: "mounts no repository of Hugging Face",
+      asyncOutput: "has no asynchronous inference",
+    }),
+  ];
   if (problems.length > 0) throw new ConfigError(problems);
   const objects: Readonly<Record<string, unknown>> = {
     "service-account": serviceAccount(deployment),

@@ -150,7 +150,7 @@ test("a job of SQS wakes a worker from zero, counted with the keys of the deploy
   const sqs = "sqs://sqs.eu-west-1.amazonaws.com/123456789012/pictures";
   const workers = { worker: true, environment: { JOB_SOURCE: sqs } };
   expect(() => render(workers)).toThrow(/^secrets\.AWS_ACCESS_KEY_ID: it is missing/);
-  const secrets = { AWS_ACCESS_KEY_ID: "Key_Id", AWS_SECRET_ACCESS_KEY: "key-secret" };
+  const secrets = { AWS_ACCESS_KEY_ID: "Key-Id", AWS_SECRET_ACCESS_KEY: "key-secret" };
   const { configuration, template: revision } = render({ ...workers, secrets }).resources[0].properties;
   expect(configuration.ingress).toBe(undefined);
   expect(revision.containers[0]!.args).toEqual(["worker"]);
@@ -189,6 +189,7 @@ test.for<[object, RegExp]>([
     },
     /^secrets\.JOB_SOURCE_USERNAME: it is missing; KEDA reads the length of the queue with it\.$/,
   ],
+  [{ secrets: { API_KEY: "api_key" } }, /^secrets\.API_KEY: expected the name of a secret in Azure Key Vault: letters/],
 ])("unsupported fields of Azure are rejected by path: %j", ([changes, expected]) => {
   expect(() => render(changes)).toThrow(expected);
 });

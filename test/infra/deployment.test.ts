@@ -38,6 +38,18 @@ test("omitted fields have defaults, most of them the service's", () => {
   });
 });
 
+test.for([
+  ["1.10", "1.10"],
+  ["007", "007"],
+  ["12345678901234567890", "12345678901234567890"],
+  ["1e3", "1e3"],
+  ["True", "True"],
+  ["*name", "2.50"],
+] as const)("a setting has the text that is written in YAML: %s", ([source, expected]) => {
+  const fields = `${JSON.stringify(description).slice(0, -1)}, environment: { OTEL_SERVICE_NAME: &name 2.50, SERVED_MODEL_NAME: ${source} } }`;
+  expect(parseDeployment(fields).environment.SERVED_MODEL_NAME).toBe(expected);
+});
+
 test("numbers and booleans become strings that the service parses", () => {
   const environment = { MAX_NUM_SEQS: 8, ALLOW_HTTP_IMAGES: true };
   expect(parse({ environment }).environment).toMatchObject({ MAX_NUM_SEQS: "8", ALLOW_HTTP_IMAGES: "true" });
@@ -88,6 +100,17 @@ test.for<[object, string]>([
     { environment: { SERVED_MODEL_NAME: null } },
     "environment.SERVED_MODEL_NAME: expected text, a number, true or false, got null.",
   ],
+  [
+    { prometheusUrl: "http://me:hunter2@prometheus:9090" },
+    'prometheusUrl: a user or password is not allowed here, got "http://********@prometheus:9090".',
+  ],
+  [{ prometheusUrl: "prometheus" }, 'prometheusUrl: expected an http:// or https:// URL, got "prometheus".'],
+  ...["https://a.example", "a.example:8000", "A.example", "a..example", "*", "a.*.example", "-a.example"].map(
+    (host): [object, string] => [
+      { hosts: [host] },
+      `hosts.0: expected a host name in lower case without a scheme and a port, or *. and one, got "${host}".`,
+    ],
+  ),
   [{ environment: { NONSENSE: 4 } }, "environment.NONSENSE: there is no such setting."],
   [{ environment: { API_KEY: "hunter2" } }, "environment.API_KEY: it is secret; name a platform secret under secrets."],
   [
@@ -140,6 +163,16 @@ test("invalid YAML is rejected with the line", () => {
   expect(() => parseDeployment("name: a\nname: b\n")).toThrow(
     /^The deployment is not valid YAML: Map keys must be unique at line 2, column 1\.$/,
   );
+});
+
+test("several documents are rejected as such", () => {
+  expect(() => parseDeployment("name: a\n---\nname: b\n")).toThrow(
+    /^The file has several YAML documents; a deployment is one\.$/,
+  );
+});
+
+test.for(["a.example", "*.a.example", "pictures", "10.example"])("%s is a host", (host) => {
+  expect(parse({ hosts: [host] }).hosts).toEqual([host]);
 });
 
 test("every example is a valid deployment", async () => {
