@@ -4,8 +4,16 @@ import { stringify } from "yaml";
 
 import { ConfigError } from "../functions/settings/setting.ts";
 import { cloudRunJob } from "./cloud-run-job.ts";
-import { PORT, exceeded, gpuProblems, healthPaths, queueProblems, unusedFields } from "./deployment-target.ts";
-import type { DeploymentTarget } from "./deployment-target.ts";
+import {
+  PORT,
+  exceeded,
+  gpuProblems,
+  healthPaths,
+  queueProblems,
+  secretNameProblems,
+  unusedFields,
+} from "./deployment-target.ts";
+import type { DeploymentTarget, SecretNames } from "./deployment-target.ts";
 import type { Deployment, GpuName } from "./deployment.ts";
 
 /** The platform kills a container 10 s after SIGTERM. */
@@ -29,6 +37,24 @@ const accelerators: Readonly<Partial<Record<GpuName, Accelerator>>> = {
   "rtx-pro-6000": { accelerator: "nvidia-rtx-pro-6000", minCpu: 20, minMemoryGiB: 80 },
 };
 
+/**
+ * GiB of memory by number of CPUs without a GPU. Less than one CPU needs the first generation and time of CPU for
+ * requests alone, which are not rendered. https://cloud.google.com/run/docs/configuring/services/cpu
+ */
+const memoryRanges: ReadonlyMap<number, readonly [min: number, max: number]> = new Map([
+  [1, [0.5, 4]],
+  [2, [0.5, 8]],
+  [4, [2, 16]],
+  [6, [4, 24]],
+  [8, [4, 32]],
+]);
+
+/** Of Google's Secret Manager. */
+const secretManagerNames: SecretNames = {
+  pattern: /^[A-Za-z0-9_-]{1,255}$/,
+  expected: "the name of a secret in Secret Manager: letters, digits, dashes and underscores",
+};
+
 export const cloudRun: DeploymentTarget = {
   name: "cloud-run",
   platformVariables: [],
@@ -37,6 +63,7 @@ export const cloudRun: DeploymentTarget = {
       ...limitProblems(deployment),
       ...placementProblems(deployment),
       ...batchProblems(deployment),
+      ...secretNameProblems(deployment, secretManagerNames),
       ...(deployment.worker ? workerProblems(deployment) : queueProblems("Cloud Run", deployment)),
       ...unusedFields(
         "Cloud Run",
@@ -89,9 +116,10 @@ function workerProblems({ replicas }: Deployment): string[] {
 
 function placementProblems(deployment: Deployment): string[] {
   const { device, resources } = deployment;
+  if (device.kind === "cpu") return cpuProblems(resources);
   const problems = gpuProblems("Cloud Run", deployment, accelerators);
-  const accelerator = device.kind === "cpu" ? undefined : accelerators[device.gpu];
-  if (device.kind === "cpu" || accelerator === undefined) return problems;
+  const accelerator = accelerators[device.gpu];
+  if (accelerator === undefined) return problems;
   const { minCpu, minMemoryGiB } = accelerator;
   const { cpu, memoryGiB } = resources;
   if (cpu < minCpu) problems.push(`resources.cpu: expected at least ${minCpu} with ${device.gpu}, got ${cpu}.`);
@@ -99,6 +127,18 @@ function placementProblems(deployment: Deployment): string[] {
     problems.push(`resources.memoryGiB: expected at least ${minMemoryGiB} with ${device.gpu}, got ${memoryGiB}.`);
   }
   return problems;
+}
+
+function cpuProblems({ cpu, memoryGiB }: Deployment["resources"]): string[] {
+  const range = memoryRanges.get(cpu);
+  if (range === undefined) {
+    return [`resources.cpu: Cloud Run has ${[...memoryRanges.keys()].join(", ")} CPUs without a GPU, got ${cpu}.`];
+  }
+  const [min, max] = range;
+  if (memoryGiB >= min && memoryGiB <= max) return [];
+  return [
+    `resources.memoryGiB: expected ${min} to ${max} with ${cpu} ${cpu === 1 ? "CPU" : "CPUs"}, got ${memoryGiB}.`,
+  ];
 }
 
 function acceleratorOf({ device }: Deployment): string | undefined {

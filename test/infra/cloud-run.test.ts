@@ -71,6 +71,23 @@ test("the startup probe lasts as long as a start may take", () => {
   expect(timeoutSeconds).toBeLessThanOrEqual(periodSeconds);
 });
 
+const onCpu = (cpu: number, memoryGiB: number) => ({
+  device: { kind: "cpu" },
+  resources: { cpu, memoryGiB },
+  timeouts: { startupSeconds: 600 },
+});
+
+test.for([
+  [1, 0.5],
+  [2, 8],
+  [4, 16],
+  [6, 4],
+  [8, 32],
+] as const)("%d CPUs may have %d GiB", ([cpu, memoryGiB]) => {
+  const container = serviceOf(render(onCpu(cpu, memoryGiB))).spec?.template?.spec?.containers?.[0];
+  expect(container?.resources?.limits).toEqual({ cpu: String(cpu), memory: `${memoryGiB * 1024}Mi` });
+});
+
 test.for<[object, RegExp]>([
   [{ timeouts: { startupSeconds: 1801 } }, /^timeouts\.startupSeconds: Cloud Run allows at most 1800 s, got 1801 s\.$/],
   [
@@ -82,6 +99,13 @@ test.for<[object, RegExp]>([
   [{ device: { kind: "cuda", gpu: "h100" } }, /^device\.gpu: Cloud Run has l4, rtx-pro-6000, not h100\.$/],
   [{ resources: { cpu: 2, memoryGiB: 16 } }, /^resources\.cpu: expected at least 4 with l4, got 2\.$/],
   [{ resources: { cpu: 4, memoryGiB: 8 } }, /^resources\.memoryGiB: expected at least 16 with l4, got 8\.$/],
+  [{ ...onCpu(0.5, 1) }, /^resources\.cpu: Cloud Run has 1, 2, 4, 6, 8 CPUs without a GPU, got 0\.5\.$/],
+  [{ ...onCpu(3, 4) }, /^resources\.cpu: .*, got 3\.$/],
+  [{ ...onCpu(1, 4.5) }, /^resources\.memoryGiB: expected 0\.5 to 4 with 1 CPU, got 4\.5\.$/],
+  [{ ...onCpu(2, 0.25) }, /^resources\.memoryGiB: expected 0\.5 to 8 with 2 CPUs, got 0\.25\.$/],
+  [{ ...onCpu(4, 1) }, /^resources\.memoryGiB: expected 2 to 16 with 4 CPUs, got 1\.$/],
+  [{ ...onCpu(8, 33) }, /^resources\.memoryGiB: expected 4 to 32 with 8 CPUs, got 33\.$/],
+  [{ secrets: { API_KEY: "api.key" } }, /^secrets\.API_KEY: expected the name of a secret in Secret Manager: letters/],
   [{ s3Role: "arn:aws:iam::1:role/x" }, /^s3Role: Cloud Run has no AWS roles/],
 ])("unsupported fields of Cloud Run are rejected by path: %j", ([changes, expected]) => {
   expect(() => render(changes)).toThrow(expected);
