@@ -217,6 +217,8 @@ export function numSequencesThatFit(
   return Math.max(0, maxNumSequences - Math.max(0, numTooMany));
 }
 
+const noTokenFits = "Not even one token would fit: choose a smaller model or DTYPE, or give the process more memory.";
+
 /**
  * See `numSequencesThatFit`.
  *
@@ -232,7 +234,7 @@ export function requireRoomForSequences(
   const { maxLen } = lengths;
   const { bytesPerToken, reservedBytes } = planKvCache(decoder, { numSlots: 1, maxLen });
   const numTokens = Math.floor(maxLen - (reservedBytes - kvRoomBytes(memory)) / bytesPerToken);
-  const advice = numTokens > 0 ? `${numTokens} tokens would fit.` : "Not even one token would fit.";
+  const advice = numTokens > 0 ? `${numTokens} tokens would fit.` : noTokenFits;
   const { maxKvBytes } = memory;
   if (typeof maxKvBytes === "number" && kvRoomBytes(memory) === maxKvBytes) {
     throw new EngineError(
@@ -243,8 +245,8 @@ export function requireRoomForSequences(
   }
   throw new EngineError(
     "invalid_configuration",
-    `The KV cache of one sequence of ${maxLen} tokens does not fit into memory: it takes ${formatGibibytes(reservedBytes)}, ` +
-      `the weights ${formatGibibytes(memory.weightBytes)}; the machine has ${formatGibibytes(memory.machineBytes)}. ${advice}`,
+    `The KV cache of one sequence of ${maxLen} tokens does not fit into memory: it takes ${formatBytes(reservedBytes)}, ` +
+      `the weights ${formatBytes(memory.weightBytes)}, the program ${formatBytes(PROGRAM_BYTES)}; the machine has ${formatBytes(memory.machineBytes)}. ${advice}`,
     numTokens > 0 ? { setting: "maxModelLen" } : {},
   );
 }
@@ -270,7 +272,9 @@ export function requireRoomForKv(
       ? `${numFitting} sequences of that length would fit, or ${numSlots} of ${tokensIn(roomBytes / numSlots)} tokens.`
       : tokensIn(roomBytes) > 0
         ? `One sequence of ${tokensIn(roomBytes)} tokens would fit.`
-        : "Not even one token would fit.";
+        : owner === "GPU"
+          ? "Not even one token would fit."
+          : noTokenFits;
   const has = owner === "GPU" ? "beside weights and activations, the GPU has" : "the machine has";
   const more =
     owner === "GPU"
@@ -279,7 +283,7 @@ export function requireRoomForKv(
   throw new EngineError(
     "invalid_configuration",
     `The KV cache of ${numSlots} sequences of ${maxLen} tokens does not fit into memory. ` +
-      `It takes ${formatGibibytes(reservedBytes)}; ${has} ${formatGibibytes(Math.max(0, roomBytes))}. ${advice}${more}`,
+      `It takes ${formatBytes(reservedBytes)}; ${has} ${formatBytes(Math.max(0, roomBytes))}. ${advice}${more}`,
     tokensIn(roomBytes) > 0 ? { setting: "maxNumSequences" } : {},
   );
 }
@@ -294,12 +298,12 @@ export interface DeviceWeights {
 export function requireRoomForWeights({ decoder, visionEncoder }: DeviceWeights, freeBytes: number): void {
   if (decoder + visionEncoder <= freeBytes) return;
   const parts = [
-    ...(decoder > 0 ? [`the decoder's take ${formatGibibytes(decoder)}`] : []),
-    ...(visionEncoder > 0 ? [`the vision encoder's take ${formatGibibytes(visionEncoder)}`] : []),
+    ...(decoder > 0 ? [`the decoder's take ${formatBytes(decoder)}`] : []),
+    ...(visionEncoder > 0 ? [`the vision encoder's take ${formatBytes(visionEncoder)}`] : []),
   ];
   throw new EngineError(
     "invalid_configuration",
-    `The weights do not fit into the GPU's memory: ${parts.join(", ")}, and ${formatGibibytes(freeBytes)} are free. ` +
+    `The weights do not fit into the GPU's memory: ${parts.join(", ")}, and ${formatBytes(freeBytes)} are free. ` +
       "Choose a smaller dtype, a larger GPU, or end other programs on it" +
       `${decoder > 0 && visionEncoder > 0 ? ", or encode images on the CPU with VISION_DEVICE=cpu" : ""}.`,
   );
@@ -316,6 +320,6 @@ export function gpuKvRoomBytes(
   return Math.min(totalBytes * utilization - (totalBytes - freeBytes), maxKvBytes ?? Infinity);
 }
 
-function formatGibibytes(bytes: number): string {
-  return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+function formatBytes(bytes: number): string {
+  return bytes < 2 ** 30 ? `${(bytes / 2 ** 20).toFixed(1)} MiB` : `${(bytes / 2 ** 30).toFixed(1)} GiB`;
 }

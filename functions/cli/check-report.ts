@@ -307,8 +307,10 @@ function gpuAdviceFor(
 function adviceFor({ memory, machineBytes, maxNumSequences, maxModelLen }: ModelInspection): string {
   const { bytesPerSequence, stateBytesPerSequence, bytesPerToken, reservedBytes } = memory.kvCache;
   const roomBytes = machineBytes - (memory.totalBytes - reservedBytes);
-  if (roomBytes < bytesPerToken)
-    return "It does not fit even without the KV cache: use a smaller DTYPE or a larger machine.";
+  if (roomBytes < bytesPerToken) {
+    const { name, numBytes, remedy } = largestPart(memory);
+    return `It does not fit even without the KV cache: ${name} take ${bytes(numBytes)}. ${remedy}, or use a larger machine.`;
+  }
   const numSequences = Math.floor(roomBytes / bytesPerSequence);
   const bytesOfTokens = roomBytes / maxNumSequences - stateBytesPerSequence;
   const numTokens = Math.min(maxModelLen, Math.floor(bytesOfTokens / bytesPerToken));
@@ -317,6 +319,21 @@ function adviceFor({ memory, machineBytes, maxNumSequences, maxModelLen }: Model
     ...(numTokens > 0 ? [`MAX_MODEL_LEN=${numTokens}`] : []),
   ];
   return `It fits with ${choices.join(" or ")}.`;
+}
+
+/** Of the parts, beside the KV cache, that a setting lowers. */
+function largestPart({ weights, step, processorCacheBytes }: ModelInspection["memory"]) {
+  const parts = [
+    {
+      name: "the weights",
+      numBytes: Object.values(weights).reduce((sum, part) => sum + part, 0),
+      remedy: "Use a smaller model or DTYPE",
+    },
+    { name: "processed images in the cache", numBytes: processorCacheBytes, remedy: "Lower MM_PROCESSOR_CACHE_GB" },
+    { name: "the numbers of one step", numBytes: step.decoderBytes, remedy: "Lower MAX_NUM_BATCHED_TOKENS" },
+    { name: "logits", numBytes: step.logitsBytes, remedy: "Lower MAX_NUM_SEQS" },
+  ];
+  return parts.reduce((largest, part) => (part.numBytes > largest.numBytes ? part : largest));
 }
 
 function formatLine(line: Line): string {

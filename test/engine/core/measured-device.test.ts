@@ -193,7 +193,7 @@ describe("slots", () => {
       }),
     );
     expect(() => load(slots, deviceWith(bytesPerSequence / 2))).toThrow("One sequence of 256 tokens would fit.");
-    expect(() => load(slots, deviceWith(-mebibyte))).toThrow("the GPU has 0.0 GiB. Not even one token would fit.");
+    expect(() => load(slots, deviceWith(-mebibyte))).toThrow("the GPU has 0.0 MiB. Not even one token would fit.");
   });
 
   test("weights are compared with free memory before anything is loaded", () => {

@@ -160,11 +160,12 @@ test("if not even one sequence fits, the error gives a length that would", () =>
       machineBytes: machineGibibytes * gibibyte,
     });
   expect(refusal(16)).toThrow(
-    "The KV cache of one sequence of 4096 tokens does not fit into memory: it takes 2.0 GiB, the weights 13.0 GiB; " +
-      "the machine has 16.0 GiB. 2547 tokens would fit.",
+    "The KV cache of one sequence of 4096 tokens does not fit into memory: it takes 2.0 GiB, the weights 13.0 GiB, " +
+      "the program 160.0 MiB; the machine has 16.0 GiB. 2547 tokens would fit.",
   );
-  expect(refusal(8)).toThrow("Not even one token would fit.");
+  expect(refusal(8)).toThrow("Not even one token would fit: choose a smaller model or DTYPE, or give the process");
   expect(refusal(17)()).toBe(1);
+  expect(refusal(1 / 8)).toThrow("; the machine has 128.0 MiB. ");
 });
 
 test("weights that do not fit into a device's free memory are rejected with both sizes", () => {

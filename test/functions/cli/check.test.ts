@@ -131,6 +131,9 @@ test("settings that cannot fit exit with 1", async () => {
   const tooMuch = await check(["--run"], { MM_PROCESSOR_CACHE_GB: "1024" });
   expect(tooMuch.exitCode).toBe(1);
   expect(tooMuch.stdout).toMatch(/^DOES NOT FIT: 1\.0 TiB with every sequence at its longest; the machine has /m);
+  expect(tooMuch.stdout).toContain(
+    "It does not fit even without the KV cache: processed images in the cache take 1.0 TiB. Lower MM_PROCESSOR_CACHE_GB, or use a larger machine.",
+  );
   expect(tooMuch.stdout).toContain("The dummy run was skipped.");
 });
 
