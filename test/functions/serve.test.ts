@@ -111,6 +111,27 @@ test.for([
   await expect(starting).rejects.toThrow(message);
 });
 
+test("every invalid setting is listed, unknown names too", async () => {
+  const wrong = { FROBNICATE: 4, MAX_NUM_SEQS: "many", DTYPE: "int5", LIMIT_MM_PER_PROMPT: { image: "two" } };
+  const error = await serve({ ...settings, ...wrong }).catch((reason: unknown) => reason);
+  expect((error as ConfigError).problems).toEqual([
+    "FROBNICATE is not a setting; fovea --help lists them.",
+    expect.stringMatching(/^DTYPE is "int5": /),
+    expect.stringMatching(/^MAX_NUM_SEQS is "many": /),
+    expect.stringMatching(/^LIMIT_MM_PER_PROMPT is .*image.*two/),
+  ]);
+});
+
+test("settings that take JSON take objects", async () => {
+  await using service = await serve({ ...settings, LIMIT_MM_PER_PROMPT: { image: 1 } });
+  await service.ready;
+  const [message] = messages;
+  const twice = [{ role: "user", content: [message!.content[0], ...message!.content] }];
+  const response = await post(service.port, { messages: twice });
+  expect(response.status).toBe(400);
+  expect(await response.text()).toContain("LIMIT_MM_PER_PROMPT");
+});
+
 test("the environment is not read", async () => {
   process.env.MODEL = "/nowhere";
   try {
