@@ -63,7 +63,7 @@ export interface Composition {
   close(): Promise<void>;
 }
 
-/** @throws ConfigError for a JOB_SOURCE that cannot be opened, EngineError for parsers that cannot be loaded. */
+/** @throws ConfigError for a JOB_SOURCE that cannot be opened, and for parsers that cannot be loaded. */
 export async function compose(options: CompositionOptions): Promise<Composition> {
   const { logger, servesRequests = true, startTimes = new StartTimes(), onProgress, onFailed } = options;
   const config = { ...options.config, outputFormats: await loadConfiguredFormats(options.config) };

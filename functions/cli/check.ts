@@ -107,9 +107,10 @@ async function measure(
 
 async function fail(config: Config, error: unknown, json: boolean): Promise<never> {
   const { model } = config.engine;
-  const code = error instanceof EngineError ? error.code : "internal";
+  const failure = describeLoadFailure(error, config);
+  const code = error instanceof EngineError ? error.code : (failure?.code ?? "internal");
   const message = error instanceof Error ? error.message : String(error);
-  const advice = describeLoadFailure(error, config)?.advice ?? null;
+  const advice = failure?.advice ?? null;
   if (json) await write(`${JSON.stringify({ ok: false, model, error: { code, message, advice } }, null, 2)}\n`);
   console.error(`fovea: The model ${model} cannot be served: ${message}${advice === null ? "" : ` ${advice}`}`);
   return exitProcess(exitCodeOf(error));

@@ -1,5 +1,6 @@
 /** Exit codes of failures. */
 import type { EngineErrorCode } from "../../engine/index.ts";
+import { ConfigError } from "../settings/setting.ts";
 
 export const EXIT_FAILED = 1;
 /** The command line or the environment is invalid: a restart changes nothing. */
@@ -13,9 +14,11 @@ export const exitCodeOfSignal = { SIGHUP: 129, SIGINT: 130, SIGTERM: 143 } as co
 const wrongSetting: EngineErrorCode = "invalid_logits_processor";
 
 /**
- * Invalid settings are rejected before an engine is created; only invalid logits processors are found by the engine.
+ * Most invalid settings are rejected before anything is loaded; parsers of answers and logits processors are found to be
+ * invalid when they are.
  */
 export function exitCodeOf(error: unknown): number {
+  if (error instanceof ConfigError) return EXIT_USAGE;
   // Without its class: importing the engine's modules would delay opening the port.
   const code = error instanceof Error && "code" in error ? error.code : null;
   return code === wrongSetting ? EXIT_USAGE : EXIT_FAILED;

@@ -1,6 +1,7 @@
 /** Describes why a service cannot start: one line that names the fault and what to do. */
 import type { EngineErrorCode } from "../../engine/index.ts";
 import type { Config } from "../settings/config.ts";
+import { ConfigError } from "../settings/setting.ts";
 
 export interface LoadFailure {
   readonly code: string;
@@ -65,6 +66,10 @@ export function describeListenFailure(
 
 /** Null for a failure that the operator cannot fix; it is shown in full, with its stack. */
 export function describeLoadFailure(error: unknown, { engine }: Config): LoadFailure | null {
+  if (error instanceof ConfigError) {
+    const advice = "Correct the setting that the reason names; fovea --help lists them.";
+    return { code: "invalid_configuration", reason: error.problems.join(" "), advice };
+  }
   // Without its class: importing the engine's modules would delay opening the port.
   if (!(error instanceof Error) || !("code" in error)) return null;
   const code = error.code as EngineErrorCode;

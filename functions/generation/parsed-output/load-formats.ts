@@ -1,8 +1,9 @@
 /** The formats that the settings name: built-in ones, or exports of the user's modules. */
 import { z } from "zod";
 
-import { EngineError, importExport } from "../../../engine/index.ts";
+import { importExport } from "../../../engine/index.ts";
 import type { Config } from "../../settings/config.ts";
+import { ConfigError } from "../../settings/setting.ts";
 import { guardFormat } from "./guarded-format.ts";
 import { otherFormatNames, reasoningFormats, toolCallFormats } from "./model-formats.ts";
 import type { ConfiguredFormats, ReasoningFormat } from "./model-formats.ts";
@@ -30,7 +31,7 @@ const reasoningFormatSchema = z.object({
   startsInside: z.boolean("must be true or false").default(false),
 });
 
-/** Throws EngineError `invalid_configuration`. */
+/** @throws ConfigError for a format that is unknown or cannot be loaded. */
 export async function loadConfiguredFormats(config: ParserConfig): Promise<ConfiguredFormats> {
   const { toolCallParser, reasoningParser } = config;
   return {
@@ -68,21 +69,18 @@ async function importParser(
   searchPath: readonly string[],
 ): Promise<unknown> {
   if (!name.includes(":")) {
-    throw new EngineError(
-      "invalid_configuration",
-      `${setting} is ${JSON.stringify(name)}: expected ${names.join(", ")}, or module:Export.`,
-    );
+    throw new ConfigError([`${setting} is ${JSON.stringify(name)}: expected ${names.join(", ")}, or module:Export.`]);
   }
   try {
     return (await importExport(name, searchPath)).value;
   } catch (error) {
-    throw invalidParser(setting, name, error instanceof Error ? error.message : String(error), error);
+    throw invalidParser(setting, name, error instanceof Error ? error.message : String(error));
   }
 }
 
-function invalidParser(setting: string, name: string, reason: string, cause?: unknown): EngineError {
+function invalidParser(setting: string, name: string, reason: string): ConfigError {
   const sentence = reason.endsWith(".") ? reason : `${reason}.`;
-  return new EngineError("invalid_configuration", `${setting}: ${name} could not be loaded: ${sentence}`, { cause });
+  return new ConfigError([`${setting}: ${name} could not be loaded: ${sentence}`]);
 }
 
 function describeIssue({ issues }: z.ZodError): string {

@@ -50,12 +50,23 @@ function errorLineOf(stdout: string): ErrorLine {
   return errors[0] as unknown as ErrorLine;
 }
 
-async function errorOfStart(environment: Readonly<Record<string, string>>): Promise<ErrorLine> {
+async function errorOfStart(environment: Readonly<Record<string, string>>, expectedExitCode = 1): Promise<ErrorLine> {
   await using cli = startCli([], { HOST: "127.0.0.1", PORT: "0", BATCH_STORE: "none", ...environment });
-  expect(await cli.exitCode).toBe(1);
+  expect(await cli.exitCode).toBe(expectedExitCode);
   expect(cli.stderr()).toBe("");
   return errorLineOf(cli.stdout());
 }
+
+test.for<[Readonly<Record<string, string>>, RegExp]>([
+  [{ TOOL_CALL_PARSER: "hermes9" }, /^TOOL_CALL_PARSER is "hermes9": expected hermes, .*, or module:Export\.$/],
+  [{ REASONING_PARSER: "nowhere:Format" }, /^REASONING_PARSER: nowhere:Format could not be loaded: /],
+])("%o ends the start as an invalid setting", async ([environment, reason]) => {
+  expect(await errorOfStart({ MODEL: smallModel, ...environment }, 2)).toMatchObject({
+    code: "invalid_configuration",
+    reason: expect.stringMatching(reason),
+    advice: "Correct the setting that the reason names; fovea --help lists them.",
+  });
+});
 
 test.for<[string, (folder: string) => unknown, string]>([
   [

@@ -171,13 +171,13 @@ test.for<[string, Record<string, string>, number, RegExp]>([
   [
     "a format of calls that is not there",
     { TOOL_CALL_PARSER: "hermes9" },
-    1,
+    2,
     /TOOL_CALL_PARSER is "hermes9": expected hermes/,
   ],
   [
     "a module of parsers that is not there",
     { REASONING_PARSER: "nowhere:Format" },
-    1,
+    2,
     /REASONING_PARSER: nowhere:Format could not/,
   ],
   ["a queue of an unknown kind", { JOB_SOURCE: "kafka://host/topic" }, 2, /JOB_SOURCE starts with kafka:\/\//],

@@ -58,7 +58,7 @@ test.for([
   [{ REASONING_PARSER: "shouted:broken" }, /could not be loaded: start: must be a string/],
 ] as const)("%j is rejected when the service starts", async ([environment, message]) => {
   await expect(load(environment)).rejects.toThrow(
-    expect.objectContaining({ code: "invalid_configuration", message: expect.stringMatching(message) }),
+    expect.objectContaining({ name: "ConfigError", problems: [expect.stringMatching(message)] }),
   );
 });
 
