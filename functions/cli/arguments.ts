@@ -81,6 +81,7 @@ export function parseArguments(argv: readonly string[]): Arguments {
     if (!flags.has(token.name) && !(token.name in actionOptions))
       problems.push(`There is no option ${token.rawName}; ${suggestion(token.name)}`);
     // parseArgs takes the next flag for the value: `--enforce-eager --port 80`.
+    else if (token.name in actionOptions && token.value === "") problems.push(`${token.rawName} is empty.`);
     else if (token.value === undefined || (!token.inlineValue && token.value.startsWith("--")))
       problems.push(`${token.rawName} needs a value${expectationOf(token.name)}.`);
   }

@@ -107,7 +107,16 @@ function orExit<Value>(parse: () => Value): Value {
 
 /** Throws any other error. */
 function exitOnConfigError(error: unknown): never {
+  if (isMissingFolder(error)) {
+    console.error("fovea: The working directory no longer exists. Start in a folder that does.");
+    exitProcess(EXIT_USAGE);
+  }
   if (!(error instanceof ConfigError)) throw error;
   for (const problem of error.problems) console.error(`fovea: ${problem}`);
   exitProcess(EXIT_USAGE);
+}
+
+/** Whether a relative path could not be made absolute. */
+function isMissingFolder(error: unknown): boolean {
+  return error instanceof Error && "syscall" in error && error.syscall === "uv_cwd";
 }

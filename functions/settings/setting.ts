@@ -160,7 +160,9 @@ function shorten(text: string): string {
 /** Shown in place of a secret. */
 export const secretMask = "********";
 
-/** Masks the user and password of every URL in the text. */
+/** Masks the user and password of every URL in the text, and what an http(s) URL asks for, which may be a token. */
 export function maskPasswords(text: string): string {
-  return text.replace(/(?<=:\/\/)[^/\s]+(?=@)/g, secretMask);
+  return text
+    .replace(/(?<=:\/\/)[^/\s]+(?=@)/g, secretMask)
+    .replace(/(?<=https?:\/\/[^\s,?"']+\?)[^\s,#"']+/gi, secretMask);
 }

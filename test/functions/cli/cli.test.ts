@@ -1,9 +1,14 @@
+import { execFile } from "node:child_process";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
 import { expect, test } from "vitest";
 
 import { settingDescriptions } from "../../../functions/settings/config.ts";
 import { startCli } from "../../support/service/cli-process.ts";
+import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 async function runCli(args: readonly string[], environment: Readonly<Record<string, string>> = {}) {
   await using cli = startCli(args, environment);
@@ -16,6 +21,8 @@ test("--print-config shows every setting with its source, secrets masked", async
     API_KEY: "hunter2",
     AWS_SECRET_ACCESS_KEY: "hunter3",
     AWS_ENDPOINT_URL_S3: "http://user:hunter4@minio:9000",
+    JOB_RESULTS: "https://a.example/hook?token=hunter5,s3://answers/x",
+    JOB_SOURCE: "redis://redis:6379/0?queue=jobs",
     MAX_NUM_SEQS: "8",
     LIMIT_MM_PER_PROMPT: '{"image": 2}',
   };
@@ -27,7 +34,23 @@ test("--print-config shows every setting with its source, secrets masked", async
   expect(stdout).toMatch(/^API_KEY=\*{8} +# environment$/m);
   expect(stdout).toMatch(/^AWS_SECRET_ACCESS_KEY=\*{8} /m);
   expect(stdout).toMatch(/^AWS_ENDPOINT_URL_S3=http:\/\/\*{8}@minio:9000 /m);
+  expect(stdout).toMatch(/^JOB_RESULTS=https:\/\/a\.example\/hook\?\*{8},s3:\/\/answers\/x /m);
+  expect(stdout).toMatch(/^JOB_SOURCE=redis:\/\/redis:6379\/0\?queue=jobs /m);
   expect(stdout).not.toContain("hunter");
+});
+
+test("a working directory that is gone ends the command with one line", async () => {
+  await using folder = await createTemporaryFolder();
+  const gone = join(folder.path, "gone");
+  const main = fileURLToPath(new URL("../../../functions/cli/main.js", import.meta.url));
+  const script = 'mkdir "$1" && cd "$1" && rmdir "$1" && exec "$2" "$3" --print-config';
+  await expect(
+    promisify(execFile)("/bin/sh", ["-c", script, "sh", gone, process.execPath, main]),
+  ).rejects.toMatchObject({
+    code: 2,
+    stdout: "",
+    stderr: "fovea: The working directory no longer exists. Start in a folder that does.\n",
+  });
 });
 
 test("invalid values exit with 2, and stderr lists all of them", async () => {

@@ -102,6 +102,8 @@ test.for<[string[], RegExp]>([
     ["--platform", "runpod", "--deployment", example, "--max-num-seqs", "4"],
     /--max-num-seqs is a setting; render reads settings from the deployment\./,
   ],
+  [["--platform", "runpod", "--deployment", example, "--output", ""], /--output is empty\./],
+  [["--platform", "runpod", "--deployment", ""], /--deployment is empty\./],
   [["--platform", "runpod", "--deployment", example, "--json"], /--json is an option of check, not of render\./],
 ])("%j exits with 2", async ([args, expected]) => {
   const { exitCode, stderr } = await render(args);
