@@ -109,7 +109,7 @@ function openNats({ host, pathname, protocol, searchParams, username, password }
   if (!stream || !consumer || rest.length > 0) {
     throw new ConfigError(["JOB_SOURCE names no stream and consumer: write nats://host:4222/stream/consumer."]);
   }
-  const user = username === "" ? null : { name: decodeURIComponent(username), password: decodeURIComponent(password) };
+  const user = username === "" ? null : { name: decoded(username), password: decoded(password) };
   const deadLetterSubject = searchParams.get("dead");
   return async ({ leaseMs, maxNumDeliveries, logger }) => {
     const { createNatsJobSource } = await import("./nats-job-source.ts");
@@ -117,6 +117,14 @@ function openNats({ host, pathname, protocol, searchParams, username, password }
     const limits = { leaseMs, maxNumDeliveries, logger };
     return createNatsJobSource({ server: host, user, tls, stream, consumer, deadLetterSubject, ...limits });
   };
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    throw new ConfigError(["JOB_SOURCE has a user or password with a % that is not encoded: write %25."]);
+  }
 }
 
 function openPubSub(path: string, emulatorUrl: string | null): OpenJobSource {

@@ -194,6 +194,7 @@ test.for([
   [{ JOB_SOURCE: "sqs://" }, /names no queue/],
   [{ JOB_SOURCE: "sqs+http://" }, /names no queue/],
   [{ JOB_SOURCE: "sqs://a%zz/account/queue" }, /names no queue/],
+  [{ JOB_SOURCE: "nats://me:50%@host/stream/consumer" }, /a % that is not encoded: write %25/],
   [{ JOB_SOURCE: "sqs://host/account/queue", ...withoutAwsFiles }, /names no region of AWS \(host\): set AWS_REGION/],
   [{ JOB_SOURCE: "a queue" }, /JOB_SOURCE .* expected an address/],
   [{ JOB_RESULTS: "nowhere" }, /JOB_RESULTS is "nowhere"/],
