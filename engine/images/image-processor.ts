@@ -117,7 +117,8 @@ export function createImageProcessor(options: ImageProcessorOptions): ImageProce
         return finishedReply(await threads.run(task, { transferList: [copy.buffer], signal }));
       } catch (error) {
         if (error instanceof EngineError) throw error;
-        if (work.kind === "program" && program!.ended.aborted) throw tooLong(work.module, limits.decodeTimeoutMs);
+        if (work.kind === "program" && program?.ended.aborted === true)
+          throw tooLong(work.module, limits.decodeTimeoutMs);
         throw new EngineError("internal", "A thread that processes images failed.", { cause: error });
       } finally {
         if (program !== null) programs.delete(program);

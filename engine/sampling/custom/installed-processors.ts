@@ -20,8 +20,8 @@ const announcement = z.record(
 /**
  * Finds processors that packages announce under `"fovea": { "logitsProcessors": { "name": "./file.js:Class" } }`, in
  * the node_modules of each of `folders` and of the working directory: packages in alphabetical order, their processors
- * in the announced order. A package that is reached twice counts once. Emits a warning for each of
- * `folders` that cannot be read: nothing would be found there.
+ * in the announced order. A package that is reached twice counts once. Emits a warning for each of `folders` that cannot
+ * be read: nothing would be found there.
  *
  * @throws EngineError `invalid_logits_processor` with the package's name for an invalid announcement.
  */
