@@ -1,8 +1,8 @@
-/** The candidates of rows of logits, where groups of neighbouring tokens are selected first. */
+/** The candidates of rows of logits. */
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
 
-import { groupWidthOf, numCandidatesOf } from "../../../engine/models/decoder-graph/candidates.ts";
+import { numCandidatesOf } from "../../../engine/models/decoder-graph/candidates.ts";
 import { Session } from "../../../engine/runtime/session.ts";
 import { bindTail, buildTail } from "../../gpu/candidates-of-rows.ts";
 import { createRandom } from "../../gpu/numbers.ts";
@@ -14,7 +14,6 @@ const numCandidates = numCandidatesOf(VOCAB_SIZE);
 const row = fc.record({ seed: fc.nat(), numValues: fc.constantFrom(2, 20, 300, 1e6), isClustered: fc.boolean() });
 
 test("every token above the last candidate is a candidate, also where the likeliest are neighbours", () => {
-  expect(groupWidthOf(VOCAB_SIZE, numCandidates)).toBe(16);
   using session = Session.fromBytes(buildTail(VOCAB_SIZE).encode(), { device: "cpu", deviceId: 0, numThreads: 1 });
   fc.assert(
     fc.property(row, ({ seed, numValues, isClustered }) => {
@@ -32,18 +31,4 @@ test("every token above the last candidate is a candidate, also where the likeli
     }),
     { numRuns: 100 },
   );
-});
-
-test.for([
-  // Llama 3, Qwen3, Gemma 3, InternVL3, Phi-3.
-  [128_256, 48],
-  [151_936, 64],
-  [262_208, 64],
-  [151_674, 51],
-  [32_064, 24],
-  // A prime number of tokens, and too few for two selections.
-  [131_071, null],
-  [2048, null],
-] as const)("a vocabulary of %i has groups of %s", ([vocabSize, width]) => {
-  expect(groupWidthOf(vocabSize, 64)).toBe(width);
 });

@@ -16,12 +16,12 @@ export const kernels: Experiment = {
   },
 };
 
-/** Those of Llama 3 and Qwen3, and beside each one that does not divide into groups, which is selected from once. */
-const vocabularies = [128_256, 128_257, 151_936, 151_937] as const;
+/** Those of Llama 3 and Qwen3. */
+const vocabularies = [128_256, 151_936] as const;
 
 async function selectCandidates(context: ExperimentContext): Promise<void> {
   const isSmall = context.device === "cpu";
-  for (const vocabSize of isSmall ? [16_384, 16_411] : vocabularies) {
+  for (const vocabSize of isSmall ? [16_384] : vocabularies) {
     for (const numRows of isSmall ? [2] : [1, 8, 32, 128]) {
       const label = `candidates of ${numRows} rows of ${vocabSize}`;
       await context.report.attempt(label, () => {
