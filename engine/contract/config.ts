@@ -10,16 +10,16 @@ export type DeviceName = (typeof deviceNames)[number];
 export const dtypeNames = ["auto", "float32", "bfloat16", "float16", "int8", "int4"] as const;
 export type DtypeName = (typeof dtypeNames)[number];
 
-/**
- * How the KV cache is divided. `slots`: each sequence owns memory for the longest sequence. `paged`: sequences hold
- * blocks as they grow, share those of equal prefixes, and run in one packed batch. `auto` is `paged` on `cuda`.
- */
-export const kvCacheDtypeNames = ["auto", "model", "int8"] as const;
+export const kvCacheDtypeNames = ["auto", "model", "int8", "fp8"] as const;
 export type KvCacheDtypeName = (typeof kvCacheDtypeNames)[number];
 
 export const promptDtypeNames = ["auto", "model", "int8"] as const;
 export type PromptDtypeName = (typeof promptDtypeNames)[number];
 
+/**
+ * How the KV cache is divided. `slots`: each sequence owns memory for the longest sequence. `paged`: sequences hold
+ * blocks as they grow, share those of equal prefixes, and run in one packed batch. `auto` is `paged` on `cuda`.
+ */
 export const kvLayoutNames = ["auto", "slots", "paged"] as const;
 export type KvLayoutName = (typeof kvLayoutNames)[number];
 
@@ -180,7 +180,7 @@ export interface EngineConfig {
   readonly promptDtype?: PromptDtypeName;
   /**
    * Type of keys and values: `model` is that of the activations; `int8` takes a quarter of float32's memory, on the CPU
-   * with slots. Default `auto`.
+   * with slots; `fp8` (E4M3) half of 16 bits, in a paged cache on `cuda`. Default `auto`.
    */
   readonly kvCacheDtype?: KvCacheDtypeName;
   /** Tokens of one block of a paged KV cache. Default: the smallest that the device's kernels compute fast. */

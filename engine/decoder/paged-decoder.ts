@@ -62,6 +62,7 @@ export class PagedDecoder implements Decoder {
   readonly runsPromptsApart = false;
   readonly #graph: DecoderGraph;
   readonly #blockSize: number;
+  readonly #maxLen: number;
   readonly #isEager: boolean;
   /** Null without recurrent layers. */
   readonly #states: { readonly cache: StateCache; readonly newestRows: NewestRows } | null;
@@ -95,6 +96,7 @@ export class PagedDecoder implements Decoder {
     this.#parts = createParts(graph, session, { kvView, stateView }, capacity.blockSize, limits, featurePool, owned);
     this.#graph = graph;
     this.#blockSize = capacity.blockSize;
+    this.#maxLen = limits.maxLen;
     this.#isEager = limits.isEager;
     this.#logits = this.#parts.logits;
     this.featurePool = featurePool;
@@ -118,8 +120,15 @@ export class PagedDecoder implements Decoder {
     this.#states.newestRows.restore(transfer.toRow);
   }
 
+  /**
+   * With FP8, newest tokens run apart from prompts: CUDA's fast kernel computes one token of each sequence. Others copy the
+   * keys and values of a run into 16 bits, as many for each sequence as the longest one has.
+   */
   planRuns(decodes: readonly Sequence[], chunks: readonly PrefillChunk[]): readonly DecoderRun[] {
-    return decodes.length + chunks.length === 0 ? [] : [{ decodes, chunks }];
+    if (decodes.length + chunks.length === 0) return [];
+    if (this.#graph.storesFp8 !== true) return [{ decodes, chunks }];
+    const ofPrompts = promptsOfRuns(chunks, this.#maxLen).map((together) => ({ decodes: [], chunks: together }));
+    return decodes.length === 0 ? ofPrompts : [{ decodes, chunks: [] }, ...ofPrompts];
   }
 
   compute(spans: readonly TokenSpan[], { rows, step }: LogitsTarget): void {
@@ -231,9 +240,30 @@ class DecodeRun implements Disposable {
 }
 
 /**
+ * Chunks in their order, as many in each run as hold at most `maxTokens` tokens if each sequence is as long as the longest
+ * one of the run.
+ */
+function promptsOfRuns(chunks: readonly PrefillChunk[], maxTokens: number): PrefillChunk[][] {
+  const runs: PrefillChunk[][] = [];
+  let longest = 0;
+  for (const chunk of chunks) {
+    const length = chunk.firstToken + chunk.numTokens;
+    const together = runs.at(-1);
+    longest = Math.max(longest, length);
+    if (together !== undefined && (together.length + 1) * longest <= maxTokens) {
+      together.push(chunk);
+    } else {
+      runs.push([chunk]);
+      longest = length;
+    }
+  }
+  return runs;
+}
+
+/**
  * Runs the largest step, all in the scratch block: as many tokens, sequences and rows of logits as a step may have. One
  * sequence has its full length, which always fits, and as many of the tokens as possible; the others begin. Afterwards
- * the device has allocated the memory of its largest run.
+ * the device has allocated the memory of its largest run. With FP8 these are the two largest runs: see `planRuns`.
  */
 export function runOnScratchBlock(
   graph: DecoderGraph,
@@ -244,22 +274,23 @@ export function runOnScratchBlock(
 ): void {
   using owned = new DisposableStack();
   const { maxLen } = limits;
-  const lengths = largestStep(limits);
   const kvView = owned.use(allocateBlocks(session, graph, { blockSize, numBlocks: 1 }));
   const stateView = graph.recurrent === undefined ? null : scratchStates(session, graph.recurrent, owned);
   const parts = createParts(graph, session, { kvView, stateView }, blockSize, limits, featurePool, owned);
-  const numTokens = lengths.reduce((sum, length) => sum + length, 0);
-  const shape = {
-    numTokens,
-    numSequences: lengths.length,
-    numColumns: Math.ceil(maxLen / blockSize),
-    // Padded steps, and prompt logprobs, whose rows are those of one sequence.
-    numRows: Math.max(paddedSequences(limits.maxNumSequences), Math.min(numTokens, NUM_SPARE_ROWS)),
-  };
-  const run = owned.use(new PackedRun(parts, shape, 0));
-  fillScratchInputs(run.inputs, lengths, maxLen - lengths[0]!);
-  run.setBounds({ maxNewTokens: lengths[0]!, maxLength: maxLen, minLongestLength: maxLen });
-  run.run(null);
+  for (const lengths of graph.storesFp8 === true ? largestRuns(limits) : [largestStep(limits)]) {
+    const numTokens = lengths.reduce((sum, length) => sum + length, 0);
+    const shape = {
+      numTokens,
+      numSequences: lengths.length,
+      numColumns: Math.ceil(maxLen / blockSize),
+      // Padded steps, and prompt logprobs, whose rows are those of one sequence.
+      numRows: Math.max(paddedSequences(limits.maxNumSequences), Math.min(numTokens, NUM_SPARE_ROWS)),
+    };
+    using run = new PackedRun(parts, shape, 0);
+    fillScratchInputs(run.inputs, lengths, maxLen - lengths[0]!);
+    run.setBounds({ maxNewTokens: lengths[0]!, maxLength: maxLen, minLongestLength: maxLen });
+    run.run(null);
+  }
 }
 
 /** Of the scratch pair. */
@@ -279,6 +310,11 @@ function largestStep({ maxNumTokens, maxNumSequences, maxLen }: PagedDecoderLimi
     numLeft -= numMore;
   }
   return lengths;
+}
+
+/** New tokens of each sequence in the largest run of newest tokens, and of prompts: see `promptsOfRuns`. */
+function largestRuns({ maxNumTokens, maxNumSequences, maxLen }: PagedDecoderLimits): number[][] {
+  return [Array.from({ length: Math.min(maxNumSequences, maxNumTokens) }, () => 1), [Math.min(maxNumTokens, maxLen)]];
 }
 
 /** Everything is disposed of with `owned`. */

@@ -16,6 +16,8 @@ export interface PagedAttentionInputs {
   /** `[numBlocks, blockSize, numKvHeads, headDim]`. */
   readonly keyCache: Value;
   readonly valueCache: Value;
+  /** float32 [1]: the factor of the numbers of an FP8 cache; null for a cache in the type of the query. */
+  readonly cacheScale: Value | null;
   /** int32 [B + 1]: the index of each sequence's first token among the N; then N. */
   readonly cumulativeLengths: Value;
   /** int32 [B]: tokens of each sequence in the cache before this run. */
@@ -42,8 +44,15 @@ export function rotatesInside(headDim: number, rotaryDim: number): boolean {
   return headDim % ROTARY_HEAD_MULTIPLE === 0 && rotaryDim % ROTARY_HEAD_MULTIPLE === 0 && rotaryDim <= headDim;
 }
 
-/** Slots, head sink, norms of query and key, and scales of a quantised cache. */
-const unusedInputs = [null, null, null, null, null, null] as const;
+/** Slots, head sink, and norms of query and key. */
+const unusedInputs = [null, null, null, null] as const;
+
+const fp8CacheAttributes: Readonly<Record<string, AttributeValue>> = {
+  k_quant_type: { kind: "string", value: "PER_TENSOR" },
+  v_quant_type: { kind: "string", value: "PER_TENSOR" },
+  k_cache_dtype: { kind: "string", value: "float8e4m3fn" },
+  v_cache_dtype: { kind: "string", value: "float8e4m3fn" },
+};
 
 /**
  * Causal attention of a packed batch with rotary embedding and paged KV cache in one node, on CUDA only. It writes into
@@ -55,7 +64,7 @@ export function pagedAttention(
   inputs: PagedAttentionInputs,
 ): { output: Value; presentKey: Value; presentValue: Value } {
   const { query, key, value, keyCache, valueCache, rotary, numHeads, numKvHeads, headDim } = inputs;
-  const { cumulativeLengths, pastLengths, blockTable, attentionMetadata } = inputs;
+  const { cumulativeLengths, pastLengths, blockTable, attentionMetadata, cacheScale } = inputs;
   const node = { name, operator: "PagedAttention" };
   const { elementType } = query;
   checkElementType(node, query, "float16", "bfloat16");
@@ -73,7 +82,7 @@ export function pagedAttention(
     }
   }
   for (const cache of [keyCache, valueCache]) {
-    checkElementType(node, cache, elementType);
+    checkElementType(node, cache, cacheScale === null ? elementType : "float8e4m3");
     checkShape(node, cache, [keyCache.shape[0]!, keyCache.shape[1]!, numKvHeads, headDim]);
   }
   for (const index of [cumulativeLengths, pastLengths, blockTable, attentionMetadata]) {
@@ -81,6 +90,10 @@ export function pagedAttention(
   }
   checkShape(node, blockTable, [pastLengths.shape[0]!, blockTable.shape[1]!]);
   checkShape(node, attentionMetadata, [3]);
+  if (cacheScale !== null) {
+    checkElementType(node, cacheScale, "float32");
+    checkShape(node, cacheScale, [1]);
+  }
   if (rotary !== null) {
     const rotaryDim = 2 * knownSize(node, rotary.cosCache, 1);
     if (!rotatesInside(headDim, rotaryDim)) {
@@ -105,13 +118,15 @@ export function pagedAttention(
       rotary?.cosCache ?? null,
       rotary?.sinCache ?? null,
       ...unusedInputs,
+      cacheScale,
+      cacheScale,
       attentionMetadata,
     ],
-    attributes: cachedAttentionAttributes(inputs),
+    attributes: { ...cachedAttentionAttributes(inputs), ...(cacheScale !== null && fp8CacheAttributes) },
     outputs: [
       { name, elementType, shape: [tokens, numHeads * headDim] },
-      { name: inputs.presentKeyName, elementType, shape: keyCache.shape },
-      { name: inputs.presentValueName, elementType, shape: valueCache.shape },
+      { name: inputs.presentKeyName, elementType: keyCache.elementType, shape: keyCache.shape },
+      { name: inputs.presentValueName, elementType: valueCache.elementType, shape: valueCache.shape },
     ],
   });
   return { output, presentKey, presentValue };

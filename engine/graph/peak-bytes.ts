@@ -151,14 +151,23 @@ function scratchBytes(
       2 * bytesOf(query) + 2 * repeats * bytesOf(key) + 4 * queryHeads * sizeOf(query.shape[1]!) * sizeOf(key.shape[1]!)
     );
   }
-  // Query, key and value after rotation.
-  if (operator === "PagedAttention") return bytesOf(query) + (key ? 2 * bytesOf(key) : 0);
+  // Query, key and value after rotation. Of an FP8 cache, keys and values of one sequence in 16 bits.
+  if (operator === "PagedAttention") {
+    const dense = past!.elementType === "float8e4m3" ? denseNumbers(past!, inputs[7]!, sizeOf) : 0;
+    return bytesOf(query) + (key ? 2 * bytesOf(key) : 0) + 2 * 2 * dense;
+  }
   if (operator !== "GroupQueryAttention" || !past) return 0;
   // The same, and a float per head for every pair of a new token and a cache position.
   const numHeads = intAttribute(attributes?.num_heads);
   const [batch, length] = query.shape;
   const scores = 4 * numHeads * sizeOf(batch!) * sizeOf(length!) * sizeOf(past.shape[2]!);
   return scores + bytesOf(query) + (key ? 2 * bytesOf(key) : 0);
+}
+
+/** Numbers of a part of the cache, [numBlocks, blockSize, numKvHeads, headDim], in the blocks of one sequence. */
+function denseNumbers({ shape }: Value, blockTable: Value, sizeOf: (dimension: Dimension) => number): number {
+  const [, ...sizesOfBlock] = shape;
+  return sizesOfBlock.reduce<number>((product, size) => product * sizeOf(size), sizeOf(blockTable.shape[1]!));
 }
 
 function intAttribute(attribute: AttributeValue | undefined): number {

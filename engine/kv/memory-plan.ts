@@ -40,6 +40,7 @@ const kvElementBytes: Readonly<Record<DecoderShape["kvElementType"], number>> = 
   float16: 2,
   bfloat16: 2,
   int8: 1,
+  float8e4m3: 1,
 };
 
 /**

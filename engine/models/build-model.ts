@@ -87,13 +87,14 @@ export async function buildModel(checkpoint: Checkpoint, asked: BuildModelOption
       ...model.decoder,
       kvElementType: graphs.kvElementType,
       acceptsImages: model.visionEncoder !== null,
+      ...(kvPrecision.kind === "fp8" && { storesFp8: true }),
       ...(precision.prompts !== undefined && { widensPrompts: true }),
       ...(weights.adapters !== undefined && {
         adapters: { ranks: weights.adapters.ranks, takesColumns: takesAdapterColumns({ ...options, kvLayout }) },
       }),
     };
   };
-  const isMeasured = kvPrecision.kind === "activations" || kvPrecision.steps !== null;
+  const isMeasured = kvPrecision.kind !== "int8" || kvPrecision.steps !== null;
   return {
     architecture: definition.architecture,
     externalDataFolder,

@@ -6,7 +6,7 @@
 import type { DeviceName } from "../contract/config.ts";
 import type { ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 
-export type KvElementType = "float32" | "float16" | "bfloat16" | "int8";
+export type KvElementType = "float32" | "float16" | "bfloat16" | "int8" | "float8e4m3";
 
 /**
  * How a decoder's keys and values lie in memory: `slots` of the full length, one for each sequence, or blocks of
@@ -150,6 +150,8 @@ export interface DecoderGraph extends DecoderShape {
   readonly kvLayout: KvLayout;
   /** Candidates per row in the outputs of a paged graph; 0 for slots. */
   readonly numCandidates: number;
+  /** Whether a paged graph stores keys and values as 8-bit floats. Default false. */
+  readonly storesFp8?: boolean;
   readonly path: string;
   /** Bytes of the decoder's weights, with the whole embedding table. */
   readonly weightBytes: number;

@@ -4,7 +4,7 @@ import { GraphBuilder } from "../graph/graph-builder.ts";
 import { cast } from "../graph/standard-ops.ts";
 import type { Dimension, Value } from "../graph/value.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
-import type { KvLayout } from "./built-model.ts";
+import type { KvElementType, KvLayout } from "./built-model.ts";
 import type { WeightSource } from "./weight-source.ts";
 
 /** A format of floats. */
@@ -33,12 +33,14 @@ export interface Precision {
 }
 
 /**
- * How keys and values are stored: in the activations' type, or as int8 with a step for each channel. `steps` has those of
- * the first layer's keys [numKvHeads * headDim], then its values, then the next layer's; null before they are measured.
+ * How keys and values are stored: in the activations' type; as int8 with a step for each channel; or as 8-bit floats
+ * (E4M3), which the CPU's reference rounds to and keeps in the activations' type. `steps` has those of the first layer's
+ * keys [numKvHeads * headDim], then its values, then the next layer's; null before they are measured.
  */
 export type KvPrecision =
   | { readonly kind: "activations" }
-  | { readonly kind: "int8"; readonly steps: readonly Float32Array[] | null };
+  | { readonly kind: "int8"; readonly steps: readonly Float32Array[] | null }
+  | { readonly kind: "fp8" };
 
 /** Number of rows whose logits are computed, in graphs with logits. */
 export const logitRows = "R";
@@ -97,6 +99,16 @@ export function createGraphContext(
     orderedInputs: new Map(),
     emptySizes: new Set([logitRows]),
   };
+}
+
+/** The type of the tensors that hold keys and values. */
+export function kvElementTypeOf({
+  precision,
+  kvPrecision,
+  device,
+}: Pick<GraphContext, "precision" | "kvPrecision" | "device">): KvElementType {
+  if (kvPrecision.kind === "int8") return "int8";
+  return kvPrecision.kind === "fp8" && device === "cuda" ? "float8e4m3" : precision.activations;
 }
 
 /** The context of a branch of the graph, which keeps its values to itself. */

@@ -10,6 +10,7 @@ import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
 export interface KvLayoutSettings {
   readonly device: DeviceName;
   readonly kvLayout?: KvLayoutName;
+  readonly kvCacheDtype?: KvCacheDtypeName;
   readonly blockSize?: number | null;
   readonly numBlocks?: number | null;
 }
@@ -27,7 +28,7 @@ const CPU_BLOCK_SIZE = 16;
  *   that the device's kernels do not compute, and for blocks of slots; `unsupported_model` and `invalid_checkpoint` as `configure` does.
  */
 export function resolveKvLayout(
-  { device, kvLayout = "auto", blockSize, numBlocks }: KvLayoutSettings,
+  { device, kvLayout = "auto", kvCacheDtype, blockSize, numBlocks }: KvLayoutSettings,
   checkpoint: DefinedCheckpoint & Pick<Checkpoint, "onnxFileNames">,
 ): KvLayout {
   const isExport = checkpoint.onnxFileNames !== null;
@@ -54,7 +55,7 @@ export function resolveKvLayout(
       `The model has heads of ${headDim} numbers; paged attention on cuda computes at most ${MAX_PAGED_HEAD}.`,
     );
   }
-  const smallest = device === "cpu" ? 1 : fastBlockSize(configOf(checkpoint).decoder.headDim);
+  const smallest = device === "cpu" ? 1 : fastBlockSize(configOf(checkpoint).decoder.headDim, kvCacheDtype);
   const size = blockSize ?? (device === "cpu" ? CPU_BLOCK_SIZE : smallest);
   if (size % smallest === 0) return { kind: "paged", blockSize: size };
   throw new EngineError(
@@ -71,7 +72,7 @@ export interface KvPrecisionSettings {
 }
 
 /**
- * Whether keys and values are stored as computed or in 8 bits, whose steps are measured later.
+ * Whether keys and values are stored as computed, as 8-bit integers, whose steps are measured later, or as 8-bit floats.
  *
  * @throws EngineError `invalid_configuration` for 8 bits where device, layout or an export lacks them.
  */
@@ -82,24 +83,32 @@ export function resolveKvPrecision(
 ): KvPrecision {
   const isExport = checkpoint.onnxFileNames !== null;
   const isPossible = device === "cpu" && layout.kind === "slots" && !isExport;
+  const isPaged = layout.kind === "paged" && device !== "webgpu" && !isExport;
   if (kvCacheDtype === "auto") {
     const isWanted = quantisedDtypes.has(dtype) && !keepsImagesWhole(checkpoint);
     return isPossible && isWanted ? { kind: "int8", steps: null } : { kind: "activations" };
   }
   if (kvCacheDtype === "model") return { kind: "activations" };
-  if (isPossible) return { kind: "int8", steps: null };
-  const where = isExport ? "a ready-made ONNX export" : device === "cpu" ? 'the KV layout "paged"' : device;
+  if (kvCacheDtype === "fp8" && isPaged) return { kind: "fp8" };
+  if (kvCacheDtype === "int8" && isPossible) return { kind: "int8", steps: null };
+  const place = layout.kind === "paged" ? 'the KV layout "paged"' : 'the KV layout "slots"';
+  const where = isExport ? "a ready-made ONNX export" : `${place} on ${device}`;
+  const home = kvCacheDtype === "fp8" ? "for a paged KV cache on cuda" : "for KV slots on the cpu";
   throw new EngineError(
     "invalid_configuration",
-    `The KV cache of ${where} has no 8-bit form: it is for KV slots on the cpu. Choose the KV cache dtype "model" or "auto".`,
+    `The KV cache of ${where} has no ${kvCacheDtype}, which is ${home}. Choose the KV cache dtype "model" or "auto".`,
     { setting: "kvCacheDtype" },
   );
 }
 
 const quantisedDtypes: ReadonlySet<DtypeName> = new Set(["int8", "int4"]);
 
+/** Of ONNX Runtime 1.30's decoding kernel for 8-bit caches. Prompts over them take blocks of any size. */
+const FP8_BLOCK_SIZE = 128;
+
 /** FlashAttention's paged kernel of ONNX Runtime 1.30 takes multiples of this many tokens. */
-function fastBlockSize(headDim: number): number {
+function fastBlockSize(headDim: number, kvCacheDtype: KvCacheDtypeName | undefined): number {
+  if (kvCacheDtype === "fp8") return FP8_BLOCK_SIZE;
   if (headDim <= 64) return 256;
   return headDim <= 128 ? 128 : 64;
 }

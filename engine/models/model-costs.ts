@@ -8,6 +8,7 @@ import type { StoredTensor } from "../weights/stored-tensor.ts";
 import { planWeights, type PlannedWeight } from "../weights/weight-plan.ts";
 import {
   batch,
+  blockColumns,
   cachedTokens,
   cacheLength,
   imageKeys,
@@ -104,6 +105,7 @@ export function runCosts(
           [presentTokens, maxModelLen],
           [cachedTokens, numSequences * maxModelLen],
           ["C * blockSize", maxModelLen],
+          ...(kvLayout.kind === "paged" ? [[blockColumns, Math.ceil(maxModelLen / kvLayout.blockSize)] as const] : []),
           ...adapterColumns(decoder),
           [imageKeys, maxModelLen],
         ]),

@@ -8,6 +8,7 @@ import { isWide, MIN_SEQUENCES_BESIDE_8_BITS, MIN_SEQUENCES_IN_8_BITS } from "./
 import {
   branchContext,
   createGraphContext,
+  kvElementTypeOf,
   type GraphContext,
   type KvPrecision,
   type Precision,
@@ -81,7 +82,7 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
     visionParts,
     maxModelLen: length,
     kvLayout,
-    kvElementType: kvPrecision.kind === "int8" ? "int8" : precision.activations,
+    kvElementType: kvElementTypeOf({ precision, kvPrecision, device }),
     buildDecoder(weights) {
       const adapterTokens =
         weights.adapters === undefined ? null : { ids: new Map(), columns: null, shared: new Map() };

@@ -106,14 +106,25 @@ export function inspectCudaDriver(deviceId: number, open: () => CudaDriver = ope
 /** The provider's attention has kernels for bfloat16 from this generation on. */
 const BFLOAT16_MAJOR = 8;
 
+/** Its decoding attention over FP8 keys and values, from this compute capability on. */
+const FP8_CAPABILITY = 8.9;
+
 /**
- * @param elementType The type in which the decoder computes.
+ * @param elementType Of the decoder's keys and values: the type in which it computes, unless it is FP8.
  * @throws EngineError `invalid_configuration` if the provider has no attention for it on this device.
  */
 export function requireKernelsFor(
   elementType: string,
   { name, computeCapability }: Pick<CudaDevice, "name" | "computeCapability">,
 ): void {
+  if (elementType === "float8e4m3" && Number(computeCapability) < FP8_CAPABILITY) {
+    throw new EngineError(
+      "invalid_configuration",
+      `The GPU ${name} has compute capability ${computeCapability}; an FP8 KV cache needs 8.9 or more, as an L4, a card of ` +
+        'the RTX 40 series or an H100 has. Choose the KV cache dtype "model" or "auto".',
+      { setting: "kvCacheDtype" },
+    );
+  }
   if (elementType !== "bfloat16" || Number.parseInt(computeCapability, 10) >= BFLOAT16_MAJOR) return;
   throw new EngineError(
     "invalid_configuration",

@@ -128,8 +128,8 @@ export const engineSettings = {
   kvCacheDtype: setting(
     "KV_CACHE_DTYPE",
     oneOf(kvCacheDtypeNames),
-    "Type of keys and values: model (as computed), int8 (a quarter of the memory; cpu with slots), or auto, which is " +
-      "int8 beside a dtype of int8 or int4 on cpu.",
+    "Type of keys and values: model (as computed), int8 (a quarter of the memory; cpu with slots), fp8 (half of the " +
+      "memory; cuda with a paged cache), or auto, which is int8 beside a dtype of int8 or int4 on cpu, and else model.",
     { default: "auto" },
   ),
   blockSize: setting(

@@ -2,6 +2,7 @@
 import { mkdir, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
+import { layersOf } from "../../engine/models/kv-heads.ts";
 import { imaginedWeights, type WeightSource } from "../../engine/models/weight-source.ts";
 import { bytesPerElement } from "../../engine/weights/safetensors.ts";
 import type { StoredTensor } from "../../engine/weights/stored-tensor.ts";
@@ -13,7 +14,8 @@ const ranks = [8, 16] as const;
 
 /**
  * Writes `{family}.{dtype}.decoder.{layout}.onnx`, the same with adapters that requests choose as
- * `{family}.{dtype}.adapters.{layout}.onnx`, and `{family}.{dtype}.vision.onnx`; returns the names.
+ * `{family}.{dtype}.adapters.{layout}.onnx`, with keys and values in 8-bit floats as `{family}.{dtype}.fp8.paged.onnx`
+ * where there are kernels for the heads, and `{family}.{dtype}.vision.onnx`; returns the names.
  */
 export async function writeCudaGraphs(folder: string): Promise<string[]> {
   const names: string[] = [];
@@ -73,6 +75,11 @@ export async function writeCudaGraphs(folder: string): Promise<string[]> {
         const graphs = configureGraphs(config, { dtype, device: "cuda", maxModelLen: 64, kvLayout });
         const name = `${family.name.replaceAll(/\W+/g, "-")}.${dtype}`;
         await write(`${name}.decoder.${kvLayout.kind}.onnx`, graphs.buildDecoder(weights).graph.encode());
+        if (kvLayout.kind === "paged" && layersOf(graphs.model.decoder).every(({ headDim }) => headDim >= 64)) {
+          const form = { kvLayout: { kind: "paged", blockSize: 128 }, kvPrecision: { kind: "fp8" } } as const;
+          const withFp8 = configureGraphs(config, { dtype, device: "cuda", maxModelLen: 64, ...form });
+          await write(`${name}.fp8.paged.onnx`, withFp8.buildDecoder(weights).graph.encode());
+        }
         if (dtype === "bfloat16" || dtype === "int4") {
           await write(`${name}.adapters.${kvLayout.kind}.onnx`, graphs.buildDecoder(withAdapters).graph.encode());
         }

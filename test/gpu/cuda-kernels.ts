@@ -22,7 +22,7 @@ const recorded = JSON.parse(readFileSync(fileURLToPath(new URL("cuda-kernels.jso
 };
 
 /** `DataType` spells it otherwise. */
-const typeNames: Partial<Record<ElementType, string>> = { float32: "float" };
+const typeNames: Partial<Record<ElementType, string>> = { float32: "float", float8e4m3: "float8e4m3fn" };
 
 const microsoftOpset = 1;
 

@@ -4,7 +4,7 @@
 #
 #   sh test/gpu/lease.sh receive      keeps the parts of a pack that came with this command
 #   sh test/gpu/lease.sh answers      all parts that check numbers, side by side, in at most 160 s
-#   sh test/gpu/lease.sh figures      all parts that measure, one after the other, in at most 330 s
+#   sh test/gpu/lease.sh figures      all parts that measure, one after the other, in at most 360 s
 #   sh test/gpu/lease.sh tests        the device suites of the tests, 300 s
 #   sh test/gpu/lease.sh parts N ...  any parts, or options of run.sh, 300 s
 #
@@ -104,8 +104,7 @@ answers() {
   if grep -q "No other part can run" "$reports/1.log"; then finish && exit 1; fi
   # Numbers are the same whatever else the card computes; times are not.
   beside 2 2 "$@"
-  beside 3a 3 --shard 1/2 "$@"
-  beside 3b 3 --shard 2/2 "$@"
+  for index in 1 2 3 4; do beside "3-$index" 3 --shard "$index/4" "$@"; done
   for index in 1 2 3 4 5; do beside "13-$index" 13 --shard "$index/5" "$@"; done
   beside 6 6 "$@"
   beside 9 9 4 "$@"
@@ -116,7 +115,7 @@ answers() {
 }
 
 figures() {
-  begin 330
+  begin 360
   build_models
   run 14 14 "$@"
   # The models are there about 75 s after `answers` has begun.

@@ -5,6 +5,7 @@ import { join } from "node:path";
 
 import type { DtypeName } from "../../engine/contract/config.ts";
 import type { BuiltModel, KvLayout } from "../../engine/models/built-model.ts";
+import type { KvPrecision } from "../../engine/models/graph-context.ts";
 import { openCheckpoint } from "../../engine/weights/checkpoint.ts";
 import { buildModel } from "../support/engine/shipped-models.ts";
 import type { ExperimentDevice, HalfType } from "./experiment.ts";
@@ -189,19 +190,22 @@ export interface RandomModelOptions {
   readonly dtype: DtypeName;
   readonly device: ExperimentDevice;
   readonly kvLayout: KvLayout;
+  /** Default: the activations' type. */
+  readonly kvPrecision?: KvPrecision;
   readonly maxModelLen: number;
   /** Receives the checkpoint and everything built from it. */
   readonly folder: string;
 }
 
 export async function buildRandomModel(options: RandomModelOptions): Promise<BuiltModel> {
-  const { shape, dtype, device, kvLayout, maxModelLen, folder } = options;
+  const { shape, dtype, device, kvLayout, kvPrecision, maxModelLen, folder } = options;
   const stored = dtype === "float16" ? "float16" : "bfloat16";
   const cacheFolder = join(folder, "cache");
   const checkpoint = await openCheckpoint(writeRandomCheckpoint(shape, stored, folder), { cacheFolder });
   // 8 billion weights take minutes to quantise in a few threads.
   const numThreads = availableParallelism();
-  return buildModel(checkpoint, { dtype, device, kvLayout, maxModelLen, cacheFolder, numThreads });
+  const form = { kvLayout, ...(kvPrecision && { kvPrecision }) };
+  return buildModel(checkpoint, { dtype, device, ...form, maxModelLen, cacheFolder, numThreads });
 }
 
 /** What the fused kernels for paged attention need, by head size; the CPU takes any. */

@@ -1,14 +1,15 @@
 /** Random numbers in every element type, and how far results are apart. */
 import type { KvElementType } from "../../engine/models/built-model.ts";
+import { roundHalfToEven } from "../../engine/round-half-to-even.ts";
 import { typedArrayOver } from "../../engine/runtime/element-type.ts";
 import type { TensorArrays } from "../../engine/runtime/element-type.ts";
 import { toBfloat16 } from "../../engine/weights/float-conversion.ts";
 
 export type FloatType = "float32" | "float16" | "bfloat16";
 
-/** The type of a paged cache, which is never quantised. */
+/** The type of a cache that is as precise as the activations. */
 export function requireFloat(elementType: KvElementType): FloatType {
-  if (elementType === "int8") throw new Error("a paged KV cache holds floats");
+  if (elementType === "int8" || elementType === "float8e4m3") throw new Error("the KV cache has 8 bits");
   return elementType;
 }
 
@@ -61,6 +62,43 @@ export function rounded(elementType: FloatType, values: Float32Array): Float32Ar
 
 export function emptyArray<E extends FloatType>(elementType: E, length: number): TensorArrays[E] {
   return typedArrayOver(elementType, new ArrayBuffer(length * (elementType === "float32" ? 4 : 2)));
+}
+
+const largestFloat8 = 448;
+/** Exponent of the smallest normal number. */
+const minExponent8 = -6;
+const numMantissaBits8 = 3;
+
+/** The nearest 8-bit float (E4M3) of each value. */
+export function roundedToFloat8(values: Float32Array): Float32Array {
+  return values.map((value) => {
+    const exponent = Math.max(Math.floor(Math.log2(Math.abs(value))), minExponent8);
+    const step = 2 ** (exponent - numMantissaBits8);
+    return Math.max(-largestFloat8, Math.min(largestFloat8, roundHalfToEven(value / step) * step));
+  });
+}
+
+/** The bits of the nearest 8-bit float (E4M3) of each value: sign, four bits of exponent with a bias of 7, three of mantissa. */
+export function encodeFloat8(values: Float32Array): Uint8Array {
+  return Uint8Array.from(roundedToFloat8(values), (value) => {
+    if (Number.isNaN(value)) return 0x7f;
+    const sign = value < 0 ? 0x80 : 0;
+    const magnitude = Math.abs(value);
+    const exponent = Math.max(Math.floor(Math.log2(magnitude)), minExponent8);
+    const mantissa = magnitude * 2 ** (numMantissaBits8 - exponent);
+    // Numbers below the smallest normal one lack the leading bit that is not stored.
+    return sign | (((exponent - minExponent8) << numMantissaBits8) + mantissa);
+  });
+}
+
+export function decodeFloat8(bits: Uint8Array): Float32Array {
+  return Float32Array.from(bits, (each) => {
+    const field = (each & 0x7f) >> numMantissaBits8;
+    const mantissa = (each & 7) + (field === 0 ? 0 : 8);
+    const value = mantissa * 2 ** (Math.max(field - 1, 0) + minExponent8 - numMantissaBits8);
+    if ((each & 0x7f) === 0x7f) return NaN;
+    return each & 0x80 ? -value : value;
+  });
 }
 
 /** Largest difference, as a share of the largest expected magnitude; infinite where a number is none. */

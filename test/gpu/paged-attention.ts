@@ -10,7 +10,18 @@ import type { WeightSource } from "../../engine/models/weight-source.ts";
 import type { Session } from "../../engine/runtime/session.ts";
 import { Tensor } from "../../engine/runtime/tensor.ts";
 import type { ExperimentDevice } from "./experiment.ts";
-import { createRandom, decode, emptyArray, encode, randomBelow, randomNumbers, rounded } from "./numbers.ts";
+import {
+  createRandom,
+  decode,
+  decodeFloat8,
+  emptyArray,
+  encode,
+  encodeFloat8,
+  randomBelow,
+  randomNumbers,
+  rounded,
+  roundedToFloat8,
+} from "./numbers.ts";
 import type { FloatType } from "./numbers.ts";
 
 export interface AttentionShape {
@@ -20,6 +31,8 @@ export interface AttentionShape {
   readonly headDim: number;
   readonly blockSize: number;
   readonly localWindowSize: number | null;
+  /** Whether the cache has 8-bit floats. Default false. */
+  readonly storesFp8?: boolean;
 }
 
 export interface AttentionSequence {
@@ -58,13 +71,14 @@ const noWeights: WeightSource = {
 
 /** The graph of one layer: `query`, `key`, `value` and what `DecoderGraph` lists in, `attended` and the caches out. */
 export function buildAttention(device: ExperimentDevice, shape: AttentionShape): GraphBuilder {
-  const { elementType, numHeads, numKvHeads, headDim, blockSize, localWindowSize } = shape;
+  const { elementType, numHeads, numKvHeads, headDim, blockSize, localWindowSize, storesFp8 = false } = shape;
   const plain = { kind: "plain", elementType } as const;
   const context = createGraphContext("attention", {
     weights: noWeights,
     precision: { activations: elementType, linear: plain, head: plain, vision: plain },
     device,
     kvLayout: { kind: "paged", blockSize },
+    kvPrecision: { kind: storesFp8 ? "fp8" : "activations" },
   });
   const { graph } = context;
   const { attend } = createDecoderInputs(context);
@@ -126,9 +140,14 @@ export function randomBatch(
     query: numbers(numTokens * numHeads * headDim, 1),
     key: numbers(numTokens * numKvHeads * headDim, 2),
     value: numbers(numTokens * numKvHeads * headDim, 3),
-    keyCache: numbers(poolSize, 4),
-    valueCache: numbers(poolSize, 5),
+    keyCache: stored(shape, numbers(poolSize, 4)),
+    valueCache: stored(shape, numbers(poolSize, 5)),
   };
+}
+
+/** What the cache keeps of the values. */
+function stored({ storesFp8 = false }: AttentionShape, values: Float32Array): Float32Array {
+  return storesFp8 ? roundedToFloat8(values) : values;
 }
 
 /** The batch with a pool in which every place that no sequence has written holds no number, as fresh memory may. */
@@ -171,8 +190,9 @@ export function runAttention(
   batch: AttentionBatch,
   { numRepeats = 1, bindsPresent = true }: AttentionRunOptions = {},
 ): AttentionResult & { readonly repeats: readonly Float32Array[] } {
-  const { elementType, numHeads, numKvHeads, headDim, blockSize } = shape;
+  const { elementType, numHeads, numKvHeads, headDim, blockSize, storesFp8 = false } = shape;
   const { sequences, numTokens, numBlocks, numColumns } = batch;
+  const isFloat8 = storesFp8 && session.device === "cuda";
   using owned = new DisposableStack();
   using binding = session.createBinding();
   const int32 = (values: readonly number[]): Tensor =>
@@ -180,6 +200,11 @@ export function runAttention(
   const float = (values: Float32Array, dimensions: readonly number[]): Tensor =>
     owned.use(Tensor.fromTypedArray(elementType, encode(elementType, values), dimensions));
   const onDevice = (values: Float32Array, dimensions: readonly number[]): Tensor => {
+    if (isFloat8) {
+      const cache = owned.use(session.allocateTensor("float8e4m3", dimensions));
+      cache.copyFrom(encodeFloat8(values));
+      return cache;
+    }
     const tensor = owned.use(session.allocateTensor(elementType, dimensions));
     tensor.copyFrom(encode(elementType, values));
     return tensor;
@@ -220,7 +245,9 @@ export function runAttention(
     return decode(elementType, output);
   });
   const read = (tensor: Tensor): Float32Array =>
-    decode(elementType, tensor.copyToHost() as Parameters<typeof decode>[1]);
+    isFloat8
+      ? decodeFloat8(tensor.copyToHost() as Uint8Array)
+      : decode(elementType, tensor.copyToHost() as Parameters<typeof decode>[1]);
   return { attended: repeats[0]!, keyCache: read(caches.key), valueCache: read(caches.value), repeats };
 }
 
@@ -264,8 +291,8 @@ export function attendInLoops(shape: AttentionShape, batch: AttentionBatch): Att
       for (let head = 0; head < numKvHeads; head++) {
         const source = ((first + index) * numKvHeads + head) * headDim;
         const target = slotOf(row, past + index) + head * headDim;
-        keyCache.set(rotate(batch.key, source, past + index), target);
-        valueCache.set(batch.value.subarray(source, source + headDim), target);
+        keyCache.set(stored(shape, rotate(batch.key, source, past + index)), target);
+        valueCache.set(stored(shape, batch.value.subarray(source, source + headDim)), target);
       }
     }
     for (let index = 0; index < length; index++) {

@@ -53,8 +53,12 @@ for (const { name, numSequences, numTokens } of steps) {
   const add = (length: number, maxTokens: number): string[] =>
     Array.from({ length: numSequences }, () => addTokens(engine, model.decoder.vocabSize, length, maxTokens, ++salt));
   if (numTokens === 1) {
-    const ids = add(contextTokens, 64);
+    // The first sequences decode while the prompts of the last ones are computed, one or two in a step.
+    const maxTokens = 64 + 2 * numSequences;
+    const ids = add(contextTokens, maxTokens);
     while (ids.some((id) => engine.tokensOf(id).length < 3)) engine.step();
+    const ended = ids.filter((id) => engine.tokensOf(id).length === maxTokens);
+    if (ended.length > 0) throw new Error(`${ended.length} sequences have ended before the step.`);
     console.log(`${name}\t${profile(() => void engine.step())}`);
     engine.abort(...ids);
   } else {

@@ -5,7 +5,7 @@ import { cumulativeSum, greaterOrEqual, maximum, sliceRows, sumLast, where } fro
 import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
 import { add, cast, gatherRows, reshape, split, subtract } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
-import { logitRows, type GraphContext } from "../graph-context.ts";
+import { kvElementTypeOf, logitRows, type GraphContext } from "../graph-context.ts";
 import { createAdapterInputs } from "./adapter-inputs.ts";
 import type { CachedAttention, DecoderInputs, Rotary } from "./decoder-inputs.ts";
 import { batch, blockColumns, numBlocks, poolRows, tokens } from "./sizes.ts";
@@ -80,11 +80,12 @@ export function pagedInputs(
 
 /** The layer's half of the cache, [numBlocks, blockSize, numKvHeads, headDim], as an input of the graph. */
 export function pastBlocks(
-  { graph, precision }: GraphContext,
+  context: GraphContext,
   { layer, numKvHeads, headDim }: CachedAttention,
   { part, blockSize }: { readonly part: "key" | "value"; readonly blockSize: number },
 ): Value {
-  return graph.input(`past.${layer}.${part}`, precision.activations, [numBlocks, blockSize, numKvHeads, headDim]);
+  const shape = [numBlocks, blockSize, numKvHeads, headDim];
+  return context.graph.input(`past.${layer}.${part}`, kvElementTypeOf(context), shape);
 }
 
 /** int64 [B] each: a sequence's first token among the N, and the first token after its last. */

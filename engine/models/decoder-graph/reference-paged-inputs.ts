@@ -4,6 +4,7 @@
  * The indices are computed once for all layers. The cost of a step grows with the square of the number of sequences:
  * this form is for tests, and for machines without a GPU.
  */
+import type { GraphBuilder } from "../../graph/graph-builder.ts";
 import { maskedAttention } from "../../graph/paged-attention-ops.ts";
 import {
   and,
@@ -39,6 +40,7 @@ import type { GraphContext } from "../graph-context.ts";
 import { presentName } from "../kv-heads.ts";
 import { separate } from "../linear.ts";
 import type { CachedAttention, DecoderInputs } from "./decoder-inputs.ts";
+import { fullGroups } from "./full-groups.ts";
 import { headWidths } from "./heads.ts";
 import {
   asColumn,
@@ -258,13 +260,17 @@ function attend(
 ): Value {
   const { graph } = context;
   const { name, layer, projected, rotary, numHeads, numKvHeads, headDim, scale } = attention;
+  const isFp8 = context.kvPrecision.kind === "fp8";
+  // As on CUDA, so that tests have its numbers.
+  const groups = isFp8 ? fullGroups(context, attention) : null;
   const [query, key, value] = separate(graph, `${name}.qkv`, projected, headWidths(attention));
 
   const width = numKvHeads * headDim;
   const oneBatch = (features: number): Value =>
     graph.constant(`one_by_any_by.${features}`, "int64", [3], [1, -1, features]);
   const throughCache = (part: "key" | "value", flat: Value): Value => {
-    const updates = reshapeTo(graph, `${name}.${part}.heads`, flat, [tokens, numKvHeads, headDim]);
+    const stored = isFp8 ? throughFp8(graph, `${name}.${part}`, flat) : flat;
+    const updates = reshapeTo(graph, `${name}.${part}.heads`, stored, [tokens, numKvHeads, headDim]);
     const data = pastBlocks(context, attention, { part, blockSize });
     const present = scatterAt(graph, presentName(layer, part, attention.reader), {
       data,
@@ -277,20 +283,30 @@ function attend(
   };
   const rotated = (part: "query" | "key", flat: Value, heads: number): Value =>
     rotary === null ? flat : rotate(`${name}.${part}`, flat, rotary, heads);
-  const queryWidth = numHeads * headDim;
+  const rotatedQuery = rotated("query", query, numHeads);
+  const numAttended = groups?.numHeads ?? numHeads;
+  const queryWidth = numAttended * headDim;
   const attended = maskedAttention(graph, name, {
-    query: reshape(graph, `${name}.query.flat`, rotated("query", query, numHeads), oneBatch(queryWidth), [
-      1,
-      tokens,
-      queryWidth,
-    ]),
+    query: reshape(
+      graph,
+      `${name}.query.flat`,
+      groups === null ? rotatedQuery : groups.fill(rotatedQuery),
+      oneBatch(queryWidth),
+      [1, tokens, queryWidth],
+    ),
     key: throughCache("key", rotated("key", key, numKvHeads)),
     value: throughCache("value", value),
     mask: mask(context, index, attention),
-    numHeads,
+    numHeads: numAttended,
     numKvHeads,
     headDim,
     scale,
   });
-  return reshapeTo(graph, `${name}.flat`, attended, [tokens, queryWidth]);
+  const flat = reshapeTo(graph, `${name}.flat`, attended, [tokens, queryWidth]);
+  return groups === null ? flat : groups.drop(flat);
+}
+
+/** Each number as the nearest one of E4M3, in its own type. */
+function throughFp8(graph: GraphBuilder, name: string, values: Value): Value {
+  return cast(graph, `${name}.rounded`, cast(graph, `${name}.fp8`, values, "float8e4m3"), values.elementType);
 }

@@ -9,8 +9,10 @@ import type { MeasuredDevice } from "../../../engine/core/measured-device.ts";
 import { planKvCache } from "../../../engine/kv/memory-plan.ts";
 import type { BuiltModel, VisionEncoderGraph } from "../../../engine/models/built-model.ts";
 import { requireCudnn } from "../../../engine/runtime/execution-provider.ts";
+import { loadGoldens } from "../../support/checkpoints/goldens.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../../support/temporary-folder.ts";
+import { buildFrom } from "../models/direct-build.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest } from "./golden-engine.ts";
 import type { GoldenModel } from "./golden-engine.ts";
 import { withRoomFor, withRoomForImage } from "./scarce-memory.ts";
@@ -109,6 +111,20 @@ test.for<[keyof DeviceRoom, number]>([
   );
   expect(device.numReports).toBe(1);
   expect(load(await withRoomFor(golden, { [what]: size }, cache.path), device)).toBeGreaterThan(1);
+});
+
+// A run of prompts copies as much as the longest sequence has, so it has no more tokens; newest tokens run apart.
+test.for<[keyof DeviceRoom, number]>([
+  ["numTokens", 512],
+  ["numSequences", maxNumSequences],
+])("over 8-bit floats, the largest run has %s of %i", async ([what, size]) => {
+  const { checkpointFolder } = await loadGoldens("llava-default");
+  const form = { kvLayout: { kind: "paged", blockSize }, kvPrecision: { kind: "fp8" } } as const;
+  const model = await buildFrom(checkpointFolder, { cacheFolder: cache.path, maxModelLen: 512, ...form });
+  const device = new ReportingDevice(64 * mebibyte, 40 * mebibyte);
+  const scarce = await withRoomFor({ ...golden, model }, { [what]: size - 1 }, cache.path);
+  expect(() => load(scarce, device)).toThrow(/the device has no memory for a step of 600 tokens and 8 sequences/);
+  expect(load(await withRoomFor({ ...golden, model }, { [what]: size }, cache.path), device)).toBeGreaterThan(1);
 });
 
 test("recurrent states take their part of the room for blocks, after the largest step", async () => {

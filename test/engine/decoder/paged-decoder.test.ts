@@ -5,11 +5,14 @@ import { loadDecoder } from "../../../engine/core/load-graphs.ts";
 import { noEmbeddings } from "../../../engine/decoder/decoder.ts";
 import type { SpanEmbeddings, TokenSpan } from "../../../engine/decoder/decoder.ts";
 import { PagedDecoder } from "../../../engine/decoder/paged-decoder.ts";
+import type { PrefillChunk } from "../../../engine/scheduler/scheduler-output.ts";
 import { Sequence } from "../../../engine/scheduler/sequence.ts";
 import type { EncoderOutput, ToEngineThread } from "../../../engine/thread/messages.ts";
 import type { FeaturePool } from "../../../engine/vision/feature-pool.ts";
+import { loadGoldens } from "../../support/checkpoints/goldens.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 import { buildGoldenModel, createWorkerOptions, goldenRequest, SteppedEngine } from "../core/golden-engine.ts";
+import { buildFrom } from "../models/direct-build.ts";
 
 test("a warm-up of all padded shapes runs on the scratch block alone", async () => {
   await using cache = await createTemporaryFolder();
@@ -59,6 +62,50 @@ test.for([true, false])("eager steps (%s) give the reference's tokens, alone and
   for (let index = 0; index < 7; index++) {
     expect(engine.tokensOf(`${index}`)).toEqual(cases[index % cases.length]!.greedyTokenIds);
   }
+});
+
+const fp8 = { kvLayout: { kind: "paged", blockSize: 16 }, kvPrecision: { kind: "fp8" } } as const;
+
+test("with 8-bit floats, newest tokens run apart from prompts, of which a run copies as much as one sequence", async () => {
+  await using cache = await createTemporaryFolder();
+  const { checkpointFolder, cases } = await loadGoldens("llama");
+  const options = createWorkerOptions(await buildFrom(checkpointFolder, { cacheFolder: cache.path, ...fp8 }));
+  using decoder = loadDecoder({ ...options, maxModelLen: 400 }).decoder;
+  const chunkTo = (end: number): PrefillChunk => ({
+    sequence: new Sequence({ ...goldenRequest(`${end}`, cases[0]!, options.model), images: [] }),
+    firstToken: end - 2,
+    numTokens: 2,
+    imagesToEncode: [],
+  });
+  const decodes = [chunkTo(2).sequence];
+  const endsOf = (ends: readonly number[]): number[][] =>
+    decoder
+      .planRuns([], ends.map(chunkTo))
+      .map(({ chunks }) => chunks.map(({ firstToken, numTokens }) => firstToken + numTokens));
+  expect(decoder.planRuns([], [])).toEqual([]);
+  expect(decoder.planRuns(decodes, [])).toEqual([{ decodes, chunks: [] }]);
+  expect(decoder.planRuns(decodes, [chunkTo(9)])).toMatchObject([{ decodes, chunks: [] }, { decodes: [] }]);
+  expect(endsOf([100, 100, 100, 100, 100])).toEqual([[100, 100, 100, 100], [100]]);
+  expect(endsOf([10, 400, 10, 10])).toEqual([[10], [400], [10, 10]]);
+  expect(endsOf([400, 400])).toEqual([[400], [400]]);
+  expect(endsOf([100, 150, 150])).toEqual([[100, 150], [150]]);
+});
+
+test.for([true, false])("eager steps (%s) over 8-bit floats give each sequence what it has alone", async (isEager) => {
+  await using cache = await createTemporaryFolder();
+  const { checkpointFolder, cases } = await loadGoldens("llava-default");
+  const model = await buildFrom(checkpointFolder, { cacheFolder: cache.path, ...fp8 });
+  const settings = { enforceEager: isEager, maxNumSequences: 5, maxNumBatchedTokens: 64 };
+  const answers = async (numTogether: number): Promise<(readonly number[])[]> => {
+    using engine = await SteppedEngine.create(createWorkerOptions(model, settings));
+    for (let index = 0; index < 6; index++) {
+      engine.add(goldenRequest(`${index}`, cases[index % cases.length]!, model));
+      if ((index + 1) % numTogether === 0) await engine.runToEnd();
+      else engine.step();
+    }
+    return Array.from({ length: 6 }, (_, index) => engine.tokensOf(`${index}`));
+  };
+  expect(await answers(6)).toEqual(await answers(1));
 });
 
 test.for(["llama", "qwen3"] as const)("%s: a step may have more tokens than a sequence", async (name) => {

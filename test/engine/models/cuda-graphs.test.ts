@@ -1,8 +1,10 @@
 import { describe, expect, test } from "vitest";
 
 import { GraphBuilder } from "../../../engine/graph/graph-builder.ts";
+import type { AttributeValue } from "../../../engine/graph/graph-builder.ts";
 import { multiply, relu } from "../../../engine/graph/standard-ops.ts";
 import type { KvLayout } from "../../../engine/models/built-model.ts";
+import { layersOf } from "../../../engine/models/kv-heads.ts";
 import type { ModelDefinition } from "../../../engine/models/model-definition.ts";
 import type { ModelGraphs } from "../../../engine/models/model-graphs.ts";
 import { imaginedWeights, WeightCollector, type WeightSource } from "../../../engine/models/weight-source.ts";
@@ -34,6 +36,22 @@ function unservedNodes(
   };
 }
 
+/** Of each attention: the query heads that share keys and values, and the scale of the cache. */
+function describeFp8(graphs: ModelGraphs) {
+  try {
+    const { graph } = graphs.buildDecoder(imaginedWeights);
+    const attentions = graph.nodes.filter(({ operator }) => operator === "PagedAttention");
+    const int = (attribute: AttributeValue | undefined): number => (attribute?.kind === "int" ? attribute.value : NaN);
+    return {
+      unserved: nodesWithoutCudaKernel(graph),
+      groupSizes: attentions.map(({ attributes }) => int(attributes?.num_heads) / int(attributes?.kv_num_heads)),
+      scales: attentions.map(({ inputs }) => inputs[14]),
+    };
+  } catch (error) {
+    return { unserved: (error as Error).message, groupSizes: [], scales: [] };
+  }
+}
+
 describe.for(cudaFamilies)("$name on cuda", (family) => {
   const { dtypes = cudaDtypes, layouts = cudaLayouts } = family;
 
@@ -47,6 +65,23 @@ describe.for(cudaFamilies)("$name on cuda", (family) => {
       // them for prompts beside 8-bit keys and values, and beside 4-bit weights.
       const { nodes } = graphs.buildDecoder(imaginedWeights).graph;
       expect(nodes.filter(({ operator }) => ["If", "Loop", "Scan"].includes(operator))).toEqual([]);
+    },
+  );
+
+  test.for(layouts.filter(({ kind }) => kind === "paged"))(
+    "has kernels for a cache of 8-bit floats, or rejects it for its heads",
+    async ({ kind }) => {
+      for (const dtype of dtypes) {
+        const kvLayout = { kind, blockSize: 128 } as KvLayout;
+        const options = { dtype, device: "cuda", maxModelLen: 64, kvLayout, kvPrecision: { kind: "fp8" } } as const;
+        const graphs = configureGraphs(await familyConfig(family), options);
+        expect(graphs.kvElementType).toBe("float8e4m3");
+        const fits = layersOf(graphs.model.decoder).every(({ headDim }) => [64, 128, 256].includes(headDim));
+        const { unserved, groupSizes, scales } = describeFp8(graphs);
+        expect(String(unserved)).toMatch(fits ? /^$/ : "An FP8 KV cache is for heads of 64, 128 or 256 numbers");
+        expect(groupSizes.filter((size) => ![4, 6, 8, 16, 32].includes(size))).toEqual([]);
+        expect(scales.every((scale) => scale?.elementType === "float32")).toBe(true);
+      }
     },
   );
 
@@ -78,7 +113,7 @@ test("forms of prompts for the CPU are refused on cuda, and not chosen by themse
       "are for the device cpu; the device is cuda",
     );
     expect(() => resolveKvPrecision({ ...settings, kvCacheDtype: "int8" }, kvLayout, checkpoint)).toThrow(
-      "The KV cache of cuda has no 8-bit form",
+      `The KV cache of the KV layout "${kvLayout.kind}" on cuda has no int8`,
     );
   }
 });

@@ -37,7 +37,26 @@ describe("the layout of a Llama with heads of 64", () => {
   test("8-bit keys and values in blocks are rejected by the name of the layout", () => {
     const settings = { device: "cpu", dtype: "int8", kvCacheDtype: "int8" } as const;
     expect(() => resolveKvPrecision(settings, { kind: "paged", blockSize: 16 }, checkpoint)).toThrow(
-      'The KV cache of the KV layout "paged" has no 8-bit form',
+      'The KV cache of the KV layout "paged" on cpu has no int8, which is for KV slots on the cpu',
+    );
+  });
+
+  test("8-bit floats take blocks of 128 tokens on cuda, which other caches of this model do not", () => {
+    const settings = { device: "cuda", kvCacheDtype: "fp8" } as const;
+    expect(resolveKvLayout(settings, checkpoint)).toEqual({ kind: "paged", blockSize: 128 });
+    expect(resolveKvLayout({ ...settings, blockSize: 384 }, checkpoint)).toEqual({ kind: "paged", blockSize: 384 });
+    expect(() => resolveKvLayout({ ...settings, blockSize: 64 }, checkpoint)).toThrow("is not a multiple of 128");
+  });
+
+  test.for(["cuda", "cpu"] as const)("8-bit floats are for blocks: %s", (device) => {
+    const settings = { device, dtype: "auto", kvCacheDtype: "fp8" } as const;
+    const paged = { kind: "paged", blockSize: 128 } as const;
+    expect(resolveKvPrecision(settings, paged, checkpoint)).toEqual({ kind: "fp8" });
+    expect(() => resolveKvPrecision(settings, { kind: "slots" }, checkpoint)).toThrow(
+      `The KV cache of the KV layout "slots" on ${device} has no fp8, which is for a paged KV cache on cuda.`,
+    );
+    expect(() => resolveKvPrecision(settings, paged, { ...checkpoint, onnxFileNames: ["model.onnx"] })).toThrow(
+      "The KV cache of a ready-made ONNX export has no fp8",
     );
   });
 });

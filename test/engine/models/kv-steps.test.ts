@@ -71,7 +71,7 @@ test.for<[Settings, string]>([
 
 test("8 bits are refused where no kernel reads them, and not chosen there", () => {
   const settings = { device: "cpu", dtype: "int8", kvCacheDtype: "int8" } as const;
-  const refusal = /has no 8-bit form: it is for KV slots on the cpu/;
+  const refusal = /has no int8, which is for KV slots on the cpu/;
   expect(() => resolveKvPrecision(settings, paged, { onnxFileNames: null })).toThrow(refusal);
   expect(() => resolveKvPrecision({ ...settings, device: "webgpu" }, slots, { onnxFileNames: null })).toThrow(refusal);
   expect(() => resolveKvPrecision(settings, slots, { onnxFileNames: ["model.onnx"] })).toThrow(refusal);

@@ -59,6 +59,12 @@ test("bfloat16 is rejected where the provider has no attention for it, with the 
     /^The GPU Tesla T4 has compute capability 7\.5, and bfloat16, .* needs 8\.0\. Set dtype to float16, int8 or int4\.$/,
   );
   expect(() => requireKernelsFor("float16", t4)).not.toThrow();
+  expect(() => requireKernelsFor("float8e4m3", { ...t4, computeCapability: "8.6" })).toThrow(
+    "an FP8 KV cache needs 8.9 or more",
+  );
+  for (const computeCapability of ["8.9", "9.0", "12.0"]) {
+    expect(() => requireKernelsFor("float8e4m3", { ...t4, computeCapability })).not.toThrow();
+  }
   for (const computeCapability of ["8.0", "9.0", "12.0"]) {
     expect(() => requireKernelsFor("bfloat16", { ...t4, computeCapability })).not.toThrow();
   }

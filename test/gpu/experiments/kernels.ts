@@ -22,7 +22,7 @@ const vocabularies = [128_256, 151_936] as const;
 async function selectCandidates(context: ExperimentContext): Promise<void> {
   const isSmall = context.device === "cpu";
   for (const vocabSize of isSmall ? [16_384] : vocabularies) {
-    for (const numRows of isSmall ? [2] : [1, 8, 32, 128]) {
+    for (const numRows of isSmall ? [1, 4] : [1, 8, 32, 128]) {
       const label = `candidates of ${numRows} rows of ${vocabSize}`;
       await context.report.attempt(label, () => {
         using session = loadGraph(context, `candidates-${vocabSize}`, buildTail(vocabSize));
@@ -76,6 +76,7 @@ const paged = (name: string, cacheType: CacheType, blockSize: number, tellsLengt
 const variants: readonly AttentionVariant[] = [
   paged("blocks of 128", "bfloat16", 128, false),
   paged("blocks of 128, length told", "bfloat16", 128, true),
+  { ...paged("blocks of 128, heads of a group as tokens", "bfloat16", 128, true), groupsAsTokens: true },
   // Too small for Flash attention.
   paged("blocks of 64", "bfloat16", 64, true),
   paged("blocks of 128 in FP8", "float8e4m3", 128, true),

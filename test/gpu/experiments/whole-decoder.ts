@@ -51,27 +51,43 @@ async function measure(context: ExperimentContext, shape: ModelShape): Promise<v
   // Both 16-bit types of 135M; of 8B, the time is enough for one.
   const dtypes = shape === largeShape && context.dtype === null ? (["bfloat16"] as const) : goldenDtypes(context);
   for (const dtype of dtypes) {
-    await context.report.group(`${shape.name} ${dtype}`, () => measureType(context, shape, dtype));
+    const name = `${shape.name} ${dtype}`;
+    await context.report.group(name, () => measureForm(context, shape, { name, dtype, kind: "activations" }));
+    if (shape === smallShape) continue;
+    const withFp8 = `${name} with an FP8 cache`;
+    await context.report.group(withFp8, () => measureForm(context, shape, { name: withFp8, dtype, kind: "fp8" }));
   }
 }
 
-async function measureType(context: ExperimentContext, shape: ModelShape, dtype: DtypeName): Promise<void> {
+interface MeasuredForm {
+  readonly name: string;
+  readonly dtype: DtypeName;
+  /** Of keys and values. */
+  readonly kind: "activations" | "fp8";
+}
+
+async function measureForm(
+  context: ExperimentContext,
+  shape: ModelShape,
+  { name, dtype, kind }: MeasuredForm,
+): Promise<void> {
   const { device, folder, report } = context;
   const isSmall = device === "cpu";
   const maxModelLen = isSmall ? 256 : maxLargeLen;
   const kvLayout = { kind: "paged", blockSize: fastBlockSize(device, shape.headDim) } as const;
   const startedAt = performance.now();
-  const model = await buildRandomModel({ shape, dtype, device, kvLayout, maxModelLen, folder });
-  report.figure(`${shape.name} ${dtype}: checkpoint and graphs`, (performance.now() - startedAt) / 1000, "s");
+  const kvPrecision = { kind } as const;
+  const model = await buildRandomModel({ shape, dtype, device, kvLayout, kvPrecision, maxModelLen, folder });
+  report.figure(`${name}: checkpoint and graphs`, (performance.now() - startedAt) / 1000, "s");
   const contextTokens = isSmall ? 20 : 1024;
   const counts = isSmall ? [1, 4] : [1, 8, 32, 64, 128];
   const rates = findRates(context);
   const loadedAt = performance.now();
   using engine = await createSteppedEngine(model, device, maxModelLen, { maxNumSequences: counts.at(-1)! });
-  report.figure(`${shape.name} ${dtype}: load`, (performance.now() - loadedAt) / 1000, "s");
-  report.figure(`${shape.name} ${dtype}: tokens that fit`, engine.stats.kvCapacity.numTokens, "tokens");
+  report.figure(`${name}: load`, (performance.now() - loadedAt) / 1000, "s");
+  report.figure(`${name}: tokens that fit`, engine.stats.kvCapacity.numTokens, "tokens");
   for (const [index, numSequences] of counts.entries()) {
-    const label = `${shape.name} ${dtype}, ${numSequences} sequences of ${contextTokens} tokens`;
+    const label = `${name}, ${numSequences} sequences of ${contextTokens} tokens`;
     await report.attempt(label, () => {
       const load = { numSequences, contextTokens, numSteps: isSmall ? 4 : 48, salt: index + 1 };
       const { stepMs, runMs } = timeDecoding(engine, model.decoder, load);
@@ -88,7 +104,7 @@ async function measureType(context: ExperimentContext, shape: ModelShape, dtype:
     });
   }
   for (const [index, numTokens] of (isSmall ? [64, 200] : [512, 1024, 2048, 4096, 8192]).entries()) {
-    const label = `${shape.name} ${dtype}, a prompt of ${numTokens} tokens`;
+    const label = `${name}, a prompt of ${numTokens} tokens`;
     await report.attempt(label, () => {
       timePrefill(engine, model.decoder.vocabSize, numTokens, 7000 + index);
       const elapsedMs = timePrefill(engine, model.decoder.vocabSize, numTokens, 8000 + index);
