@@ -32,10 +32,26 @@ export function decodeShape({ numSequences, numColumns }: PackedShape): PackedSh
 }
 
 /**
- * Bounds of every step that is computed in a shape of `decodeShape`, because every replay has to keep the bounds of the
- * capture. The longest sequence needs more than half of the columns, except in the narrowest table.
+ * CUDA's Flash attention divides longer sequences among blocks of threads where it is told that the longest one is longer
+ * than this (`kFlashSplitKvMinSequenceLength`). More than a few sequences fill the card undivided.
  */
-export function decodeBounds({ numColumns }: Pick<PackedShape, "numColumns">, blockSize: number): AttentionBounds {
-  const minLongestLength = numColumns === MIN_COLUMNS ? 1 : (numColumns / 2) * blockSize + 1;
+const UNDIVIDED_LENGTH = 512;
+const MAX_DIVIDED_SEQUENCES = 8;
+
+/**
+ * Bounds of every step that is computed in a shape of `decodeShape` with these bounds, because every replay has to keep
+ * those of the capture. The longest sequence needs more than half of the columns, except in the narrowest table. In that
+ * one, a few sequences have different bounds depending on whether the longest one is to be divided.
+ *
+ * @param longestLength Tokens of the step's longest sequence.
+ */
+export function decodeBounds(
+  { numSequences, numColumns }: Pick<PackedShape, "numSequences" | "numColumns">,
+  blockSize: number,
+  longestLength: number,
+): AttentionBounds {
+  const isDivided = numSequences <= MAX_DIVIDED_SEQUENCES && longestLength > UNDIVIDED_LENGTH;
+  const minOfNarrowest = isDivided ? UNDIVIDED_LENGTH + 1 : 1;
+  const minLongestLength = numColumns === MIN_COLUMNS ? minOfNarrowest : (numColumns / 2) * blockSize + 1;
   return { maxNewTokens: 1, maxLength: numColumns * blockSize, minLongestLength };
 }

@@ -34,7 +34,7 @@ import {
 } from "./packed-inputs.ts";
 import type { PackedShape } from "./packed-inputs.ts";
 import { PackedRun } from "./packed-run.ts";
-import type { PackedRunParts } from "./packed-run.ts";
+import type { AttentionBounds, PackedRunParts } from "./packed-run.ts";
 import { NUM_SPARE_ROWS, RunLogits } from "./run-logits.ts";
 import { regionBytes, StepMemory } from "./step-memory.ts";
 
@@ -69,7 +69,7 @@ export class PagedDecoder implements Decoder {
   readonly #parts: PackedRunParts;
   readonly #logits: RunLogits;
   readonly #eagerRuns = new BoundedCache<string, PackedRun>(MAX_CACHED_RUNS);
-  /** By shape. Their number is bounded by the buckets. */
+  /** By shape and bounds. Their number is bounded by the buckets. */
   readonly #decodeRuns = new Map<string, DecodeRun>();
   readonly #owned = new DisposableStack();
 
@@ -148,7 +148,7 @@ export class PagedDecoder implements Decoder {
     const numColumns = paddedColumns(1);
     for (const numSequences of sequenceCountsUpTo(this.#logits.spareRow).toReversed()) {
       const shape = { numTokens: numSequences, numSequences, numColumns, numRows: numSequences };
-      const decode = this.#decodeRunOf(shape);
+      const decode = this.#decodeRunOf(shape, 1);
       for (let use = 0; use < 2; use++) {
         fillPackedInputs(decode.run.inputs, shape, [], this.#graph);
         this.#prepareStates(decode.run, []);
@@ -163,7 +163,7 @@ export class PagedDecoder implements Decoder {
 
   #decode(spans: readonly TokenSpan[]): void {
     const shape = decodeShape(shapeOfSpans(spans, this.#blockSize));
-    const decode = this.#decodeRunOf(shape);
+    const decode = this.#decodeRunOf(shape, longestLength(spans));
     fillPackedInputs(decode.run.inputs, shape, spans, this.#graph);
     this.#prepareStates(decode.run, spans);
     decode.compute();
@@ -185,14 +185,15 @@ export class PagedDecoder implements Decoder {
     }
   }
 
-  #decodeRunOf(shape: PackedShape): DecodeRun {
-    const key = `${shape.numSequences}x${shape.numColumns}`;
+  #decodeRunOf(shape: PackedShape, longest: number): DecodeRun {
+    const bounds = decodeBounds(shape, this.#blockSize, longest);
+    const key = `${shape.numSequences}x${shape.numColumns}x${bounds.minLongestLength}`;
     let decode = this.#decodeRuns.get(key);
     if (decode === undefined) {
       const graphId = this.#parts.eagerOptions === null ? null : this.#decodeRuns.size + 1;
       // Another thread's copy would break the capture.
       const mayCapture = (): boolean => this.featurePool?.isBeingRead !== true;
-      decode = new DecodeRun(new PackedRun(this.#parts, shape, 0), graphId, this.#blockSize, mayCapture);
+      decode = new DecodeRun(new PackedRun(this.#parts, shape, 0), bounds, graphId, mayCapture);
       this.#decodeRuns.set(key, decode);
     }
     return decode;
@@ -207,7 +208,7 @@ export class PagedDecoder implements Decoder {
     const run = this.#eagerRuns.getOrCreate(key, () => new PackedRun(this.#parts, shape, firstRow));
     fillPackedInputs(run.inputs, shape, spans, this.#graph);
     this.#prepareStates(run, spans);
-    const maxLength = Math.max(...spans.map(({ endToken }) => endToken));
+    const maxLength = longestLength(spans);
     const maxNewTokens = Math.max(...spans.map(({ firstToken, endToken }) => endToken - firstToken));
     run.setBounds({ maxNewTokens, maxLength, minLongestLength: maxLength });
     if (this.featurePool !== null) placeEmbeddings(run.inputs, spans, this.featurePool);
@@ -215,18 +216,22 @@ export class PagedDecoder implements Decoder {
   }
 }
 
-/** Mutable: a padded shape, and the CUDA graph that is captured of it. */
+function longestLength(spans: readonly TokenSpan[]): number {
+  return Math.max(...spans.map(({ endToken }) => endToken));
+}
+
+/** Mutable: a padded shape with its bounds, and the CUDA graph that is captured of it. */
 class DecodeRun implements Disposable {
   readonly run: PackedRun;
   readonly #graph: RunOptions | null;
   readonly #captured: CapturedRun;
 
   /** @param graphId Null if the session captures no graphs. ONNX Runtime reserves 0. */
-  constructor(run: PackedRun, graphId: number | null, blockSize: number, mayCapture: () => boolean) {
+  constructor(run: PackedRun, bounds: AttentionBounds, graphId: number | null, mayCapture: () => boolean) {
     this.run = run;
     this.#graph = graphId === null ? null : new RunOptions({ gpu_graph_id: String(graphId) });
     this.#captured = new CapturedRun((graph) => run.run(graph), this.#graph, mayCapture);
-    run.setBounds(decodeBounds(run.shape, blockSize));
+    run.setBounds(bounds);
   }
 
   compute(): void {

@@ -5,8 +5,10 @@ import type { EngineConfig } from "../../engine/contract/config.ts";
 import { createSamplingParams } from "../../engine/contract/sampling-params.ts";
 import type { SamplingParams } from "../../engine/contract/sampling-params.ts";
 import type { EngineRequest } from "../../engine/core/engine-request.ts";
+import { PagedDecoder } from "../../engine/decoder/paged-decoder.ts";
 import type { BuiltModel } from "../../engine/models/built-model.ts";
 import { IoBinding } from "../../engine/runtime/io-binding.ts";
+import { Session } from "../../engine/runtime/session.ts";
 import { createWorkerOptions, SteppedEngine } from "../engine/core/golden-engine.ts";
 import type { ExperimentDevice } from "./experiment.ts";
 import { medianOf } from "./timing.ts";
@@ -113,6 +115,25 @@ export function timePrefill(engine: SteppedEngine, vocabSize: number, numTokens:
   if (error != null) throw new Error(`The prompt failed: ${error.message}`);
   return elapsed;
 }
+
+/** The parts of the last load that took time, in seconds. */
+export const loadClock = { session: 0, warmUp: 0 };
+
+const load = Session.load.bind(Session);
+Session.load = (...args) => {
+  const startedAt = performance.now();
+  const session = load(...args);
+  loadClock.session = (performance.now() - startedAt) / 1000;
+  return session;
+};
+
+// oxlint-disable-next-line typescript/unbound-method -- called with its own `this`
+const { warmUp } = PagedDecoder.prototype;
+PagedDecoder.prototype.warmUp = function timedWarmUp(this: PagedDecoder): void {
+  const startedAt = performance.now();
+  warmUp.call(this);
+  loadClock.warmUp = (performance.now() - startedAt) / 1000;
+};
 
 /** Time inside of runs, which end with the device's work: the rest of a step is the host's. */
 export const runClock = { totalMs: 0 };

@@ -31,8 +31,8 @@ test("the bounds of a decode step hold, also for sequences whose last draft was 
         return { sequence, firstToken: numComputedTokens, endToken, numLogits: 1, embeddings: noEmbeddings };
       });
       const shape = decodeShape(shapeOfSpans(spans, blockSize));
-      const { maxNewTokens, maxLength, minLongestLength } = decodeBounds(shape, blockSize);
       const longest = Math.max(...spans.map(({ endToken }) => endToken));
+      const { maxNewTokens, maxLength, minLongestLength } = decodeBounds(shape, blockSize, longest);
       expect(maxNewTokens).toBe(1);
       expect(minLongestLength).toBeLessThanOrEqual(longest);
       expect(maxLength).toBeGreaterThanOrEqual(longest);

@@ -7,7 +7,7 @@ import { checkGoldens, checkScarceGoldens } from "../goldens.ts";
 import { buildRandomModel, fastBlockSize, largeShape, smallShape, tinyShape, weightBytesPerStep } from "../models.ts";
 import type { ModelShape } from "../models.ts";
 import { isServed, recordedNames } from "../recorded-models.ts";
-import { createSteppedEngine, timeDecoding, timePrefill } from "../stepped-load.ts";
+import { createSteppedEngine, loadClock, timeDecoding, timePrefill } from "../stepped-load.ts";
 
 export const wholeDecoder: Experiment = {
   id: "5",
@@ -85,6 +85,8 @@ async function measureForm(
   const loadedAt = performance.now();
   using engine = await createSteppedEngine(model, device, maxModelLen, { maxNumSequences: counts.at(-1)! });
   report.figure(`${name}: load`, (performance.now() - loadedAt) / 1000, "s");
+  report.figure(`${name}: load: the session`, loadClock.session, "s");
+  report.figure(`${name}: load: capturing steps`, loadClock.warmUp, "s");
   report.figure(`${name}: tokens that fit`, engine.stats.kvCapacity.numTokens, "tokens");
   for (const [index, numSequences] of counts.entries()) {
     const label = `${name}, ${numSequences} sequences of ${contextTokens} tokens`;
