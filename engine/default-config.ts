@@ -19,7 +19,7 @@ import {
   defaultEngineLimits,
   defaultDocumentLimits,
   defaultImageLimits,
-  defaultVideoLimits,
+  defaultVideoLimitsFor,
   dotsPerInchRange,
 } from "./contract/default-limits.ts";
 import { EngineError } from "./contract/errors.ts";
@@ -157,6 +157,7 @@ export function toEngineConfig(given: EngineOptions): EngineConfig {
     logitsProcessors = [],
     ...options
   } = given;
+  const ofImages = { ...defaultImageLimits, ...definedOf(imageLimits) };
   return {
     model: fileURLToPath(new URL("../models/fovea-shapes", import.meta.url)),
     dtype: "auto",
@@ -171,11 +172,8 @@ export function toEngineConfig(given: EngineOptions): EngineConfig {
     cacheFolder: defaultCacheFolder("fovea", "fovea-cache"),
     hub: toHubConfig(hub),
     ...definedOf(options),
-    imageLimits: {
-      ...defaultImageLimits,
-      ...definedOf(imageLimits),
-    },
-    videoLimits: { ...defaultVideoLimits, ...definedOf(videoLimits) },
+    imageLimits: ofImages,
+    videoLimits: { ...defaultVideoLimitsFor(ofImages), ...definedOf(videoLimits) },
     documentLimits: { ...defaultDocumentLimits, ...definedOf(documentLimits) },
   };
 }

@@ -230,7 +230,7 @@ export interface EngineConfig {
   /** Used only if the model is an `az://` reference. */
   readonly azure?: AzureConfig;
   readonly imageLimits: ImageLimits;
-  /** Default: `defaultVideoLimits`. */
+  /** Default: `defaultVideoLimitsFor` the images. */
   readonly videoLimits?: VideoLimits;
   /** Default: `defaultDocumentLimits`. */
   readonly documentLimits?: DocumentLimits;

@@ -1,6 +1,6 @@
 /** The default limits of an engine. The settings of the service have the same defaults. */
 import type { DecodeLimits } from "../images/decode-cost.ts";
-import type { CacheConfig, DeviceName, DocumentLimits, VideoLimits } from "./config.ts";
+import type { CacheConfig, DeviceName, DocumentLimits, EngineConfig, ImageLimits, VideoLimits } from "./config.ts";
 
 const MEBIBYTE = 1024 ** 2;
 
@@ -57,6 +57,22 @@ export const defaultVideoLimits: VideoLimits = {
   fetchTimeoutMs: 30_000,
   videoDecodeTimeoutMs: 30_000,
 };
+
+/**
+ * For a deployment that says nothing of videos. Without images, it has no videos either, so that the vision encoder is
+ * not loaded.
+ */
+export function defaultVideoLimitsFor({ maxImagesPerPrompt }: Pick<ImageLimits, "maxImagesPerPrompt">): VideoLimits {
+  return maxImagesPerPrompt > 0 ? defaultVideoLimits : { ...defaultVideoLimits, maxVideosPerPrompt: 0 };
+}
+
+/** Numbers of images and of videos that a deployment accepts per prompt. With 0 of both, it needs no vision encoder. */
+export function itemsPerPrompt({
+  imageLimits,
+  videoLimits = defaultVideoLimitsFor(imageLimits),
+}: Pick<EngineConfig, "imageLimits" | "videoLimits">): { readonly image: number; readonly video: number } {
+  return { image: imageLimits.maxImagesPerPrompt, video: videoLimits.maxVideosPerPrompt };
+}
 
 /** At 144 dots per inch, a page of A4 has 1,191 x 1,684 pixels, and small print is legible. */
 export const defaultDocumentLimits: DocumentLimits = {

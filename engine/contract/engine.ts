@@ -46,6 +46,7 @@ export interface ModelInfo {
   readonly vocabSize: number;
   /** Whether the model and the limits do. */
   readonly acceptsImages: boolean;
+  readonly acceptsVideos: boolean;
   /** Whether the model accepts conversations. */
   readonly hasChatTemplate: boolean;
   /** The Jinja text of the chat template for conversations with tools; null without one. */

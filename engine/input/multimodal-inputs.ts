@@ -1,6 +1,6 @@
 /** Assembles the image inputs of a loaded model: its registered parts, the pixel threads, sources and caches. */
 import type { EngineConfig } from "../contract/config.ts";
-import { defaultDocumentLimits, defaultVideoLimits } from "../contract/default-limits.ts";
+import { defaultDocumentLimits, defaultVideoLimitsFor } from "../contract/default-limits.ts";
 import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
 import { createDocumentReader } from "../documents/document-reader.ts";
 import { shown } from "../excerpt.ts";
@@ -70,7 +70,7 @@ export function createImageInputs(
     imageLimits,
     enableMmEmbeds = false,
     mmProcessorOptions,
-    videoLimits = defaultVideoLimits,
+    videoLimits = defaultVideoLimitsFor(imageLimits),
     documentLimits = defaultDocumentLimits,
   }: Pick<EngineConfig, "imageLimits" | "videoLimits" | "documentLimits" | "enableMmEmbeds" | "mmProcessorOptions">,
   {

@@ -1,6 +1,6 @@
 /** Describes the engine that the settings and the checkpoint's headers would give, without building or starting it. */
 import type { DtypeName, EngineConfig, ImageLimits } from "../contract/config.ts";
-import { defaultCacheConfig } from "../contract/default-limits.ts";
+import { defaultCacheConfig, itemsPerPrompt } from "../contract/default-limits.ts";
 import type { EngineDependencies } from "../contract/engine.ts";
 import { createDataUrlImageSource } from "../images/data-url-image-source.ts";
 import { loadImageInputs } from "../input/multimodal-inputs.ts";
@@ -127,11 +127,12 @@ export async function inspectCheckpoint(
     signal,
   );
   const { vocabSize } = model.decoder;
+  const accepted = itemsPerPrompt(config);
   const worstImage =
-    imageInputs === null || imageLimits.maxImagesPerPrompt === 0
+    imageInputs === null || (accepted.image === 0 && accepted.video === 0)
       ? null
       : await measureWorstImage(imageInputs, { tokenizer, vocabSize, maxModelLen, imageLimits }, signal);
-  // Without images, an engine does not load the vision encoder.
+  // Without images and videos, an engine does not load the vision encoder.
   const { weights } = plan.costs;
   const costs = worstImage === null ? { ...plan.costs, weights: { ...weights, visionEncoder: 0 } } : plan.costs;
   const machineBytes = machineMemoryBytes();

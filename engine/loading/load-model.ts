@@ -1,6 +1,6 @@
 /** Loads a model for the engine thread, together with the processor of its inputs. */
 import type { EngineConfig } from "../contract/config.ts";
-import { defaultCacheConfig, MAX_COUNTED_TOKENS } from "../contract/default-limits.ts";
+import { defaultCacheConfig, itemsPerPrompt, MAX_COUNTED_TOKENS } from "../contract/default-limits.ts";
 import type { EngineDependencies, ModelInfo } from "../contract/engine.ts";
 import { EngineError } from "../contract/errors.ts";
 import { timePhase } from "../contract/start-phase.ts";
@@ -135,8 +135,9 @@ export async function loadModel(
       signal,
     ),
   );
-  const { maxImagesPerPrompt, largestExpectedImage: expected } = config.imageLimits;
-  const servedImages = maxImagesPerPrompt > 0 ? imageInputs : null;
+  const { largestExpectedImage: expected } = config.imageLimits;
+  const accepted = itemsPerPrompt(config);
+  const servedImages = accepted.image > 0 || accepted.video > 0 ? imageInputs : null;
   const tokens = { tokenizer, vocabSize: model.decoder.vocabSize };
   const warmUpImage =
     config.warmUp === true && servedImages !== null ? await createWarmUpImage(servedImages, tokens, signal) : null;
@@ -165,7 +166,8 @@ export async function loadModel(
       maxModelLen,
       maxNumSequences,
       vocabSize: model.decoder.vocabSize,
-      acceptsImages: servedImages !== null,
+      acceptsImages: servedImages !== null && accepted.image > 0,
+      acceptsVideos: servedImages !== null && accepted.video > 0,
       hasChatTemplate: chatTemplate !== null,
       chatTemplate: chatTemplate?.forTools.source ?? null,
       eosTokenIds,

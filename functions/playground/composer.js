@@ -146,7 +146,7 @@ export function createComposer(on) {
       send.hidden = isStreaming;
       send.disabled = !isReady;
       stop.hidden = !isStreaming;
-      choosePictures.hidden = !acceptsImages;
+      choosePictures.hidden = !acceptsImages && !acceptsVideos;
       takesVideos = acceptsVideos;
       pictureFiles.accept = acceptsVideos ? "image/*,video/*,application/pdf" : "image/*,application/pdf";
       find(choosePictures, "span", HTMLElement).textContent = acceptsVideos

@@ -2,7 +2,7 @@
 import { z } from "zod";
 
 import type { LogitsProcessorReference } from "../../engine/contract/config.ts";
-import { defaultImageLimits, defaultVideoLimits } from "../../engine/contract/default-limits.ts";
+import { defaultImageLimits, defaultVideoLimits, defaultVideoLimitsFor } from "../../engine/contract/default-limits.ts";
 import { isExtraArguments } from "../../engine/contract/extra-arguments.ts";
 import type { ExtraArguments } from "../../engine/contract/extra-arguments.ts";
 import {
@@ -53,19 +53,24 @@ function limitOf<Item extends z.ZodType>(item: Item) {
   return z.union([itemCount.transform((count) => ({ count })), item]);
 }
 
-const limitsPerPrompt = z.strictObject({
-  audio: otherModality,
-  vision_chunk: otherModality,
-  image: limitOf(z.strictObject({ count: itemCount.default(imageCount), width: size, height: size })).default({
-    count: imageCount,
-  }),
-  // vLLM plans memory for a video of this size. Here, its frames are pictures, and planned as such.
-  video: limitOf(
-    z
-      .strictObject({ count: itemCount.default(videoCount), num_frames: size, width: size, height: size })
-      .transform(({ count }) => ({ count })),
-  ).default({ count: videoCount }),
-});
+const limitsPerPrompt = z
+  .strictObject({
+    audio: otherModality,
+    vision_chunk: otherModality,
+    image: limitOf(z.strictObject({ count: itemCount.default(imageCount), width: size, height: size })).default({
+      count: imageCount,
+    }),
+    // vLLM plans memory for a video of this size. Here, its frames are pictures, and planned as such.
+    video: limitOf(
+      z
+        .strictObject({ count: itemCount.default(videoCount), num_frames: size, width: size, height: size })
+        .transform(({ count }) => ({ count })),
+    ).optional(),
+  })
+  .transform(({ image, video }): LimitsPerPrompt => {
+    const { maxVideosPerPrompt } = defaultVideoLimitsFor({ maxImagesPerPrompt: image.count });
+    return { image, video: video ?? { count: maxVideosPerPrompt } };
+  });
 
 /**
  * vLLM's `{"image": 4, "video": 1}`, `{"image": {"count": 4, "width": 512, "height": 512}}`, or its older spelling

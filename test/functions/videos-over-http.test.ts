@@ -285,3 +285,27 @@ describe("a file", () => {
     });
   });
 });
+
+describe("without images", () => {
+  async function answerOf(limits: string, ...parts: readonly object[]): Promise<{ status: number; body: Answer }> {
+    await using service = await startService({ LIMIT_MM_PER_PROMPT: limits });
+    const response = await fetch(`${service.baseUrl}/v1/chat/completions`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ messages: about(...parts), temperature: 0, max_tokens: 4 }),
+    });
+    return { status: response.status, body: (await response.json()) as Answer };
+  }
+
+  test("a deployment accepts no videos either, if it says nothing of them", async () => {
+    const { status, body } = await answerOf('{"image": 0}', videoOf(...frames));
+    expect(status).toBe(400);
+    expect(body.error).toMatchObject({ code: "too_many_videos", message: expect.stringMatching(/limit is 0/) });
+  });
+
+  test("a deployment answers about videos where it accepts them", async () => {
+    const { status, body } = await answerOf('{"image": 0, "video": 1}', videoOf(...frames));
+    expect(status).toBe(200);
+    expect(body.usage!.prompt_tokens_details.multimodal_tokens).toEqual({ image: 0, video: 4 * 64 });
+  });
+});

@@ -64,10 +64,9 @@ export function playgroundServiceRoute(service: Service, config: ApiConfig): Han
   return async (c) => {
     const modelInfo = service.engine?.modelInfo ?? null;
     const { temperature, topP, maxTokens } = modelInfo?.defaultSamplingParams ?? {};
-    const acceptsImages = modelInfo?.acceptsImages ?? false;
     return c.json({
-      accepts_images: acceptsImages,
-      accepts_videos: acceptsImages && config.engine.videoLimits.maxVideosPerPrompt > 0,
+      accepts_images: modelInfo?.acceptsImages ?? false,
+      accepts_videos: modelInfo?.acceptsVideos ?? false,
       max_model_len: modelInfo?.maxModelLen ?? null,
       max_logprobs: config.maxLogprobs,
       max_body_bytes: config.maxBodyBytes,

@@ -82,6 +82,8 @@ test("the verdict says that no image of the largest size fits", async () => {
   expect(ofText.stdout).toContain("the model or LIMIT_MM_PER_PROMPT accepts none");
   expect(ofText.stdout).not.toContain("vision encoder");
   expect(ofText.stdout).not.toContain("No image of the largest size fits");
+  const ofVideos = await check([], { LIMIT_MM_PER_PROMPT: '{"image": 0, "video": 1}' });
+  expect(ofVideos.stdout).toContain("vision encoder");
 });
 
 test("with DEVICE=cuda the report says which GPU this machine has, or what it lacks", async () => {

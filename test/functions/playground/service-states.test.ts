@@ -38,7 +38,8 @@ test("the page waits for a model that is loading, then asks", async () => {
 
 test("a model without image support is asked without pictures", async () => {
   const testApp = createTestApp();
-  Object.assign(testApp.engine, { modelInfo: { ...testApp.engine.modelInfo, acceptsImages: false } });
+  const modelInfo = { ...testApp.engine.modelInfo, acceptsImages: false, acceptsVideos: false };
+  Object.assign(testApp.engine, { modelInfo });
   await using served = await serveApp(testApp);
   await using opened = await openPage(browser, `${served.baseUrl}/playground`);
   const { page } = opened;

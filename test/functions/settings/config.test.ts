@@ -156,6 +156,8 @@ test.for<[Record<string, string>, (config: Config) => unknown, unknown]>([
   [{ ALLOWED_ORIGINS: "https://a.example, http://b.example:8080" }, (config) => config.allowedOrigins.length, 2],
   [{ MODEL_DEFINITIONS: "a.b:c, ./d.ts:e" }, (c) => c.engine.modelDefinitions, ["a.b:c", "./d.ts:e"]],
   [{ LIMIT_MM_PER_PROMPT: "image=0" }, (config) => config.engine.imageLimits.maxImagesPerPrompt, 0],
+  [{ LIMIT_MM_PER_PROMPT: "image=0" }, (config) => config.engine.videoLimits.maxVideosPerPrompt, 0],
+  [{ LIMIT_MM_PER_PROMPT: "image=0,video=2" }, (config) => config.engine.videoLimits.maxVideosPerPrompt, 2],
   [{ XDG_CACHE_HOME: "/cache" }, (config) => config.engine.cacheFolder, "/cache/fovea"],
   [{ CACHE_FOLDER: "/c", XDG_CACHE_HOME: "/cache" }, (config) => config.engine.cacheFolder, "/c"],
   [{ RUNPOD_ENDPOINT_ID: "abc" }, (config) => config.pingStatusWhileStarting, 204],

@@ -57,6 +57,7 @@ export function createScriptedEngine(
       maxNumSequences: 8,
       vocabSize: 1000,
       acceptsImages: true,
+      acceptsVideos: true,
       hasChatTemplate: true,
       chatTemplate: "{{ messages }}",
       eosTokenIds: [2],
