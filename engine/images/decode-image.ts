@@ -6,6 +6,7 @@ import { countAvifPixels } from "./avif-pixels.ts";
 import { barePicture, detectImageFormat, imageFormats, type ImageFormat } from "./bare-picture.ts";
 import { decodeCostOf } from "./decode-cost.ts";
 import { splitFrames } from "./decoded-frames.ts";
+import { foreignFormatOf } from "./format-names.ts";
 import { countJpegScans } from "./jpeg-scans.ts";
 import type { PictureHeader } from "./picture-header.ts";
 import { countTiffPixels } from "./tiff-tiles.ts";
@@ -186,9 +187,12 @@ function requireFormat(bytes: Uint8Array): ImageFormat {
   const format = detectImageFormat(bytes);
   if (format !== null) return format;
   const served = imageFormats.join(", ");
+  const foreign = foreignFormatOf(bytes);
   throw new EngineError(
     "invalid_image",
-    `The ${bytes.byteLength} bytes are not a picture in a supported format: ${served}.`,
+    foreign === null
+      ? `The ${bytes.byteLength} bytes are not a picture in a supported format: ${served}.`
+      : `The image is ${foreign}. The supported formats are ${served}.`,
   );
 }
 

@@ -92,7 +92,7 @@ test("an AVIF is known by any of its brands, which tell it from HEIC", async () 
     }
   }
   for (const brands of [["mif1", "heic"], ["heic", "mif1"], ["mif1"]]) {
-    await expect(decodeImage(branded(...brands), limits)).rejects.toThrow(/not a picture in a supported format/);
+    await expect(decodeImage(branded(...brands), limits)).rejects.toThrow(/is a HEIC or HEIF file/);
   }
 });
 
@@ -126,21 +126,31 @@ test("a picture exactly at the limit is decoded", async () => {
 const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><image href="file:///etc/passwd"/></svg>`;
 
 test.for([
-  ["no bytes", ""],
-  ["an SVG", svg],
-  ["an SVG with a declaration", `<?xml version="1.0"?>\n${svg}`],
-  ["an SVG after a byte order mark", `\ufeff${svg}`],
-  ["a PDF", "%PDF-1.7\n1 0 obj<</Type/Catalog>>endobj"],
-  ["a web page", "<!doctype html><title>Not found</title>"],
-  ["a BMP", "BM\x46\x00\x00\x00"],
-  ["PostScript", "%!PS-Adobe-3.0 EPSF-3.0"],
-  ["an ImageMagick script", "push graphic-context\nimage over 0,0 0,0 'https://127.0.0.1/'\n"],
-  ["text", "iVBORw0KGgo="],
-] as const)("%s is not a picture", async ([, text]) => {
+  ["no bytes", "", "The 0 bytes are not a picture in a supported format:"],
+  ["an SVG", svg, "The image is an SVG or another XML file."],
+  ["an SVG with a declaration", `<?xml version="1.0"?>\n${svg}`, "The image is an SVG or another XML file."],
+  ["an SVG after a byte order mark", `\ufeff${svg}`, "The image is an SVG or another XML file."],
+  ["a PDF", "%PDF-1.7\n1 0 obj<</Type/Catalog>>endobj", "The image is a PDF file."],
+  ["a web page", "<!doctype html><title>Not found</title>", "The image is an HTML page."],
+  ["a message of a server", '{"error": "Not found"}', "The image is a JSON text."],
+  ["a BMP", "BM\x46\x00\x00\x00", "The image is a BMP file."],
+  ["a photo of a phone", "\0\0\0\x18ftypheic\0\0\0\0mif1heic", "The image is a HEIC or HEIF file."],
+  ["a film", "\0\0\0\x18ftypmp42\0\0\0\0isommp42", "The image is a video."],
+  ["JPEG XL", "\0\0\0\x0cJXL \r\n", "The image is a JPEG XL file."],
+  ["PostScript", "%!PS-Adobe-3.0 EPSF-3.0", "The image is a PostScript file."],
+  ["an archive", "PK\x03\x04\x14\0", "The image is a ZIP archive or an office document."],
+  [
+    "an ImageMagick script",
+    "push graphic-context\nimage over 0,0 0,0 'https://127.0.0.1/'\n",
+    "bytes are not a picture in a supported format:",
+  ],
+  ["base64", "iVBORw0KGgo=", "The image is encoded in base64 twice."],
+] as const)("%s is not a picture, and is named", async ([, text, reason]) => {
   await expect(decodeImage(Buffer.from(text), limits)).rejects.toMatchObject({
     code: "invalid_image",
-    message: expect.stringMatching(/are not a picture in a supported format: png, jpeg, webp, gif, avif, tiff\.$/),
+    message: expect.stringMatching(/ png, jpeg, webp, gif, avif, tiff\.$/),
   });
+  await expect(decodeImage(Buffer.from(text), limits)).rejects.toThrow(reason);
 });
 
 test.for([

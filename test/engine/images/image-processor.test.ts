@@ -57,7 +57,7 @@ describe("one processor", () => {
     await expect(processor.process({ bytes: Buffer.from("<svg/>") }, plan, never)).rejects.toMatchObject({
       name: "EngineError",
       code: "invalid_image",
-      message: "The 6 bytes are not a picture in a supported format: png, jpeg, webp, gif, avif, tiff.",
+      message: "The image is an SVG or another XML file. The supported formats are png, jpeg, webp, gif, avif, tiff.",
     });
     await expect(
       processor.process({ bytes: encodePng(computePicture("photo", 1_001, 1_000)) }, plan, never),
