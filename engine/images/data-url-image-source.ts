@@ -30,9 +30,7 @@ function decodeDataUrl(reference: string, maxImageBytes: number): Uint8Array {
 
   const numCharacters = reference.length - comma - 1;
   if (numCharacters === 0) throw invalid(reference, "has no data after its comma");
-  if (numCharacters % 4 !== 0) {
-    throw invalid(reference, `has ${numCharacters} characters of base64, which is not a multiple of 4`);
-  }
+  if (numCharacters % 4 !== 0) throw invalid(reference, whyInvalid(reference.slice(comma + 1)));
   const numPadding = reference.endsWith("==") ? 2 : reference.endsWith("=") ? 1 : 0;
   const numBytes = (numCharacters / 4) * 3 - numPadding;
   if (numBytes > maxImageBytes) {
@@ -42,11 +40,28 @@ function decodeDataUrl(reference: string, maxImageBytes: number): Uint8Array {
   }
 
   // Buffer skips invalid characters, which shows as missing bytes. Only the URL alphabet needs a separate check.
-  const bytes = Buffer.from(reference.slice(comma + 1), "base64");
-  const hasUrlAlphabet = reference.includes("-", comma) || reference.includes("_", comma);
-  if (bytes.byteLength !== numBytes || hasUrlAlphabet)
-    throw invalid(reference, "contains characters that are not base64");
+  const data = reference.slice(comma + 1);
+  const bytes = Buffer.from(data, "base64");
+  if (bytes.byteLength !== numBytes || data.includes("-") || data.includes("_")) {
+    throw invalid(reference, whyInvalid(data));
+  }
   return bytes;
+}
+
+/** At both ends. Lines of base64 have 76 characters or fewer. */
+const MAX_SEARCHED_CHARACTERS = 4096;
+
+/** Usual mistakes, which show soon: the data may have megabytes. */
+function whyInvalid(data: string): string {
+  const ends = data.slice(0, MAX_SEARCHED_CHARACTERS) + data.slice(-MAX_SEARCHED_CHARACTERS);
+  const character = /[^A-Za-z0-9+/=]/.exec(ends)?.[0] ?? "";
+  if (/^\s$/.test(character)) return "contains white space in its base64, which has to be one line without spaces";
+  if (/^[-_]$/.test(character)) return "is in base64url; send + and / in place of - and _";
+  if (character === "%") return "has percent-encoded base64; send it as it is";
+  if (character === "" && data.length % 4 !== 0) {
+    return `has ${data.length} characters of base64, which is not a multiple of 4: it is cut off, lacks its = at the end, or has other characters in it`;
+  }
+  return "contains characters that are not base64";
 }
 
 function invalid(reference: string, reason: string): EngineError {
