@@ -17,6 +17,11 @@ const starts: readonly (readonly [start: string, name: string])[] = [
   ["#EXTM3U", "an HLS playlist"],
 ];
 
+/** Whether a file begins as MP4 and MOV do. Without its end, it often lacks the index, which recorders write last. */
+export function isIsoFile(bytes: Uint8Array): boolean {
+  return Buffer.from(bytes.subarray(4, 8)).toString("latin1") === "ftyp";
+}
+
 /** Name of the container with its article; null if it is none of those. */
 export function foreignContainerOf(bytes: Uint8Array): string | null {
   const start = Buffer.from(bytes.subarray(0, MAX_START_BYTES)).toString("latin1");

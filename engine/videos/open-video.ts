@@ -1,6 +1,6 @@
 /** Opens a container in memory and finds its video stream. */
 import { EngineError } from "../contract/errors.ts";
-import { containerNames, foreignContainerOf } from "./container-names.ts";
+import { containerNames, foreignContainerOf, isIsoFile } from "./container-names.ts";
 import type { NativeFormatContext, NativeIo, NativeLibrary, NativePacket, NativeStream } from "./native-library.ts";
 import { readOrientation, type Orientation } from "./orientation.ts";
 
@@ -160,6 +160,9 @@ export function couldNotBeDecoded(cause?: unknown): EngineError {
 }
 
 function unsupportedContainer(bytes: Uint8Array): EngineError {
+  if (isIsoFile(bytes)) {
+    return invalidVideo("The MP4 or MOV file is incomplete or broken: its index (moov) is missing or cannot be read.");
+  }
   const foreign = foreignContainerOf(bytes);
   return invalidVideo(
     foreign === null

@@ -100,6 +100,12 @@ test("refuses what is no video, and the next video is read", async () => {
     message:
       "The video is an FLV file. The supported containers are MP4, MOV, 3GP, WebM, Matroska, AVI, MPEG-TS, GIF and animated WebP: convert it to one of them.",
   });
+  // Its index is at the end.
+  const whole = readVideo("h264-b-frames.mp4");
+  expect(await refused(whole.subarray(0, whole.length / 2))).toMatchObject({
+    code: "invalid_video",
+    message: expect.stringMatching(/^The MP4 or MOV file is incomplete or broken: its index \(moov\)/),
+  });
   expect(await refused(readVideo("audio-only.mp4"))).toMatchObject({
     code: "invalid_video",
     message: "The file has no video stream.",
