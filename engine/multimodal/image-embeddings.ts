@@ -100,8 +100,14 @@ const safetensorsTypes: Readonly<Record<string, FloatElementType>> = {
   BF16: "bfloat16",
 };
 
+/** Of the files of torch.save, which can contain code, and of numpy.savez. */
+const zipMagic = Buffer.from("PK\x03\x04", "latin1");
+
 /** Eight bytes for the header's length, the header as JSON, the data. */
 function readSafetensors(bytes: Uint8Array, refuse: Refuse): StoredEmbeddings {
+  if (zipMagic.equals(bytes.subarray(0, zipMagic.length))) {
+    throw refuse("are a ZIP file, as torch.save writes it; send the tensor as numpy.save or safetensors write it");
+  }
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const headerBytes = bytes.length < 8 ? Number.POSITIVE_INFINITY : Number(view.getBigUint64(0, true));
   const dataStart = 8 + headerBytes;

@@ -65,6 +65,7 @@ test.for([
   ],
   ["a header longer than the file", Buffer.alloc(16, 1), /neither an .npy nor a safetensors file/],
   ["nothing", Buffer.alloc(0), /neither/],
+  ["a pickle of torch.save", Buffer.from("PK\x03\x04\0\0\x08\x08\0\0\0\0", "latin1"), /as torch\.save writes it; send/],
   ["a picture", Buffer.from("\x89PNG\r\n\x1a\n0000000000", "latin1"), /neither/],
 ] as const)("a file with %s is rejected, naming the image", ([, bytes, message]) => {
   expect(() => parse(bytes)).toThrow(
