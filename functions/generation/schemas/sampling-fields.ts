@@ -30,6 +30,24 @@ const MAX_PROCESSOR_OPTION_SIZE = 4096;
 
 const mediaOptions = boundedRecord(boundedJson(MAX_PROCESSOR_OPTION_SIZE), MAX_PROCESSOR_OPTIONS, "must be an object");
 
+/** Of vLLM's options for images, the values that change nothing: images are RGB, on white where they are transparent. */
+const fixedImageOptions: Readonly<Record<string, string>> = {
+  image_mode: '"RGB"',
+  rgba_background_color: "[255,255,255]",
+};
+
+const mediaIoOptions = mediaOptions.superRefine(({ image }, context) => {
+  if (image === undefined || image === null) return;
+  const refuse = (path: readonly string[], message: string): void =>
+    context.addIssue({ code: "custom", path: ["image", ...path], message });
+  if (typeof image !== "object" || Array.isArray(image)) return refuse([], "must be an object");
+  for (const [name, value] of Object.entries(image)) {
+    const only = Object.hasOwn(fixedImageOptions, name) ? fixedImageOptions[name] : undefined;
+    if (value === null || JSON.stringify(value) === only) continue;
+    refuse([name], only === undefined ? "cannot be set; leave it out" : `can only be ${only}; leave it out`);
+  }
+});
+
 /** It ends up in headers and logs. */
 const requestId = boundedText(MAX_REQUEST_ID_LENGTH).regex(requestIdPattern, {
   error: "must consist of letters, digits and the characters _ . : = + / -",
@@ -100,7 +118,7 @@ export const samplingFields = {
     .nullish(),
   vllm_xargs: extraArguments.nullish(),
   mm_processor_kwargs: mediaOptions.nullish(),
-  media_io_kwargs: mediaOptions.nullish(),
+  media_io_kwargs: mediaIoOptions.nullish(),
   ...structuredOutputFields,
 };
 

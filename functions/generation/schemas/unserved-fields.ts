@@ -19,16 +19,6 @@ const isEmpty: AsksForNothing = (value) => {
 /** By name: which values of the field have no effect. */
 export type UnservedFields = Readonly<Record<string, AsksForNothing>>;
 
-/** By modality. An image is RGB, as by vLLM's default; there is nothing else that options could change. */
-const hasNoImageOptions: AsksForNothing = (value) => {
-  if (typeof value !== "object" || value === null || Array.isArray(value)) return false;
-  const image: unknown = "image" in value ? (value.image ?? {}) : {};
-  return (
-    typeof image === "object" &&
-    Object.entries(image ?? {}).every(([key, mode]) => key === "image_mode" && mode === "RGB")
-  );
-};
-
 /** Of text-generation-webui, llama.cpp and SGLang, each with the values that turn it off. */
 const samplersOfOthers: UnservedFields = {
   typical_p: equals(1),
@@ -69,7 +59,6 @@ const unservedEverywhere: UnservedFields = {
   guided_whitespace_pattern: never,
   spaces_between_special_tokens: equals(true),
   logits_processors: isEmpty,
-  media_io_kwargs: hasNoImageOptions,
   // Names of arguments in vLLM's and SGLang's Python, where these are fields of a request.
   extra_args: isEmpty,
   custom_params: isEmpty,

@@ -263,8 +263,14 @@ const badChats: [unknown, string | null, RegExp][] = [
   [{ ...chatBody, images: ["data:,"] }, "images", /send images as parts of a message/],
   [{ ...chatBody, image_data: "data:," }, "image_data", /as parts of a message/],
   [{ ...chatBody, multi_modal_data: { image: "data:," } }, "multi_modal_data", /as parts of a message/],
-  [{ ...chatBody, media_io_kwargs: { image: { image_mode: "L" } } }, "media_io_kwargs", /leave it out/],
-  [{ ...chatBody, media_io_kwargs: { image: 3 } }, "media_io_kwargs", /leave it out/],
+  [
+    { ...chatBody, media_io_kwargs: { image: { image_mode: "L" } } },
+    "media_io_kwargs.image.image_mode",
+    /image_mode can only be "RGB"; leave it out/,
+  ],
+  [{ ...chatBody, media_io_kwargs: { image: { dpi: 9 } } }, "media_io_kwargs.image.dpi", /cannot be set/],
+  [{ ...chatBody, media_io_kwargs: { image: 3 } }, "media_io_kwargs.image", /must be an object/],
+  [{ ...chatBody, media_io_kwargs: [] }, "media_io_kwargs", /must be an object/],
   [{ ...chatBody, prompt_embeds: "AAAA" }, "prompt_embeds", /not supported/],
   [
     { messages: [{ role: "user", content: "a", images: ["iVBO"] }] },
@@ -297,6 +303,11 @@ test.for<[unknown, string, RegExp]>([
   [{ prompt: "a", best_of: 2 }, "best_of", /not supported/],
   [{ prompt: "a", multi_modal_data: { image: "data:," } }, "multi_modal_data", /in images of a text completion/],
   [{ prompt: "a", multi_modal_uuids: { image: ["a"] } }, "multi_modal_uuids", /in images of a text completion/],
+  [
+    { prompt: "a", media_io_kwargs: { image: { rgba_background_color: [0, 0, 0] } } },
+    "media_io_kwargs.image.rgba_background_color",
+    /can only be \[255,255,255\]/,
+  ],
   [{ prompt: "a", max_tokens: 0 }, "max_tokens", /at least 1 unless echo is true/],
   [{ prompt: "a", logprobs: 21 }, "logprobs", /^Requested sample logprobs of 21/],
   [{ prompt: "a", min_tokens: 17 }, "min_tokens", /max_tokens=16, got 17/],
@@ -327,7 +338,7 @@ test("unsupported fields without an effect are accepted, and so are unknown fiel
     reasoning_effort: "low",
     extra_body: {},
     multi_modal_data: null,
-    media_io_kwargs: { image: { image_mode: "RGB" }, video: { fps: 2 } },
+    media_io_kwargs: { image: { image_mode: "RGB", rgba_background_color: [255, 255, 255] }, video: { fps: 2 } },
     images: [],
     // As text-generation-webui and llama.cpp write samplers that are off.
     typical_p: 1,
