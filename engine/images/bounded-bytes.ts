@@ -43,11 +43,16 @@ export async function collectBounded(
   let numBytes = 0;
   for await (const chunk of chunks) {
     numBytes += chunk.byteLength;
-    if (numBytes > maxImageBytes) throw tooLarge(`The image has more bytes than the limit of ${maxImageBytes}.`);
+    if (numBytes > maxImageBytes) throw imageTooLarge(maxImageBytes);
     onBytes?.(chunk.byteLength);
     collected.push(chunk);
   }
   return Buffer.concat(collected, numBytes);
+}
+
+/** The error for an image whose size is not known, except that it exceeds the limit. */
+export function imageTooLarge(maxImageBytes: number): EngineError {
+  return tooLarge(`The image has more bytes than the limit of ${maxImageBytes}.`);
 }
 
 function tooLarge(message: string): EngineError {

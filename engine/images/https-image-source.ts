@@ -8,6 +8,7 @@ import { EngineError } from "../contract/errors.ts";
 import type { EngineErrorOptions } from "../contract/errors.ts";
 import { untilAborted } from "../until-aborted.ts";
 import { discard, readBounded } from "./bounded-bytes.ts";
+import { withoutEncoding } from "./content-encoding.ts";
 import { describeReference } from "./describe-reference.ts";
 import { createGuardedAgent } from "./guarded-agent.ts";
 import { conditionalHeaders, validatorOf } from "./http-validator.ts";
@@ -83,7 +84,10 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
       if (statusCode === 200) {
         const announcedBytes = typeof headers["content-length"] === "string" ? Number(headers["content-length"]) : null;
         const { maxImageBytes, onBytes } = fetchOptions;
-        const bytes = await readBounded(body, { announcedBytes, maxImageBytes, onBytes });
+        const sent = await readBounded(body, { announcedBytes, maxImageBytes, onBytes });
+        const encoding = headers["content-encoding"];
+        const contentEncoding = typeof encoding === "string" ? encoding : undefined;
+        const bytes = await withoutEncoding(sent, { contentEncoding, maxImageBytes, onBytes });
         return { kind: "fetched", bytes, validator: validatorOf(headers, url) };
       }
       discard(body);

@@ -4,6 +4,7 @@ import type { S3Client } from "@aws-sdk/client-s3";
 
 import { EngineError } from "../contract/errors.ts";
 import { readBounded } from "./bounded-bytes.ts";
+import { withoutEncoding } from "./content-encoding.ts";
 import { describeReference } from "./describe-reference.ts";
 import { fetchAlways } from "./image-source.ts";
 import type { ConnectedImageSource, FetchedImage, FetchIfChangedOptions } from "./image-source.ts";
@@ -46,7 +47,8 @@ export function createS3ImageSource({ createClient }: S3ImageSourceOptions): Con
       const object = await s3.send(new GetObjectCommand(request), { abortSignal: signal });
       const announcedBytes = object.ContentLength ?? null;
       const body = addAbortSignal(signal, object.Body as Readable);
-      const bytes = await readBounded(body, { announcedBytes, maxImageBytes, onBytes });
+      const stored = await readBounded(body, { announcedBytes, maxImageBytes, onBytes });
+      const bytes = await withoutEncoding(stored, { contentEncoding: object.ContentEncoding, maxImageBytes, onBytes });
       return { kind: "fetched", bytes, validator: object.ETag ?? null };
     } catch (error) {
       signal.throwIfAborted();

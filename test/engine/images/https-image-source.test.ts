@@ -1,6 +1,7 @@
 import { lookup as systemLookup } from "node:dns";
 import type { RequestListener } from "node:http";
 import type { LookupFunction } from "node:net";
+import { brotliCompressSync, gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import type { EngineError } from "../../../engine/contract/errors.ts";
@@ -93,6 +94,13 @@ describe("a source that may reach one test server", () => {
     plainServer = await startWebServer((_, response) => void response.end(picture), null);
     server = await startTlsServer({
       "/picture": (_, response) => void response.end(picture),
+      "/gzip": (_, response) => void response.writeHead(200, { "content-encoding": "gzip" }).end(gzipSync(picture)),
+      "/br": (_, response) =>
+        void response.writeHead(200, { "content-encoding": "br" }).end(brotliCompressSync(picture)),
+      "/wrongly-gzip": (_, response) => void response.writeHead(200, { "content-encoding": "gzip" }).end(picture),
+      "/wrongly-utf-8": (_, response) => void response.writeHead(200, { "content-encoding": "utf-8" }).end(picture),
+      "/gzip-bomb": (_, response) =>
+        void response.writeHead(200, { "content-encoding": "gzip" }).end(gzipSync(Buffer.alloc(1_000_001))),
       "/flaky": (_, response) => void (++counts.flaky < 3 ? response.writeHead(503).end() : response.end(picture)),
       "/down": (_, response) => void response.writeHead(++counts.down === 1 ? 408 : 429).end(),
       "/gone": (_, response) => void response.writeHead(410, { server: String(++counts.gone) }).end(),
@@ -167,6 +175,17 @@ describe("a source that may reach one test server", () => {
 
   test("retries a body whose connection broke", async () => {
     expect(await fetchPath("/torn")).toEqual(picture);
+  });
+
+  test.for(["/gzip", "/br", "/wrongly-gzip", "/wrongly-utf-8"])("undoes an encoding: %s", async (path) => {
+    expect(Buffer.from(await fetchPath(path))).toEqual(picture);
+  });
+
+  test("limits the size of a body without its encoding", async () => {
+    await expect(fetchPath("/gzip-bomb")).rejects.toMatchObject({
+      code: "image_too_large",
+      message: "The image has more bytes than the limit of 1000000.",
+    });
   });
 
   test("stops a body that never ends at the size limit", async () => {

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
+import { gzipSync } from "node:zlib";
 import { CreateBucketCommand, PutObjectCommand, S3Client } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 
@@ -61,6 +62,14 @@ describe("a source over a real object store", () => {
     const bytes = Buffer.from(`the picture of ${key}`);
     await server.client.send(new PutObjectCommand({ Bucket: "pictures", Key: key, Body: bytes }));
     expect(await source.fetch(`s3://pictures/${key}`, { signal: never, maxImageBytes: 1_000 })).toEqual(bytes);
+  });
+
+  test("reads an object that is kept compressed", async () => {
+    const bytes = Buffer.from("the picture");
+    const object = { Bucket: "pictures", Key: "packed.png", Body: gzipSync(bytes), ContentEncoding: "gzip" };
+    await server.client.send(new PutObjectCommand(object));
+    const fetched = await source.fetch("s3://pictures/packed.png", { signal: never, maxImageBytes: 1_000 });
+    expect(Buffer.from(fetched)).toEqual(bytes);
   });
 
   test.for([
