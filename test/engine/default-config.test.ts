@@ -83,3 +83,10 @@ test("a step on cuda may have twice the tokens", () => {
   expect(toEngineConfig({ device: "cuda" }).maxNumBatchedTokens).toBe(1024);
   expect(toEngineConfig({ device: "cuda", maxNumBatchedTokens: 64 }).maxNumBatchedTokens).toBe(64);
 });
+
+test("without images there are no videos either, unless they are asked for", () => {
+  const imageLimits = { maxImagesPerPrompt: 0 };
+  expect(toEngineConfig({ imageLimits }).videoLimits?.maxVideosPerPrompt).toBe(0);
+  const videoLimits = { maxVideosPerPrompt: 2 };
+  expect(toEngineConfig({ imageLimits, videoLimits }).videoLimits?.maxVideosPerPrompt).toBe(2);
+});
