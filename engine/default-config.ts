@@ -21,8 +21,10 @@ import {
   defaultImageLimits,
   defaultVideoLimitsFor,
   dotsPerInchRange,
+  MIN_MODEL_LEN,
 } from "./contract/default-limits.ts";
 import { EngineError } from "./contract/errors.ts";
+import { speculativeLimits, speculativeMethods } from "./contract/speculative-config.ts";
 import { givenReferences, toReference } from "./sampling/custom/given-processors.ts";
 import type { GivenReference } from "./sampling/custom/given-processors.ts";
 import { describeProblem, readBySchema } from "./schema-problem.ts";
@@ -47,7 +49,7 @@ const flag = z.boolean();
 const text = z.string();
 const texts = z.array(text);
 const anyObject = z.looseObject({});
-const count = (min: number): z.ZodType => z.int().min(min);
+const count = (min: number, max: number = Number.MAX_SAFE_INTEGER): z.ZodInt => z.int().min(min).max(max);
 
 /** In plain JavaScript, types catch neither a misspelled name nor a wrong value; and they know no ranges. */
 const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
@@ -62,7 +64,7 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
   dtype: z.enum(dtypeNames),
   device: z.enum(deviceNames),
   deviceId: count(0),
-  maxModelLen: count(1).nullable(),
+  maxModelLen: count(MIN_MODEL_LEN).nullable(),
   maxNumSequences: count(1),
   kvLayout: z.enum(kvLayoutNames),
   promptDtype: z.enum(promptDtypeNames),
@@ -78,7 +80,18 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
   warmUp: flag,
   preload: flag,
   enablePrefixCaching: flag,
-  speculativeConfig: anyObject.nullable(),
+  speculativeConfig: z
+    .strictObject({
+      method: z.enum(speculativeMethods),
+      numSpeculativeTokens: count(1, speculativeLimits.numSpeculativeTokens),
+      promptLookupMax: count(1, speculativeLimits.promptLookup),
+      promptLookupMin: count(1, speculativeLimits.promptLookup),
+    })
+    .refine(({ promptLookupMin, promptLookupMax }) => promptLookupMin <= promptLookupMax, {
+      error: "at most promptLookupMax",
+      path: ["promptLookupMin"],
+    })
+    .nullable(),
   logitsProcessors: givenReferences,
   logitsProcessorPath: texts,
   numThreads: count(1).nullable(),

@@ -16,6 +16,9 @@ export const defaultEngineLimits = {
   stepTimeoutMs: 120_000,
 } as const;
 
+/** A token of the prompt and one of the output. */
+export const MIN_MODEL_LEN = 2;
+
 /**
  * Tokens per step. Longer prompts are split, so that running requests do not stall. On an H200, 1,024 tokens of 8 billion
  * weights take 27 ms, where 512 take 15 to 19: up to 1.4 times as many tokens per second.

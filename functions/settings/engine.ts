@@ -9,7 +9,7 @@ import {
   kvLayoutNames,
   promptDtypeNames,
 } from "../../engine/contract/config.ts";
-import { defaultBatchedTokens, defaultEngineLimits } from "../../engine/contract/default-limits.ts";
+import { defaultBatchedTokens, defaultEngineLimits, MIN_MODEL_LEN } from "../../engine/contract/default-limits.ts";
 import { objectAddressForms } from "../../engine/contract/model-reference.ts";
 import { cacheSettings } from "./caches.ts";
 import { documentLimitSettings } from "./documents.ts";
@@ -90,7 +90,7 @@ export const engineSettings = {
 
   maxModelLen: setting(
     "MAX_MODEL_LEN",
-    integer(1),
+    integer(MIN_MODEL_LEN, Number.MAX_SAFE_INTEGER, "tokens"),
     "Largest number of tokens per sequence, prompt and output together; default: the checkpoint's limit.",
   ),
   maxNumSequences: setting(

@@ -9,6 +9,8 @@ test("an engine without settings has the service's defaults", () => {
   expect(loadConfig({}).engine).toMatchObject(toEngineConfig({}));
 });
 
+const ngram = { method: "ngram", numSpeculativeTokens: 4, promptLookupMax: 4, promptLookupMin: 2 } as const;
+
 const expectedNames =
   'a name such as "steering:TargetToken" or { className, options }. Classes go into the second argument of createEngine: createEngine({}, { logitsProcessors: [TargetToken] })';
 
@@ -17,9 +19,26 @@ test.for<[Record<string, unknown>, string]>([
   [{ maxNumSequences: 0 }, "The option maxNumSequences is 0; expected at least 1."],
   [{ maxNumSequences: 2.5 }, "The option maxNumSequences is 2.5; expected an integer."],
   [{ maxNumSequences: null }, "The option maxNumSequences is null; expected a number."],
-  [{ maxModelLen: -1 }, "The option maxModelLen is -1; expected at least 1."],
+  [{ maxModelLen: -1 }, "The option maxModelLen is -1; expected at least 2."],
+  [{ maxModelLen: 1 }, "The option maxModelLen is 1; expected at least 2."],
   [{ maxModelLen: "100" }, 'The option maxModelLen is "100"; expected a number.'],
   [{ model: 5 }, "The option model is 5; expected a text."],
+  [
+    { speculativeConfig: { ...ngram, method: "eagle" } },
+    'The option speculativeConfig.method is "eagle"; expected "ngram".',
+  ],
+  [
+    { speculativeConfig: { method: "ngram", num_speculative_tokens: 4 } },
+    "The option speculativeConfig.numSpeculativeTokens is missing; expected a number.",
+  ],
+  [
+    { speculativeConfig: { ...ngram, numSpeculativeTokens: 17 } },
+    "The option speculativeConfig.numSpeculativeTokens is 17; expected at most 16.",
+  ],
+  [
+    { speculativeConfig: { ...ngram, promptLookupMin: 5 } },
+    "The option speculativeConfig.promptLookupMin is 5; expected at most promptLookupMax.",
+  ],
   [{ numThreads: -3 }, "The option numThreads is -3; expected at least 1."],
   [{ gpuMemoryUtilization: 90 }, "The option gpuMemoryUtilization is 90; expected at most 1."],
   [{ device: "gpu" }, 'The option device is "gpu"; expected "cpu" or "cuda" or "webgpu".'],

@@ -244,6 +244,7 @@ test.for<[string, string, RegExp]>([
   ["PORT", "70000", /expected an integer from 0 to 65535/],
   ["PORT", "8e3", /expected an integer/],
   ["MAX_NUM_SEQS", "0", /expected an integer from 1 to 4096/],
+  ["MAX_MODEL_LEN", "1", /expected an integer of at least 2 tokens/],
   ["MAX_NUM_SEQS", "-3", /expected an integer/],
   ["MAX_NUM_BATCHED_TOKENS", "8", /expected at least MAX_NUM_SEQS, which is 32/],
   ["DTYPE", "int5", /expected one of auto, float32, bfloat16, float16, int8, int4/],
