@@ -77,6 +77,7 @@ export type LoadingSetting =
   | "hubCacheFolder"
   | "chatTemplate"
   | "promptDtype"
+  | "speculativeConfig"
   /** Or `visionDevice`, `projectorDtype`, `projectorDevice`: they have to go together. */
   | "visionDtype"
   | "modelDefinitions"

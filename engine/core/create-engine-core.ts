@@ -116,10 +116,9 @@ export async function createEngineCore(
 /** A setting that cannot act is an error. A request's argument is a wish, since it changes no answer. */
 function requireDrafts({ speculativeConfig = null }: EngineConfig, { draftObstacle }: Decoder): void {
   if (speculativeConfig === null || draftObstacle === null) return;
-  throw new EngineError(
-    "invalid_configuration",
-    `SPECULATIVE_CONFIG cannot be used here: ${draftObstacle}. Or remove the setting.`,
-  );
+  throw new EngineError("invalid_configuration", `SPECULATIVE_CONFIG cannot be used here: ${draftObstacle}.`, {
+    setting: "speculativeConfig",
+  });
 }
 
 async function createProcessors(options: WorkerOptions, progress: StepProgress): Promise<ProcessorChain> {

@@ -112,6 +112,8 @@ function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): st
       return "Correct the parameter in PIPELINE_PARAMS.";
     case "promptDtype":
       return "Leave PROMPT_DTYPE out, or set it to model.";
+    case "speculativeConfig":
+      return "Leave SPECULATIVE_CONFIG out, or change the setting that the reason names, if it names one.";
     case "kvLayout":
       return "Leave KV_LAYOUT out, or set it to slots.";
     case "blockSize":

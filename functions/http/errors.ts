@@ -162,6 +162,7 @@ const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>
   kvCacheDtype: "KV_CACHE_DTYPE sets it.",
   kvCacheMemoryBytes: "KV_CACHE_MEMORY_BYTES sets the limit.",
   promptDtype: "PROMPT_DTYPE sets it.",
+  speculativeConfig: "SPECULATIVE_CONFIG sets it.",
   cacheFolder: "CACHE_FOLDER sets the folder.",
   hubCacheFolder: "HF_HUB_CACHE sets the folder.",
 };

@@ -157,6 +157,12 @@ test.for<[string, Readonly<Record<string, string>>, RegExp, string]>([
     "Leave PROMPT_DTYPE out, or set it to model.",
   ],
   [
+    "SPECULATIVE_CONFIG for a recurrent model",
+    { SPECULATIVE_CONFIG: '{"method": "ngram", "num_speculative_tokens": 4}', MODEL: join(goldensFolder, "lfm2") },
+    /^SPECULATIVE_CONFIG cannot be used here: recurrent states cannot be taken back\.$/,
+    "Leave SPECULATIVE_CONFIG out, or change the setting that the reason names, if it names one.",
+  ],
+  [
     "BLOCK_SIZE for slots",
     { BLOCK_SIZE: "32", KV_LAYOUT: "slots" },
     /Leave the block size \(32\) out, or choose the KV layout "paged"\.$/,
