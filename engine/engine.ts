@@ -355,9 +355,10 @@ export class ThreadedEngine implements Engine {
       );
     }
     if (this.#requests.numSequences + numChoices > maxNumRunning) {
+      const asked = numChoices === 1 ? "" : `, and this request asks for ${numChoices} choices`;
       throw new EngineError(
         "queue_full",
-        `${this.#requests.numSequences} requests run or wait; the limits are ${maxNumSequences} and ${maxNumWaiting}.`,
+        `${this.#requests.numSequences} sequences run or wait${asked}; the limits are ${maxNumSequences} and ${maxNumWaiting}.`,
         { setting: "maxNumWaiting" },
       );
     }

@@ -239,6 +239,16 @@ describe("a rejected request", () => {
     });
     expect(await Promise.all(started)).toHaveLength(8);
   });
+
+  test("with too little room for its choices names their number", async () => {
+    const started = Array.from({ length: 6 }, () => collect(engine.generate(ask(greeting, { maxTokens: 4 }))));
+    const request = { ...ask(greeting, { temperature: 1 }), numChoices: 3 };
+    await expect(collect(engine.generate(request))).rejects.toMatchObject({
+      code: "queue_full",
+      message: "6 sequences run or wait, and this request asks for 3 choices; the limits are 4 and 4.",
+    });
+    expect(await Promise.all(started)).toHaveLength(6);
+  });
 });
 
 describe("a request for several choices", () => {
