@@ -52,8 +52,9 @@ export interface SamplingParams {
   /**
    * The same seed, request and checkpoint give the same draws, alone or in any batch. A draw depends only on seed,
    * position and logits. The last bits of logits may differ with the size of a batch (more than these in int4 on the
-   * CPU, where one row is multiplied differently than several), which changes a draw only if it is that close to the
-   * boundary between two tokens. Null draws a random seed.
+   * CPU, where one row is multiplied differently than several). That changes a draw only if tokens change their order by
+   * likelihood, or if the draw is that close to the boundary between two tokens: seldom, but up to once in a few hundred
+   * draws where thousands of tokens are about as likely. Null draws a random seed.
    */
   readonly seed: number | null;
   /** Maximum number of generated tokens; null for as many as fit into the model length. */
