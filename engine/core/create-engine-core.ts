@@ -1,8 +1,6 @@
 /** Assembles the parts of an engine thread. */
-import type { EngineConfig } from "../contract/config.ts";
-import { EngineError } from "../contract/errors.ts";
 import type { OnStartPhase } from "../contract/start-phase.ts";
-import type { Decoder } from "../decoder/decoder.ts";
+import { requireDrafts } from "../decoder/draft-obstacle.ts";
 import { planEncoderCache } from "../kv/memory-plan.ts";
 import type { AddedSequence } from "../sampling/built-in/added-sequence.ts";
 import { createBuiltInProcessors } from "../sampling/built-in/built-in-processors.ts";
@@ -52,7 +50,7 @@ export async function createEngineCore(
   const { decoder, kvManager, visionEncoder } = loadGraphs(options);
   loaded.use(decoder);
   loaded.use(visionEncoder);
-  requireDrafts(config, decoder);
+  requireDrafts(config.speculativeConfig ?? null, decoder.draftObstacle);
   const { maxNumEmbeddings } = planEncoderCache(graph.imageWidth, options.maxEmbeddingsPerImage);
   const encoderCache = new EncoderCache(maxNumEmbeddings, (embeddings) => {
     if ("firstRow" in embeddings) decoder.featurePool?.release(embeddings);
@@ -111,14 +109,6 @@ export async function createEngineCore(
   const core = createCore(processors, takeMessages);
   loaded.move();
   return core;
-}
-
-/** A setting that cannot act is an error. A request's argument is a wish, since it changes no answer. */
-function requireDrafts({ speculativeConfig = null }: EngineConfig, { draftObstacle }: Decoder): void {
-  if (speculativeConfig === null || draftObstacle === null) return;
-  throw new EngineError("invalid_configuration", `SPECULATIVE_CONFIG cannot be used here: ${draftObstacle}.`, {
-    setting: "speculativeConfig",
-  });
 }
 
 async function createProcessors(options: WorkerOptions, progress: StepProgress): Promise<ProcessorChain> {

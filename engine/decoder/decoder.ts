@@ -40,9 +40,6 @@ export function spanTokenIds({ sequence, firstToken, endToken, draftTokenIds = [
   return [...sequence.tokenIdsBetween(firstToken, endToken), ...draftTokenIds];
 }
 
-/** See `Decoder.draftObstacle`. */
-export const recurrentObstacle = "recurrent states cannot be taken back";
-
 /** The work of one step that is computed together. */
 export interface DecoderRun {
   /** Sequences that compute their newest token. */

@@ -21,6 +21,7 @@ import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import { noEmbeddings } from "./decoder.ts";
 import type { Decoder, DecoderRun, LogitsTarget, SpanEmbeddings, TokenSpan } from "./decoder.ts";
+import { draftObstacles } from "./draft-obstacle.ts";
 import { ExportedSession } from "./exported-session.ts";
 import { planSlotRuns } from "./slot-runs.ts";
 import { spanPositions, outputPosition } from "./token-positions.ts";
@@ -29,7 +30,7 @@ import { spanPositions, outputPosition } from "./token-positions.ts";
 export class ExportedDecoder implements Decoder {
   readonly canTransfer = true;
   readonly runsPromptsApart = true;
-  readonly draftObstacle = "the model is a ready-made ONNX export";
+  readonly draftObstacle = draftObstacles.exported;
   readonly #maxSlotsPerRun: number;
   readonly #graph: DecoderExport;
   readonly #kvSlots: KvSlots;

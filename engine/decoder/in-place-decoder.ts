@@ -20,8 +20,9 @@ import { AdapterInputs } from "./adapter-inputs.ts";
 import { BoundedCache } from "./bounded-cache.ts";
 import { DecodeBatch } from "./decode-batch.ts";
 import { DecoderBinding } from "./decoder-binding.ts";
-import { recurrentObstacle, spanTokenIds } from "./decoder.ts";
+import { spanTokenIds } from "./decoder.ts";
 import type { Decoder, DecoderRun, LogitsTarget, SpanEmbeddings, TokenSpan } from "./decoder.ts";
+import { draftObstacles } from "./draft-obstacle.ts";
 import { planSlotRuns } from "./slot-runs.ts";
 import { writePositions } from "./token-positions.ts";
 
@@ -83,12 +84,9 @@ export class InPlaceDecoder implements Decoder {
   }
 
   get draftObstacle(): string | null {
-    if (this.#states !== null) return recurrentObstacle;
-    if (this.#session.deviceMemory !== null) return `KV slots on ${this.#session.device} compute prompts elsewhere`;
-    // A draft would be computed with other weights than the tokens of an answer.
-    return this.#graph.widensPrompts === true
-      ? "prompts have 8-bit weights of their own; set PROMPT_DTYPE=model"
-      : null;
+    if (this.#states !== null) return draftObstacles.recurrent;
+    if (this.#session.deviceMemory !== null) return draftObstacles.deviceSlots(this.#session.device);
+    return this.#graph.widensPrompts === true ? draftObstacles.widened : null;
   }
 
   transfer(transfer: SlotTransfer): void {

@@ -22,8 +22,8 @@ import { ViewedPool } from "../vision/feature-pool.ts";
 import { BoundedCache } from "./bounded-cache.ts";
 import { CapturedRun } from "./captured-run.ts";
 import { decodeBounds, decodeShape, paddedColumns, paddedSequences, sequenceCountsUpTo } from "./decode-buckets.ts";
-import { recurrentObstacle } from "./decoder.ts";
 import type { Decoder, DecoderRun, LogitsTarget, TokenSpan } from "./decoder.ts";
+import { draftObstacles } from "./draft-obstacle.ts";
 import {
   fillPackedInputs,
   fillScratchInputs,
@@ -110,7 +110,7 @@ export class PagedDecoder implements Decoder {
   }
 
   get draftObstacle(): string | null {
-    return this.#states === null ? null : recurrentObstacle;
+    return this.#states === null ? null : draftObstacles.recurrent;
   }
 
   /** Restores the states of a sequence. */

@@ -2,6 +2,7 @@
 import type { DtypeName, EngineConfig, ImageLimits } from "../contract/config.ts";
 import { defaultCacheConfig, itemsPerPrompt } from "../contract/default-limits.ts";
 import type { EngineDependencies } from "../contract/engine.ts";
+import { draftObstacleOf, requireDrafts } from "../decoder/draft-obstacle.ts";
 import { createDataUrlImageSource } from "../images/data-url-image-source.ts";
 import { loadImageInputs } from "../input/multimodal-inputs.ts";
 import type { GpuPlan } from "../kv/gpu-plan.ts";
@@ -9,6 +10,7 @@ import { keepsKvOnHost, planMemory } from "../kv/memory-plan.ts";
 import type { MemoryPlan } from "../kv/memory-plan.ts";
 import { openModel } from "../loading/open-model.ts";
 import { resolveModel } from "../loading/resolve-model.ts";
+import { requireRoomForImage } from "../loading/room-for-image.ts";
 import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
 import { resolvePromptDtype } from "../models/prompt-dtype.ts";
@@ -102,6 +104,9 @@ export async function inspectCheckpoint(
       widenedLayers: resolvePromptDtype(config, { layout, precision: kvPrecision }, defined, machineMemoryBytes()),
       signal,
     });
+  const hasRecurrentLayers = model.decoder.recurrent !== undefined;
+  const planOfDecoder = { device: config.device, kvLayout, hasRecurrentLayers, widensPrompts };
+  requireDrafts(config.speculativeConfig ?? null, draftObstacleOf(planOfDecoder));
   if (config.device === "cuda" && gpu?.kind === "usable") requireKernelsFor(decoder.kvElementType, gpu.device);
   const { architecture } = definition;
   const tokenizer = await opened.loadTokenizer();
@@ -143,6 +148,9 @@ export async function inspectCheckpoint(
       ? planCard(config, planned, gpu.device, worstImage, visionParts?.vision.device ?? config.device)
       : null;
   const { blocks, slotBlocks, maxNumSequences } = planKv(config, planned, machineBytes, gpuPlan?.kvRoomBytes ?? 0);
+  if (model.decoder.keepsImagesWhole === true && worstImage !== null) {
+    requireRoomForImage({ maxNumBatchedTokens, maxNumSequences }, worstImage.maxEmbeddings);
+  }
   const memory = planMemory(decoder, costs, {
     maxNumSequences,
     maxNumBatchedTokens,

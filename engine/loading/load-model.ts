@@ -2,7 +2,6 @@
 import type { EngineConfig } from "../contract/config.ts";
 import { defaultCacheConfig, itemsPerPrompt, MAX_COUNTED_TOKENS } from "../contract/default-limits.ts";
 import type { EngineDependencies, ModelInfo } from "../contract/engine.ts";
-import { EngineError } from "../contract/errors.ts";
 import { timePhase } from "../contract/start-phase.ts";
 import type { OnStartPhase } from "../contract/start-phase.ts";
 import { visionDeviceOf } from "../core/session-options.ts";
@@ -32,6 +31,7 @@ import type { WorkerOptions } from "../thread/messages.ts";
 import { preloadFiles } from "../weights/preload-files.ts";
 import { openModel } from "./open-model.ts";
 import { resolveModel } from "./resolve-model.ts";
+import { requireRoomForImage } from "./room-for-image.ts";
 
 export interface LoadedModel extends AsyncDisposable {
   readonly modelInfo: ModelInfo;
@@ -219,20 +219,6 @@ function numSequencesOf(config: EngineConfig, decoder: BuiltModel["decoder"], ma
   const host = { weightBytes, machineBytes: machineMemoryBytes(), maxKvBytes: kvCacheMemoryBytes };
   const memory = kvMemoryOf(device, decoder, host);
   return requireRoomForSequences(decoder, { maxNumSequences, maxLen }, memory);
-}
-
-/** Every other sequence may take a token of the step that computes an image. */
-function requireRoomForImage(
-  { maxNumBatchedTokens, maxNumSequences }: Pick<EngineConfig, "maxNumBatchedTokens" | "maxNumSequences">,
-  numImageTokens: number,
-): void {
-  const fewest = numImageTokens + maxNumSequences - 1;
-  if (maxNumBatchedTokens >= fewest) return;
-  throw new EngineError(
-    "invalid_configuration",
-    `This model computes the ${numImageTokens} tokens of an image in one step, so that ${maxNumSequences} sequences need steps of ${fewest} tokens or more; the limit is ${maxNumBatchedTokens}.`,
-    { setting: "maxNumBatchedTokens" },
-  );
 }
 
 function disposeOf(parts: AsyncDisposableStack): () => Promise<void> {

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
 import type { Engine, SamplingParams } from "../../engine/index.ts";
+import { inspectCheckpoint } from "../../engine/inspection/inspect-checkpoint.ts";
 import { smallEngineConfig } from "../support/engine/engine-config.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
@@ -84,18 +85,25 @@ describe.for(["float32", "int8"] as const)("in %s", (dtype) => {
 test.for([
   [{ model: "lfm2" }, /recurrent states cannot be taken back/],
   [{ model: "qwen3.5" }, /recurrent states cannot be taken back/],
+  [{ model: "qwen3.5", kvLayout: "paged" }, /recurrent states cannot be taken back/],
   [{ model: "llama", dtype: "int4", promptDtype: "int8" }, /set PROMPT_DTYPE=model/],
   [{ model: "onnx-exports/llama" }, /ready-made ONNX export/],
-] as const)("a model that cannot check drafts, %o, is refused with the setting", async ([overrides, message]) => {
-  const folder = fileURLToPath(new URL(`../fixtures/goldens/${overrides.model}`, import.meta.url));
-  const config = { ...smallEngineConfig(folder, cache.path), ...overrides, model: folder, speculativeConfig };
-  const engine = createEngine(config, { imageSources: [] });
-  await expect(engine.ready).rejects.toMatchObject({
-    code: "invalid_configuration",
-    message: expect.stringMatching(message) as unknown,
-  });
-  await engine.close();
-});
+] as const)(
+  "a model that cannot check drafts, %o, is refused with the setting, also by check",
+  async ([overrides, message]) => {
+    const folder = fileURLToPath(new URL(`../fixtures/goldens/${overrides.model}`, import.meta.url));
+    const config = { ...smallEngineConfig(folder, cache.path), ...overrides, model: folder, speculativeConfig };
+    const rejection = {
+      code: "invalid_configuration",
+      message: expect.stringMatching(message) as unknown,
+      setting: "speculativeConfig",
+    };
+    await expect(inspectCheckpoint(config, {}, new AbortController().signal)).rejects.toMatchObject(rejection);
+    const engine = createEngine(config, { imageSources: [] });
+    await expect(engine.ready).rejects.toMatchObject(rejection);
+    await engine.close();
+  },
+);
 
 test("an argument out of its range is refused by name", () => {
   const parameter = "samplingParams.extraArgs.prompt_lookup_num_tokens";

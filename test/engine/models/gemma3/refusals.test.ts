@@ -1,7 +1,9 @@
 import { readFile } from "node:fs/promises";
 import { expect, test } from "vitest";
 
+import { toEngineConfig } from "../../../../engine/default-config.ts";
 import { createEngine } from "../../../../engine/index.ts";
+import { inspectCheckpoint } from "../../../../engine/inspection/inspect-checkpoint.ts";
 import { gemma3Definition } from "../../../../engine/models/gemma3/definition.ts";
 import { createGraphContext } from "../../../../engine/models/graph-context.ts";
 import { imaginedWeights } from "../../../../engine/models/weight-source.ts";
@@ -15,17 +17,17 @@ test.for([
     "This model computes the 16 tokens of an image in one step, so that 7 sequences need steps of 22 tokens or more; the limit is 21.",
   ],
   [{ mmProcessorOptions: { do_pan_and_scan: true } }, "do_pan_and_scan is true; crops of a picture are not supported"],
-] as const)("%o is rejected at the start", async ([options, message]) => {
+] as const)("%o is rejected at the start and by check", async ([options, message]) => {
   await using folder = await createTemporaryFolder();
   await using cache = await createTemporaryFolder();
   await writeHubCheckpoint("gemma3", "v4", folder.path);
   const settings = { model: folder.path, cacheFolder: cache.path, maxModelLen: 128, maxNumSequences: 7, numThreads: 1 };
-  const engine = createEngine({ ...settings, ...options });
+  const rejection = { code: "invalid_configuration", message: expect.stringContaining(message) as unknown };
+  const config = toEngineConfig({ ...settings, ...options });
+  await expect(inspectCheckpoint(config, {}, new AbortController().signal)).rejects.toMatchObject(rejection);
+  const engine = createEngine(config);
   try {
-    await expect(engine.ready).rejects.toMatchObject({
-      code: "invalid_configuration",
-      message: expect.stringContaining(message),
-    });
+    await expect(engine.ready).rejects.toMatchObject(rejection);
   } finally {
     await engine.close();
   }

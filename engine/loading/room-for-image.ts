@@ -1,0 +1,21 @@
+/** Whether a step has room for an image that a model computes as a whole. */
+import type { EngineConfig } from "../contract/config.ts";
+import { EngineError } from "../contract/errors.ts";
+
+/**
+ * Every other sequence may take a token of the step that computes an image.
+ *
+ * @throws EngineError `invalid_configuration` if steps are too small.
+ */
+export function requireRoomForImage(
+  { maxNumBatchedTokens, maxNumSequences }: Pick<EngineConfig, "maxNumBatchedTokens" | "maxNumSequences">,
+  numImageTokens: number,
+): void {
+  const fewest = numImageTokens + maxNumSequences - 1;
+  if (maxNumBatchedTokens >= fewest) return;
+  throw new EngineError(
+    "invalid_configuration",
+    `This model computes the ${numImageTokens} tokens of an image in one step, so that ${maxNumSequences} sequences need steps of ${fewest} tokens or more; the limit is ${maxNumBatchedTokens}.`,
+    { setting: "maxNumBatchedTokens" },
+  );
+}
