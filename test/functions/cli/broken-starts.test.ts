@@ -141,7 +141,7 @@ test.for<[string, Readonly<Record<string, string>>, RegExp, string]>([
   [
     "KV_CACHE_DTYPE that the layout lacks",
     { KV_CACHE_DTYPE: "int8", KV_LAYOUT: "paged" },
-    /has no 8-bit form/,
+    /on cpu has no int8, which is for KV slots/,
     "Leave KV_CACHE_DTYPE out, or set it to model.",
   ],
   [
