@@ -3,9 +3,8 @@ import type { Context, Handler } from "hono";
 
 import { epochMs } from "../../engine/index.ts";
 import type { AppDependencies } from "../app-dependencies.ts";
-import { createRequests, answeringModelOf, parseBody, streamUsageOf } from "../generation/generation-kind.ts";
-import type { CommonFields, GenerationKind, ParsedBody } from "../generation/generation-kind.ts";
-import { runGenerations } from "../generation/generations.ts";
+import { answeringModelOf, parseBody, streamUsageOf } from "../generation/generation-kind.ts";
+import type { CommonFields, GenerationKind } from "../generation/generation-kind.ts";
 import type { Generation } from "../generation/generations.ts";
 import { toErrorAnswer } from "../http/errors.ts";
 import { readJsonObject } from "../http/json-body.ts";
@@ -14,10 +13,8 @@ import { adoptRequestId } from "../http/request-trace.ts";
 import type { AppEnvironment } from "../http/request-trace.ts";
 import { chunkFormat, createEventStream, eventStreamHeaders } from "../http/sse.ts";
 import { countsOf } from "../http/wire-parameter.ts";
-import type { Metrics } from "../metrics.ts";
 import { clientGone } from "../service.ts";
-import type { Admission } from "../service.ts";
-import { requestAttributes, traced } from "../telemetry/generation-attributes.ts";
+import { startGenerations } from "./observed-generations.ts";
 
 const DEFAULT_KEEP_ALIVE_MS = 10_000;
 
@@ -37,24 +34,12 @@ export function generationRoute<Fields extends CommonFields>(
   };
 }
 
-/** Answers a body that has been read. */
+/** Answers a body that has been read, from `startMs` on (since the epoch). */
 export function generationAnswer<Fields extends CommonFields>(
   kind: GenerationKind<Fields>,
   { service, metrics, logger, config, keepAliveMs = DEFAULT_KEEP_ALIVE_MS }: AppDependencies,
-): (c: Context<AppEnvironment>, body: object, startMs?: number) => Promise<Response> {
-  const startGenerations = (c: Context<AppEnvironment>, parsed: ParsedBody<Fields>, admission: Admission) => {
-    const requests = createRequests(kind, parsed, { engine: admission.engine, config, tenant: c.get("tenant") });
-    const { fields, head, paths } = parsed;
-    metrics.addMedia(paths);
-    const { id, model } = head;
-    Object.assign(c.get("logFields"), { id, model, ...countsOf(paths), stream: fields.stream === true });
-    const span = c.get("span");
-    if (span !== undefined) span.setAttributes(requestAttributes(kind, model, requests));
-    const observed = span === undefined ? requests : traced(requests, span);
-    return runGenerations(admission, observed, withLog(metrics, c.get("logFields")));
-  };
-
-  return async function generate(c, body, startMs = epochMs()) {
+): (c: Context<AppEnvironment>, body: object, startMs: number) => Promise<Response> {
+  return async function generate(c, body, startMs) {
     const parsed = parseBody(kind, body, config);
     c.get("span")?.addStage({ name: "parse", startMs, endMs: epochMs() });
     const { fields, head } = parsed;
@@ -66,8 +51,12 @@ export function generationAnswer<Fields extends CommonFields>(
     try {
       const model = answeringModelOf({ engine: admission.engine, config });
       addWarnings(c, kind.warnings?.(fields, model) ?? []);
+      const started = startGenerations(c, kind, parsed, admission, { metrics, config });
+      const { id, model: name } = head;
+      const counts = countsOf(parsed.paths);
+      Object.assign(c.get("logFields"), { id, model: name, ...counts, stream: fields.stream === true });
       let numOmittedImages = 0;
-      const generations = countOmitted(startGenerations(c, parsed, admission), (count) => (numOmittedImages += count));
+      const generations = countOmitted(started, (count) => (numOmittedImages += count));
       const omittedHeader = () => (numOmittedImages > 0 ? { [omittedImagesHeader]: String(numOmittedImages) } : {});
       if (fields.stream !== true) {
         const answer = await kind.toAnswer(head, generations, fields, model);
@@ -113,25 +102,6 @@ async function* countOmitted(
     seen.add(requestId);
     yield generation;
   }
-}
-
-/** Metrics that also add a sequence's figures to the request's log line. */
-function withLog(metrics: Metrics, logFields: Record<string, unknown>): Metrics {
-  let promptTokens = 0;
-  let completionTokens = 0;
-  return {
-    ...metrics,
-    observeTimeToFirstToken(seconds) {
-      logFields.timeToFirstTokenMs ??= Math.round(seconds * 1000);
-      metrics.observeTimeToFirstToken(seconds);
-    },
-    observeSequence(figures, seconds) {
-      if (figures.index === 0) promptTokens += figures.numPromptTokens;
-      completionTokens += figures.numOutputTokens;
-      Object.assign(logFields, { promptTokens, completionTokens, finishReason: figures.finishReason });
-      metrics.observeSequence(figures, seconds);
-    },
-  };
 }
 
 /** Proxies reject long headers. */

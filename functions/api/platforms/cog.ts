@@ -5,7 +5,7 @@
 import type { Context, Handler } from "hono";
 import { z } from "zod";
 
-import { EngineError } from "../../../engine/index.ts";
+import { EngineError, epochMs } from "../../../engine/index.ts";
 import type { AppDependencies } from "../../app-dependencies.ts";
 import { parseFields } from "../../generation/schemas/parse-fields.ts";
 import type { ErrorBody } from "../../http/error-body.ts";
@@ -42,15 +42,21 @@ export function createCogRoutes(dependencies: AppDependencies): CogRoutes {
   const predictions = new CogPredictions();
 
   async function readPrediction(c: Context<AppEnvironment>) {
+    const startMs = epochMs();
     const body = await readJsonObject(c.req.raw, config.maxBodyBytes, bodies);
-    return parseFields(predictionRequest, body);
+    return { ...parseFields(predictionRequest, body), startMs };
   }
 
-  function start(c: Context<AppEnvironment>, id: string | null, input: object): CogPrediction {
+  function start(
+    c: Context<AppEnvironment>,
+    id: string | null,
+    { input, startMs }: { readonly input: object; readonly startMs: number },
+  ): CogPrediction {
     const isStreamed = wantsStream(c);
     const controller = new AbortController();
     // Throws for an input that is wrong, before the prediction exists.
     const opened = openEnvelope(c, { body: input, path: "input", signal: controller.signal }, dependencies);
+    c.get("span")?.addStage({ name: "parse", startMs, endMs: epochMs() });
     return predictions.start(c.get("tenant"), id, controller, async (addChunk) => {
       if (!isStreamed) return opened.answer();
       const chunks: object[] = [];
@@ -88,9 +94,9 @@ export function createCogRoutes(dependencies: AppDependencies): CogRoutes {
     health: (c) => c.json(describeHealth(service)),
     create: withCogErrors(async (c) => {
       service.checkRoom();
-      const { id, input } = await readPrediction(c);
+      const { id, ...body } = await readPrediction(c);
       if (typeof id === "string" && predictions.find(c.get("tenant"), id) !== null) throw isRunning(id);
-      const prediction = start(c, id ?? null, input);
+      const prediction = start(c, id ?? null, body);
       const { signal } = c.req.raw;
       const leave = (): void => cancel(prediction);
       signal.addEventListener("abort", leave, { once: true });
@@ -102,12 +108,12 @@ export function createCogRoutes(dependencies: AppDependencies): CogRoutes {
       const running = predictions.find(c.get("tenant"), id);
       if (running !== null) return answer(c, running);
       service.checkRoom();
-      const { id: ownId, input } = await readPrediction(c);
+      const { id: ownId, ...body } = await readPrediction(c);
       if (typeof ownId === "string" && ownId !== id) {
         throw new HttpError(400, "invalid_value", `id is ${ownId}, but the path says ${id}.`, { parameter: "id" });
       }
       // A retry may have started it while the body arrived.
-      return answer(c, predictions.find(c.get("tenant"), id) ?? start(c, id, input));
+      return answer(c, predictions.find(c.get("tenant"), id) ?? start(c, id, body));
     }),
     cancel: withCogErrors((c) => {
       const prediction = predictions.find(c.get("tenant"), idOf(c));

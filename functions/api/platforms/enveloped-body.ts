@@ -2,17 +2,18 @@
 import type { Context } from "hono";
 import { z } from "zod";
 
+import { epochMs } from "../../../engine/index.ts";
 import type { AppDependencies } from "../../app-dependencies.ts";
 import { chatCompletionKind } from "../../generation/chat-completion-kind.ts";
 import { completionKind } from "../../generation/completion-kind.ts";
-import { createRequests, answeringModelOf, parseBody, streamUsageOf } from "../../generation/generation-kind.ts";
+import { answeringModelOf, parseBody, streamUsageOf } from "../../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody } from "../../generation/generation-kind.ts";
-import { runGenerations } from "../../generation/generations.ts";
 import { HttpError, toErrorAnswer } from "../../http/errors.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
 import { countsOf } from "../../http/wire-parameter.ts";
 import type { RequestPaths } from "../../http/wire-parameter.ts";
 import type { Admission } from "../../service.ts";
+import { addTo, startGenerations } from "../observed-generations.ts";
 
 /** More than a completion has. They are copied into every body, so a long list would block all other requests. */
 const MAX_COMMON_FIELDS = 128;
@@ -55,15 +56,21 @@ export function openEnvelope(
   throw invalid(path, "must have messages (a chat completion) or prompt (a text completion)");
 }
 
-/** The answers of all bodies, which are computed together. If one fails, all end. */
+/**
+ * The answers of all bodies, which are computed together. If one fails, all end.
+ *
+ * @param startMs The time at which the request began to be read, since the epoch.
+ */
 export async function answerAll(
   c: Context<AppEnvironment>,
   bodies: readonly Pick<Envelope, "body" | "path">[],
+  startMs: number,
   dependencies: AppDependencies,
 ): Promise<object[]> {
   const failed = new AbortController();
   const signal = AbortSignal.any([c.req.raw.signal, failed.signal]);
   const opened = bodies.map((body) => openEnvelope(c, { ...body, signal }, dependencies));
+  c.get("span")?.addStage({ name: "parse", startMs, endMs: epochMs() });
   try {
     return await Promise.all(opened.map((body) => body.answer()));
   } catch (error) {
@@ -81,11 +88,9 @@ function open<Fields extends CommonFields>(
   const parsed = locating(path, undefined, () => parseBody(kind, body, config));
   const { fields, head, paths } = parsed;
   const start = (admission: Admission) => {
-    const { engine } = admission;
-    const requests = createRequests(kind, parsed, { engine, config, tenant: c.get("tenant") });
-    metrics.addMedia(paths);
+    const generations = startGenerations(c, kind, parsed, admission, { metrics, config });
     logBody(c, parsed);
-    return { generations: runGenerations(admission, requests, metrics), model: answeringModelOf({ engine, config }) };
+    return { generations, model: answeringModelOf({ engine: admission.engine, config }) };
   };
   return {
     async answer() {
@@ -117,10 +122,11 @@ function open<Fields extends CommonFields>(
 /** Adds up the bodies of a request. */
 function logBody(c: Context<AppEnvironment>, { head, paths }: ParsedBody<CommonFields>): void {
   const fields = c.get("logFields");
-  const add = (name: string, count: number) => (fields[name] = Number(fields[name] ?? 0) + count);
   fields.model = head.model;
-  for (const [name, count] of Object.entries(countsOf(paths))) add(name, count);
-  add("bodies", 1);
+  for (const [name, count] of Object.entries(countsOf(paths))) addTo(fields, name, count);
+  addTo(fields, "bodies", 1);
+  // Answers of several bodies have an id each.
+  fields.id = fields.bodies === 1 ? head.id : undefined;
 }
 
 function locating<Value>(path: string, paths: RequestPaths | undefined, run: () => Value): Value {

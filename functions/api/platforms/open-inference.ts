@@ -8,6 +8,7 @@
 import type { Context, Handler } from "hono";
 import { z } from "zod";
 
+import { epochMs } from "../../../engine/index.ts";
 import type { AppDependencies } from "../../app-dependencies.ts";
 import { resolveModel } from "../../generation/generation-kind.ts";
 import { parseFields } from "../../generation/schemas/parse-fields.ts";
@@ -84,6 +85,7 @@ export function inferRoute(dependencies: AppDependencies): Handler<AppEnvironmen
   return withStringErrors(async (c) => {
     const model = requestedModel(c, config.servedModelNames);
     service.checkRoom();
+    const startMs = epochMs();
     const body = await readJsonObject(c.req.raw, config.maxBodyBytes, bodies);
     const { id, parameters, inputs } = parseFields(inferRequest, body);
     const { name, shape, data } = inputs[0]!;
@@ -99,6 +101,7 @@ export function inferRoute(dependencies: AppDependencies): Handler<AppEnvironmen
         const fields = name === "request" ? readBody(element, path) : { prompt: element };
         return { body: { ...parameters, ...fields, model }, path };
       }),
+      startMs,
       dependencies,
     );
     const texts = answers.map((answer) => (name === "request" ? JSON.stringify(answer) : textOf(answer)));

@@ -5,6 +5,7 @@
 import type { Handler } from "hono";
 import { z } from "zod";
 
+import { epochMs } from "../../../engine/index.ts";
 import type { AppDependencies } from "../../app-dependencies.ts";
 import { parseFields } from "../../generation/schemas/parse-fields.ts";
 import { boundedList } from "../../generation/schemas/wire-types.ts";
@@ -30,8 +31,9 @@ export function vertexPredictRoute(dependencies: AppDependencies): Handler<AppEn
   const answerRaw = completionAnswer(dependencies);
   return async (c) => {
     service.checkRoom();
+    const startMs = epochMs();
     const body = await readJsonObject(c.req.raw, config.maxBodyBytes, bodies);
-    if (!("instances" in body)) return answerRaw(c, body);
+    if (!("instances" in body)) return answerRaw(c, body, startMs);
     const { instances, parameters } = parseFields(predictRequest, body);
     const predictions = await answerAll(
       c,
@@ -40,6 +42,7 @@ export function vertexPredictRoute(dependencies: AppDependencies): Handler<AppEn
         body: { ...parameters, ...fields },
         path: `instances[${index}]`,
       })),
+      startMs,
       dependencies,
     );
     const isOneAnswer = instances.length === 1 && instances[0]!["@requestFormat"] === chatFormat;

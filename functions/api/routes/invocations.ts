@@ -4,6 +4,7 @@
  */
 import type { Context, Handler } from "hono";
 
+import { epochMs } from "../../../engine/index.ts";
 import type { AppDependencies } from "../../app-dependencies.ts";
 import { chatCompletionKind } from "../../generation/chat-completion-kind.ts";
 import { completionKind } from "../../generation/completion-kind.ts";
@@ -17,19 +18,20 @@ export function invocationsRoute(dependencies: AppDependencies): Handler<AppEnvi
   const answer = completionAnswer(dependencies);
   return async (c) => {
     service.checkRoom();
-    return answer(c, await readJsonObject(c.req.raw, config.maxBodyBytes, bodies));
+    const startMs = epochMs();
+    return answer(c, await readJsonObject(c.req.raw, config.maxBodyBytes, bodies), startMs);
   };
 }
 
-/** Answers a body of either kind that has been read. */
+/** Answers a body of either kind that has been read, from `startMs` on (since the epoch). */
 export function completionAnswer(
   dependencies: AppDependencies,
-): (c: Context<AppEnvironment>, body: object) => Promise<Response> {
+): (c: Context<AppEnvironment>, body: object, startMs: number) => Promise<Response> {
   const answerChat = generationAnswer(chatCompletionKind, dependencies);
   const answerCompletion = generationAnswer(completionKind, dependencies);
-  return async (c, body) => {
-    if ("messages" in body) return answerChat(c, body);
-    if ("prompt" in body) return answerCompletion(c, body);
+  return async (c, body, startMs) => {
+    if ("messages" in body) return answerChat(c, body, startMs);
+    if ("prompt" in body) return answerCompletion(c, body, startMs);
     throw new HttpError(
       400,
       "invalid_value",

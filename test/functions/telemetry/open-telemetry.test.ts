@@ -117,6 +117,57 @@ test("a cached picture is a hit and is not processed again; a stream ends with i
   expect(spans.get("decode")!.endMs).toBeLessThanOrEqual(spans.get(chat)!.endMs + 1);
 });
 
+const platformForms: readonly (readonly [platform: string, path: string, toBody: (body: object) => object])[] = [
+  ["Vertex AI", "/predict", (body) => ({ instances: [body, body] })],
+  ["Replicate", "/predictions", (body) => ({ input: body })],
+  [
+    "KServe",
+    "/v2/models/fovea-shapes/infer",
+    (body) => ({ inputs: [{ name: "request", shape: [1], datatype: "BYTES", data: [JSON.stringify(body)] }] }),
+  ],
+  ["SageMaker", "/invocations", (body) => body],
+];
+
+test.for(platformForms)(
+  "a request in the form of %s has the log line, the attributes and the stages of any other",
+  async ([, path, toBody]) => {
+    const environment = { ...settings(receiver.url), AIP_PREDICT_ROUTE: "/predict" };
+    await using service = await startService(environment);
+    const { traceId, traceparent } = newTrace();
+    const body = toBody({ ...aboutPicture(), max_tokens: 3, temperature: 0, ignore_eos: true });
+    const response = await fetch(service.baseUrl + path, {
+      method: "POST",
+      headers: { "content-type": "application/json", traceparent },
+      body: JSON.stringify(body),
+    });
+    expect(response.status, await response.text()).toBe(200);
+    const numBodies = path === "/predict" ? 2 : 1;
+    const name = `POST ${path.replace("fovea-shapes", ":model{.+}")}`;
+    const spans = await spansOf(traceId, name);
+    const whole = spans.get(name)!;
+    expect(whole.attributes).toMatchObject({
+      "gen_ai.operation.name": "chat",
+      "gen_ai.request.max_tokens": 3,
+      "gen_ai.response.finish_reasons": ["length"],
+      "gen_ai.usage.output_tokens": 3 * numBodies,
+      "fovea.images": numBodies,
+    });
+    for (const stage of ["parse", "fetch", "queue", "prefill", "decode"]) {
+      expect(spans.get(stage)?.parentSpanId, stage).toBe(whole.spanId);
+    }
+    const lines = service.log().split("\n");
+    const line = JSON.parse(lines.find((text) => text.includes(traceId))!) as object;
+    expect(line).toMatchObject({
+      completionTokens: 3 * numBodies,
+      promptTokens: whole.attributes["gen_ai.usage.input_tokens"],
+      timeToFirstTokenMs: expect.any(Number),
+      finishReason: "length",
+    });
+    // The answers of several bodies have an id each.
+    expect("id" in line).toBe(numBodies === 1);
+  },
+);
+
 test("a request without a trace starts one, an invalid traceparent is ignored, and probes have no spans", async () => {
   await using service = await startService(settings(receiver.url));
   const numBefore = receiver.spans().length;
