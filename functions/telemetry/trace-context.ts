@@ -5,8 +5,8 @@ export interface TraceContext {
   readonly tracestate?: string;
 }
 
-/** The form of version 00. Later versions may append fields, which are ignored. */
-const traceparentForm = /^(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$/;
+/** The form of version 00. Only later versions may append fields, which are ignored. */
+const traceparentForm = /^(?!ff|00-.{52}-)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?$/;
 
 /** The specification asks to keep at least this many characters. Longer ones are dropped. */
 const MAX_TRACESTATE_LENGTH = 512;
