@@ -66,8 +66,9 @@ export class Snapshots {
     return this.#inTurn(async () => {
       const { service, engine, background, telemetry, logger } = this.#parts;
       if (!this.#isQuiesced) return;
-      await telemetry?.resume();
+      // Before anything draws an id: the engine makes them different from those of other restored processes.
       await engine.reconnect();
+      await telemetry?.resume();
       this.#isQuiesced = false;
       service.resume();
       if (service.state === "ready") background.restart();

@@ -47,7 +47,11 @@ export const telemetrySettings = {
   metricsExporter: setting("OTEL_METRICS_EXPORTER", oneOf(["otlp", "none"]), "none sends no metrics.", {
     default: "otlp",
   }),
-  serviceName: setting("OTEL_SERVICE_NAME", anyText(), "service.name of traces and metrics.", { default: "fovea" }),
+  serviceName: setting(
+    "OTEL_SERVICE_NAME",
+    anyText(),
+    "service.name of traces and metrics. Default: that of OTEL_RESOURCE_ATTRIBUTES, or fovea.",
+  ),
   resourceAttributes: setting(
     "OTEL_RESOURCE_ATTRIBUTES",
     keyValues(),
@@ -90,13 +94,14 @@ export interface TelemetryConfig {
   readonly metricIntervalMs: number;
 }
 
-interface Endpoints {
+interface GivenTelemetry extends Omit<TelemetryConfig, "traces" | "metrics" | "serviceName"> {
   readonly endpoint: string | null;
   readonly tracesEndpoint: string | null;
   readonly metricsEndpoint: string | null;
   readonly tracesExporter: "otlp" | "none";
   readonly metricsExporter: "otlp" | "none";
   readonly isDisabled: boolean;
+  readonly serviceName: string | null;
 }
 
 /** Null if nothing is sent. */
@@ -107,10 +112,12 @@ export function toTelemetryConfig({
   tracesExporter,
   metricsExporter,
   isDisabled,
+  serviceName,
   ...rest
-}: Endpoints & Omit<TelemetryConfig, "traces" | "metrics">): TelemetryConfig | null {
+}: GivenTelemetry): TelemetryConfig | null {
   const below = (path: string): string | null => endpoint && `${endpoint.replace(/\/+$/, "")}/v1/${path}`;
   const traces = tracesExporter === "otlp" ? (tracesEndpoint ?? below("traces")) : null;
   const metrics = metricsExporter === "otlp" ? (metricsEndpoint ?? below("metrics")) : null;
-  return isDisabled || (traces === null && metrics === null) ? null : { traces, metrics, ...rest };
+  if (isDisabled || (traces === null && metrics === null)) return null;
+  return { ...rest, traces, metrics, serviceName: serviceName ?? rest.resourceAttributes["service.name"] ?? "fovea" };
 }

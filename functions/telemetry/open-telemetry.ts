@@ -16,6 +16,7 @@ import {
 } from "@opentelemetry/sdk-trace";
 import type { Sampler } from "@opentelemetry/sdk-trace";
 
+import { randomHex, randomUuid } from "../../engine/index.ts";
 import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
 import { readVersion } from "../package-version.ts";
@@ -45,18 +46,12 @@ export async function createOpenTelemetry(
   reportProblems(config, logger);
   const version = readVersion();
   const scope = { name: "fovea", version };
-  const resource = defaultResource().merge(
-    resourceFromAttributes({
-      "service.version": version,
-      ...config.resourceAttributes,
-      "service.name": config.serviceName,
-    }),
-  );
   const propagator = new W3CTraceContextPropagator();
   const producer = createMetricProducer(metrics, scope);
   let tracer: Tracer | null = null;
   let providers: readonly (TracerProvider | MeterProvider)[] = [];
   const resume = async (): Promise<void> => {
+    const resource = createResource(config, version);
     const tracerProvider = await createTracerProvider(config, resource);
     const meterProvider = await createMeterProvider(config, resource, producer);
     tracer = tracerProvider?.getTracer(scope.name, version) ?? null;
@@ -103,6 +98,24 @@ export async function createOpenTelemetry(
   };
 }
 
+/**
+ * Replicas must differ, because their metrics have the same names: without an id of its own, each would overwrite the
+ * others' sums. So must processes that are restored from one snapshot, hence a new id for each `resume`.
+ */
+function createResource({ serviceName, resourceAttributes }: TelemetryConfig, version: string): Resource {
+  return defaultResource().merge(
+    resourceFromAttributes({
+      "service.instance.id": randomUuid(),
+      "service.version": version,
+      ...resourceAttributes,
+      "service.name": serviceName,
+    }),
+  );
+}
+
+/** In place of the SDK's, whose ids would be the same in all processes that are restored from one snapshot. */
+const idGenerator = { generateTraceId: () => randomHex(16), generateSpanId: () => randomHex(8) };
+
 const emptyContext = { traceId: "0".repeat(32), spanId: "0".repeat(16), traceFlags: TraceFlags.NONE };
 
 function identityOf(span: Span): Pick<RequestSpan, "traceId" | "context"> {
@@ -125,6 +138,7 @@ async function createTracerProvider(
   return new TracerProvider({
     resource,
     sampler: createSampler(sampler, samplerRatio),
+    idGenerator,
     spanProcessors: [new BatchSpanProcessor({ exporter, scheduledDelayMillis: spanDelayMs })],
   });
 }

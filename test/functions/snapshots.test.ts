@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { Queue, QueueEvents } from "bullmq";
 import { Redis } from "ioredis";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
 
 import { serve } from "../../functions/serve.ts";
 import type { ServeSettings } from "../../functions/serve.ts";
@@ -172,6 +172,32 @@ test("spans reach the collector before the snapshot", async () => {
   await ask();
   await service.close();
   expect(names().slice(numBefore)).toContain("POST /v1/chat/completions");
+});
+
+test("processes that are restored from one snapshot have traces and an instance id of their own", async () => {
+  await using receiver = await startOtlpReceiver();
+  const { service, post, ask } = await start({
+    OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url,
+    OTEL_EXPORTER_OTLP_PROTOCOL: "http/json",
+    OTEL_BSP_SCHEDULE_DELAY: 50,
+    OTEL_METRICS_EXPORTER: "none",
+  });
+  await using _ = service;
+  const traces = () => receiver.spans().filter(({ name }) => name === "POST /v1/chat/completions");
+  // A snapshot has the state of this generator, so every restored process draws the same numbers.
+  const random = vi.spyOn(Math, "random").mockReturnValue(0.5);
+  const instances: unknown[] = [];
+  for (const number of [1, 2]) {
+    await post("/admin/quiesce");
+    await post("/admin/resume");
+    await ask();
+    await expect.poll(() => traces().length, { timeout: 30_000 }).toBe(number);
+    instances.push(receiver.resource()["service.instance.id"]);
+  }
+  random.mockRestore();
+  expect(new Set(traces().map(({ traceId }) => traceId)).size).toBe(2);
+  expect(new Set(traces().map(({ spanId }) => spanId)).size).toBe(2);
+  expect(new Set(instances).size).toBe(2);
 });
 
 test("the routes need their own key, and do not exist without one", async () => {

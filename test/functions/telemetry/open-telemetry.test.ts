@@ -242,6 +242,29 @@ test("metrics are those of /metrics, and the convention's under its own names", 
   expect(receiver.resource()).toMatchObject({ "service.name": "shapes" });
 });
 
+test("replicas have ids of their own, and the attributes of the settings come first", async () => {
+  const resourceOf = async (environment: Readonly<Record<string, string>>) => {
+    await using service = await startService({ ...settings(receiver.url), ...environment });
+    const { traceId, traceparent } = newTrace();
+    await ask(service, aboutPicture(), { traceparent });
+    await spansOf(traceId, chat);
+    return receiver.resource();
+  };
+  const first = await resourceOf({});
+  const second = await resourceOf({ OTEL_RESOURCE_ATTRIBUTES: "service.name=shapes" });
+  expect(first).toMatchObject({
+    "service.name": "fovea",
+    "service.instance.id": expect.stringMatching(/^[\da-f-]{36}$/),
+  });
+  expect(second["service.name"]).toBe("shapes");
+  expect(second["service.instance.id"]).not.toBe(first["service.instance.id"]);
+  const attributes = "service.name=other,service.instance.id=pod-1";
+  expect(await resourceOf({ OTEL_SERVICE_NAME: "shapes", OTEL_RESOURCE_ATTRIBUTES: attributes })).toMatchObject({
+    "service.name": "shapes",
+    "service.instance.id": "pod-1",
+  });
+});
+
 test("a job of a queue continues the trace of its sender, beside the message or in it", async () => {
   const redis = await startRedisServer();
   const name = `jobs-${randomUUID()}`;
