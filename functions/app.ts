@@ -18,7 +18,9 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
   const { service, bodies, metrics, logger, config, telemetry, admin } = dependencies;
   const app = new Hono<AppEnvironment>();
 
-  app.use(traceRequests({ logger, metrics, service, ...(telemetry && { telemetry }) }));
+  const publicRoutes = new Set<string>();
+  const isPublic = (method: string, path: string): boolean => publicRoutes.has(`${method} ${path}`);
+  app.use(traceRequests({ logger, metrics, service, isPublic, ...(telemetry && { telemetry }) }));
   app.use(async (c, next) => {
     const { raw } = c.req;
     try {
@@ -36,6 +38,7 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
     const acceptsXApiKey = dialect !== "openai";
     if (dialect === "anthropic") anthropicPaths.add(path);
     if (dialect === "both") sharedPaths.add(path);
+    if (access === "public") publicRoutes.add(`${method} ${path}`);
     const protect = { key: requireKey, admin: requireAdminKey, public: null, sender: null }[access];
     app.on(method, path, protect?.(handler, { acceptsXApiKey }) ?? handler);
   }

@@ -41,6 +41,8 @@ export interface TraceDependencies {
   readonly service: Service;
   /** Absent if no traces are sent. */
   readonly telemetry?: Telemetry;
+  /** Whether the route shows the state of the service to everyone, as those for health checks do. */
+  readonly isPublic: (method: string, route: string) => boolean;
 }
 
 /**
@@ -52,6 +54,7 @@ export function traceRequests({
   metrics,
   service,
   telemetry,
+  isPublic,
 }: TraceDependencies): MiddlewareHandler<AppEnvironment> {
   return async function traceRequest(c, next) {
     const start = performance.now();
@@ -61,7 +64,9 @@ export function traceRequests({
     c.header("X-Request-Id", requestId);
     if (service.state === "draining") c.header("Connection", "close");
     const { method, path } = c.req;
-    const isProbe = method === "GET" && !path.startsWith("/v1/");
+    const route = routePath(c, -1);
+    const isRead = method === "GET" || method === "HEAD";
+    const isProbe = (isRead && !path.startsWith("/v1/")) || isPublic(isRead ? "GET" : method, route);
     const isTraced = c.req.header("traceparent") !== undefined;
     const parent = isTraced ? readTraceContext((name) => c.req.header(name)) : null;
     const span = isProbe
@@ -77,7 +82,6 @@ export function traceRequests({
 
     await next();
 
-    const route = routePath(c, -1);
     const handler = route === "/*" || route === "/v1/*" ? "other" : route;
     const logRequest = (): void => {
       const status = c.req.raw.signal.aborted ? CLIENT_CLOSED_REQUEST : c.res.status;

@@ -325,6 +325,21 @@ test("the access log has one line per request, with figures and without bodies o
   expect(JSON.stringify(log)).not.toMatch(/hunter2|Hello/);
 });
 
+test("probes are logged at debug, whatever their method and path", async () => {
+  const health = "/v1/endpoints/1/deployedModels/2";
+  const { app, log } = createTestApp({ config: { vertexRoutes: { health, predict: `${health}:predict` } } });
+  const probes = ["GET /health", "HEAD /health", "POST /ping", `GET ${health}`, `HEAD ${health}`, "GET /metrics"];
+  const others = ["GET /v1/models", "POST /health", `POST ${health}:predict`, "HEAD /v1/models"];
+  for (const request of [...probes, ...others]) {
+    const [method, path] = request.split(" ") as [string, string];
+    await (await app.request(path, { method })).text();
+  }
+  const loggedAt = (level: string) =>
+    log.filter((line) => line.level === level).map(({ method, path }) => `${String(method)} ${String(path)}`);
+  expect(loggedAt("debug")).toEqual(probes);
+  expect(loggedAt("info")).toEqual(others);
+});
+
 test("metrics have vLLM's names and count served requests", async () => {
   const { post, app } = createTestApp();
   await post("/v1/chat/completions", chatBody);
