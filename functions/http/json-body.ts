@@ -4,12 +4,26 @@ import { parseBoundedJson, parseJsonBytes } from "./bounded-json.ts";
 import type { ParsedJson } from "./bounded-json.ts";
 import { HttpError } from "./errors.ts";
 
+export interface JsonBodyOptions {
+  /**
+   * Whether a body without a content type is JSON as well, for clients that send none. Default false, because browsers
+   * let the pages of all origins send such a body.
+   */
+  readonly acceptsUntyped?: boolean;
+}
+
 /**
  * Throws HttpError 400 for another content type, for invalid JSON and for JSON that exceeds a structural limit,
  * HttpError 415 for another charset, and the errors of `BodyIntake.receiveJson`.
  */
-export async function readJsonObject(request: Request, maxBodyBytes: number, bodies: BodyIntake): Promise<object> {
-  checkContentType(request.headers.get("content-type") ?? "");
+export async function readJsonObject(
+  request: Request,
+  maxBodyBytes: number,
+  bodies: BodyIntake,
+  { acceptsUntyped = false }: JsonBodyOptions = {},
+): Promise<object> {
+  const contentType = request.headers.get("content-type");
+  if (contentType !== null || !acceptsUntyped) checkContentType(contentType ?? "");
   const body = valueOf(await bodies.receiveJson(request, maxBodyBytes), "The body");
   if (typeof body !== "object" || body === null || Array.isArray(body)) {
     throw new HttpError(400, "invalid_json", "The body must be a JSON object.");

@@ -140,6 +140,16 @@ const kinds: readonly (readonly [string, (message: object, id: string) => Pushed
   ["an event of EventBridge", eventBridge, (id) => id],
 ];
 
+test("a CloudEvent without a content type is JSON, as the SDK for Python sends it in binary mode", async () => {
+  const response = await fetch(`${service.baseUrl}/events`, {
+    method: "POST",
+    headers: { ...binary(nextId()), authorization: `Bearer ${secret}` },
+    // Bytes, because fetch gives a text a content type.
+    body: Buffer.from(JSON.stringify(chat)),
+  });
+  expect([response.status, await response.json()]).toMatchObject([200, { response: { status_code: 200 } }]);
+});
+
 describe("events", () => {
   test.for(kinds)("answers %s when the result is stored", async ([, wrap, jobIdOf]) => {
     const id = nextId();
