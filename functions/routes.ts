@@ -137,9 +137,12 @@ function platformRoutes(dependencies: AppDependencies): readonly Route[] {
     route("GET", "/v2", "public", serverMetadataRoute()),
     route("GET", "/v2/health/live", "public", protocolLivenessRoute(service)),
     route("GET", "/v2/health/ready", "public", protocolReadinessRoute(service)),
-    route("GET", "/v2/models/:model{.+}/ready", "public", modelReadinessRoute(dependencies)),
-    route("GET", "/v2/models/:model{.+}", "key", modelMetadataRoute(dependencies)),
-    route("POST", "/v2/models/:model{.+}/infer", "key", hold(inferRoute(dependencies))),
+    // The longer paths first, because a name may have slashes.
+    ...["/v2/models/:model{.+}/versions/:version", "/v2/models/:model{.+}"].flatMap((model) => [
+      route("GET", `${model}/ready`, "public", modelReadinessRoute(dependencies)),
+      route("GET", model, "key", modelMetadataRoute(dependencies)),
+      route("POST", `${model}/infer`, "key", hold(inferRoute(dependencies))),
+    ]),
   ];
 }
 

@@ -29,6 +29,8 @@ const outputOf = { text_input: "text_output", request: "response" } as const;
 type InputName = keyof typeof outputOf;
 const inputNames = Object.keys(outputOf) as InputName[];
 
+const onlyVersion = "1";
+
 const input = z.looseObject({
   name: z.enum(inputNames, `must be one of ${inputNames.join(", ")}`),
   shape: boundedList(z.int("must be an integer"), 8, "must be a list of integers"),
@@ -54,7 +56,7 @@ export function modelMetadataRoute({ config }: AppDependencies): Handler<AppEnvi
     const tensor = (tensorName: string) => ({ name: tensorName, datatype: "BYTES", shape: [-1] });
     return c.json({
       name,
-      versions: ["1"],
+      versions: [onlyVersion],
       platform: "fovea",
       inputs: inputNames.map(tensor),
       outputs: Object.values(outputOf).map(tensor),
@@ -84,9 +86,11 @@ export function inferRoute(dependencies: AppDependencies): Handler<AppEnvironmen
   const { service, bodies, config } = dependencies;
   return withStringErrors(async (c) => {
     const model = requestedModel(c, config.servedModelNames);
+    refuseBinaryTensors(c);
     service.checkRoom();
     const startMs = epochMs();
-    const body = await readJsonObject(c.req.raw, config.maxBodyBytes, bodies);
+    // Triton's clients send no content type.
+    const body = await readJsonObject(c.req.raw, config.maxBodyBytes, bodies, { acceptsUntyped: true });
     const { id, parameters, inputs } = parseFields(inferRequest, body);
     const { name, shape, data } = inputs[0]!;
     const numElements = shape.reduce((product, size) => product * size, 1);
@@ -107,15 +111,30 @@ export function inferRoute(dependencies: AppDependencies): Handler<AppEnvironmen
     const texts = answers.map((answer) => (name === "request" ? JSON.stringify(answer) : textOf(answer)));
     return c.json({
       model_name: model,
-      model_version: "1",
+      model_version: onlyVersion,
       ...(typeof id === "string" && { id }),
       outputs: [{ name: outputOf[name], shape, datatype: "BYTES", data: texts }],
     });
   });
 }
 
+/** @throws HttpError 404 for an unknown model, or a version that the metadata does not list. */
 function requestedModel(c: Context<AppEnvironment>, servedModelNames: readonly string[]): string {
-  return resolveModel(c.req.param("model"), servedModelNames);
+  const model = resolveModel(c.req.param("model"), servedModelNames);
+  const version = c.req.param("version") ?? onlyVersion;
+  if (version === onlyVersion) return model;
+  const shown = version.slice(0, 40);
+  throw new HttpError(404, "model_not_found", `The model \`${model}\` has version ${onlyVersion} only, not ${shown}.`);
+}
+
+/** The extension of Triton and KServe for tensors behind the JSON of a body, which the metadata does not list. */
+function refuseBinaryTensors(c: Context<AppEnvironment>): void {
+  if (c.req.header("inference-header-content-length") === undefined) return;
+  throw new HttpError(
+    400,
+    "unsupported_field",
+    "Binary tensors are not supported: send data as JSON, with binary_data=False in the clients of Triton and KServe.",
+  );
 }
 
 function readBody(text: string, path: string): object {

@@ -220,6 +220,7 @@ describe("with API keys", () => {
     "GET /v2/health/live",
     "GET /v2/health/ready",
     "GET /v2/models/:model{.+}/ready",
+    "GET /v2/models/:model{.+}/versions/:version/ready",
     "GET /version",
     "POST /ping",
   ];

@@ -59,6 +59,44 @@ describe("inference", () => {
   });
 });
 
+test("Triton's client has its answer: without a content type, with its parameters, and under a version", async () => {
+  const { app } = createTestApp({ config: { servedModelNames: ["org/tiny"] } });
+  const infer = (path: string, headers: Record<string, string> = {}) => {
+    const parameters = { binary_data_output: true };
+    const outputs = [{ name: "text_output", parameters: { binary_data: true } }];
+    const body = JSON.stringify({ inputs: [tensor("text_input", ["A"])], outputs, parameters });
+    // Bytes, because fetch gives a text a content type.
+    return app.request(path, { method: "POST", headers, body: new TextEncoder().encode(body) });
+  };
+  const paths = ["/v2/models/org/tiny", "/v2/models/org/tiny/versions/1"];
+  for (const path of paths) {
+    const response = await infer(`${path}/infer`);
+    expect([response.status, await response.json()]).toEqual([
+      200,
+      expect.objectContaining({
+        model_name: "org/tiny",
+        model_version: "1",
+        outputs: [tensor("text_output", ["Hello."])],
+      }),
+    ]);
+    expect(await (await app.request(`${path}/ready`)).json()).toEqual({ name: "org/tiny", ready: true });
+    expect(await (await app.request(path)).json()).toMatchObject({ name: "org/tiny", versions: ["1"] });
+  }
+  for (const path of ["/versions/2/infer", "/versions/2/ready", "/versions/2"].map((end) => paths[0]! + end)) {
+    const response = await (path.endsWith("infer") ? infer(path) : app.request(path));
+    const error = "The model `org/tiny` has version 1 only, not 2.";
+    expect([response.status, await response.json()]).toEqual([404, { error }]);
+  }
+  const binary = await infer(`${paths[0]!}/infer`, {
+    "inference-header-content-length": "10",
+    "content-type": "application/octet-stream",
+  });
+  expect([binary.status, await binary.json()]).toEqual([
+    400,
+    { error: expect.stringMatching(/^Binary tensors are not supported: .* binary_data=False/) },
+  ]);
+});
+
 test("the metadata names the model and its tensors, and an unknown model is 404", async () => {
   const { app } = createTestApp({ config: { servedModelNames: ["org/tiny"] } });
   expect(await (await app.request("/v2")).json()).toMatchObject({ name: "fovea", extensions: [] });
