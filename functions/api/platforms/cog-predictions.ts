@@ -1,5 +1,5 @@
 /** Predictions of Cog that are running, so that a client can join one again after it lost its connection, or end it. */
-import { clientGone } from "../../service.ts";
+import { EngineError } from "../../../engine/index.ts";
 
 /** Mutable. */
 export interface CogPrediction {
@@ -16,7 +16,7 @@ export interface CogPrediction {
 
 export type CogEnd =
   | { readonly status: "succeeded"; readonly output: unknown; readonly seconds: number }
-  /** Canceled, too, is an error. */
+  /** Canceled, too, is an error: the reason of the controller. */
   | { readonly status: "failed" | "canceled"; readonly error: unknown; readonly seconds: number };
 
 /** Resolves to the output. Ends when the controller of its prediction aborts. */
@@ -56,8 +56,10 @@ export class CogPredictions {
       });
       prediction.end = { status: "succeeded", output, seconds: seconds() };
     } catch (error) {
-      const status = controller.signal.aborted ? "canceled" : "failed";
-      prediction.end = { status, error, seconds: seconds() };
+      const { aborted, reason } = controller.signal;
+      prediction.end = aborted
+        ? { status: "canceled", error: reason, seconds: seconds() }
+        : { status: "failed", error, seconds: seconds() };
     }
     if (id !== null) this.#running.delete(keyOf(tenant, id));
     announce(prediction);
@@ -65,7 +67,7 @@ export class CogPredictions {
 }
 
 export function cancel({ controller }: CogPrediction): void {
-  controller.abort(clientGone());
+  controller.abort(new EngineError("aborted", "The prediction was canceled."));
 }
 
 function announce(prediction: CogPrediction): void {

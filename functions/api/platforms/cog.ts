@@ -15,6 +15,7 @@ import type { AppEnvironment } from "../../http/request-trace.ts";
 import { createEventStream, eventStreamHeaders } from "../../http/sse.ts";
 import type { EventFormat } from "../../http/sse.ts";
 import { readVersion } from "../../package-version.ts";
+import { clientGone } from "../../service.ts";
 import type { Service } from "../../service.ts";
 import { cancel, CogPredictions } from "./cog-predictions.ts";
 import type { CogEnd, CogPrediction } from "./cog-predictions.ts";
@@ -38,7 +39,7 @@ export interface CogRoutes {
 }
 
 export function createCogRoutes(dependencies: AppDependencies): CogRoutes {
-  const { service, bodies, config, keepAliveMs = DEFAULT_KEEP_ALIVE_MS } = dependencies;
+  const { service, bodies, config, logger, keepAliveMs = DEFAULT_KEEP_ALIVE_MS } = dependencies;
   const predictions = new CogPredictions();
 
   async function readPrediction(c: Context<AppEnvironment>) {
@@ -68,18 +69,28 @@ export function createCogRoutes(dependencies: AppDependencies): CogRoutes {
     });
   }
 
+  /** For errors after the status has been sent. */
+  function describeFor(c: Context<AppEnvironment>): DescribeError {
+    return (error) => {
+      const requestId = c.get("requestId");
+      const { status, body } = toErrorAnswer(error, requestId);
+      if (status === 500) logger.error("A stream failed.", { requestId, error });
+      return body;
+    };
+  }
+
   async function answer(c: Context<AppEnvironment>, prediction: CogPrediction): Promise<Response> {
     if (wantsStream(c)) return answerStream(c, prediction);
     while (prediction.end === null) await prediction.changed.promise;
     const { end } = prediction;
     if (end.status === "failed") throw end.error;
-    return c.json(toPrediction(prediction, end));
+    return c.json(toPrediction(prediction, end, describeFor(c)));
   }
 
   async function answerStream(c: Context<AppEnvironment>, prediction: CogPrediction): Promise<Response> {
     const complete = Promise.withResolvers<void>();
-    const describeError = (error: unknown) => toErrorAnswer(error, c.get("requestId")).body;
-    const stream = await createEventStream(eventsOf(prediction), {
+    const describeError = describeFor(c);
+    const stream = await createEventStream(eventsOf(prediction, describeError), {
       format: eventFormat,
       keepAliveMs,
       describeError,
@@ -98,7 +109,7 @@ export function createCogRoutes(dependencies: AppDependencies): CogRoutes {
       if (typeof id === "string" && predictions.find(c.get("tenant"), id) !== null) throw isRunning(id);
       const prediction = start(c, id ?? null, body);
       const { signal } = c.req.raw;
-      const leave = (): void => cancel(prediction);
+      const leave = (): void => prediction.controller.abort(clientGone());
       signal.addEventListener("abort", leave, { once: true });
       if (signal.aborted) leave();
       return answer(c, prediction);
@@ -144,21 +155,19 @@ function isRunning(id: string): HttpError {
   return new HttpError(409, "prediction_running", `The prediction ${id} is running; join it by PUT.`);
 }
 
-function toPrediction({ id }: CogPrediction, end: CogEnd): object {
+type DescribeError = (error: unknown) => ErrorBody;
+
+function toPrediction({ id }: CogPrediction, end: CogEnd, describeError: DescribeError): object {
   return {
     ...(id !== null && { id }),
     status: end.status,
-    ...(end.status === "succeeded" ? { output: end.output } : { error: messageOf(end.error) }),
+    ...(end.status === "succeeded" ? { output: end.output } : { error: describeError(end.error).error.message }),
     metrics: { predict_time: end.seconds },
   };
 }
 
-function messageOf(error: unknown): string {
-  return toErrorAnswer(error, "").body.error.message;
-}
-
 /** From the first chunk on, also for a client that joins later. */
-async function* eventsOf(prediction: CogPrediction): AsyncGenerator<object> {
+async function* eventsOf(prediction: CogPrediction, describeError: DescribeError): AsyncGenerator<object> {
   const { id, chunks } = prediction;
   yield { type: "start", ...(id !== null && { id }), status: "processing" };
   let index = 0;
@@ -169,7 +178,7 @@ async function* eventsOf(prediction: CogPrediction): AsyncGenerator<object> {
       index += 1;
     }
     if (prediction.end !== null) {
-      yield { type: "completed", ...toPrediction(prediction, prediction.end) };
+      yield { type: "completed", ...toPrediction(prediction, prediction.end, describeError) };
       return;
     }
     await changed.promise;

@@ -79,9 +79,25 @@ describe("predictions", () => {
     await expect.poll(() => testApp.engine.numRunning).toBe(1);
     const cancel = () => testApp.post("/predictions/abc/cancel", {});
     expect((await cancel()).status).toBe(200);
-    expect(await (await running).json()).toMatchObject({ id: "abc", status: "canceled" });
+    const error = "The prediction was canceled.";
+    expect(await (await running).json()).toMatchObject({ id: "abc", status: "canceled", error });
     await expect.poll(() => testApp.engine.numRunning).toBe(0);
     expect((await cancel()).status).toBe(404);
+  });
+
+  test("that fail in the middle of a stream name the request, and the log has the reason", async () => {
+    const testApp = createTestApp({ script: ["Hel", new Error("broken")] });
+    const headers = { ...streamed, "x-request-id": "r1" };
+    const events = await eventsOf(await testApp.post("/predictions", { input: chatBody }, headers));
+    expect(events.at(-1)).toMatchObject({ type: "completed", status: "failed", error: /request id r1\.$/ });
+    expect(testApp.log).toContainEqual(
+      expect.objectContaining({
+        level: "error",
+        message: "A stream failed.",
+        requestId: "r1",
+        error: expect.objectContaining({ message: "broken" }),
+      }),
+    );
   });
 
   test("end with the connection of a POST, but not of a PUT", async () => {
