@@ -62,7 +62,6 @@ export function traceRequests({
     c.set("requestId", requestId);
     c.set("logFields", {});
     c.header("X-Request-Id", requestId);
-    if (service.state === "draining") c.header("Connection", "close");
     const { method, path } = c.req;
     const route = routePath(c, -1);
     const isRead = method === "GET" || method === "HEAD";
@@ -82,6 +81,8 @@ export function traceRequests({
 
     await next();
 
+    // Also if the drain began meanwhile: the connection's next request would be rejected here.
+    if (service.state === "draining") c.header("Connection", "close");
     const handler = route === "/*" || route === "/v1/*" ? "other" : route;
     const logRequest = (): void => {
       const status = c.req.raw.signal.aborted ? CLIENT_CLOSED_REQUEST : c.res.status;

@@ -396,6 +396,18 @@ test("a drain waits for requests in progress, and ends those that exceed its gra
   expect(endless.engine.numRunning).toBe(0);
 });
 
+test("an answer that a drain finds in progress closes its connection", async () => {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const { engine, post, service } = createTestApp({ script: ["a", promise, "b"] });
+  const answer = post("/v1/chat/completions", chatBody);
+  await expect.poll(() => engine.numRunning).toBe(1);
+  const drained = service.drain(60_000);
+  resolve();
+  const { status, headers } = await answer;
+  expect([status, headers.get("connection")]).toEqual([200, "close"]);
+  await drained;
+});
+
 test("a service whose GPU is lost says so, asks for a restart, and sends its clients elsewhere", async () => {
   const { app, engine, post } = createTestApp();
   engine.state = "failed";
