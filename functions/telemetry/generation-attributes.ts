@@ -44,7 +44,8 @@ export function answerAttributes(logFields: Readonly<Record<string, unknown>>): 
   const { id, model, promptTokens, completionTokens, finishReason, timeToFirstTokenMs } = logFields;
   const { images, videos, documents } = logFields;
   return {
-    "gen_ai.response.id": textOf(id),
+    // Other ids are those of jobs, files and batches.
+    "gen_ai.response.id": finishReason === undefined ? undefined : textOf(id),
     "gen_ai.response.model": textOf(model),
     "gen_ai.usage.input_tokens": numberOf(promptTokens),
     "gen_ai.usage.output_tokens": numberOf(completionTokens),

@@ -294,6 +294,25 @@ test("a job of a queue continues the trace of its sender, beside the message or 
   }
 });
 
+test("a pushed job has its span below that of its request, and its id is not that of an answer", async () => {
+  await using service = await startService({ ...settings(receiver.url), JOB_PUSH_SECRET: "secret" });
+  const { traceId, traceparent } = newTrace();
+  const attributes = { "ce-specversion": "1.0", "ce-id": "1", "ce-source": "/shop", "ce-type": "job.created" };
+  const response = await fetch(`${service.baseUrl}/events`, {
+    method: "POST",
+    headers: { "content-type": "application/json", authorization: "Bearer secret", traceparent, ...attributes },
+    body: JSON.stringify({ ...aboutPicture(), max_tokens: 2 }),
+  });
+  expect(response.status, await response.text()).toBe(200);
+  const spans = await spansOf(traceId, "POST /events");
+  const whole = spans.get("POST /events")!;
+  expect(spans.get("process job")).toMatchObject({
+    parentSpanId: whole.spanId,
+    attributes: { "messaging.message.id": "/shop#1", "gen_ai.usage.output_tokens": 2 },
+  });
+  expect(whole.attributes["gen_ai.response.id"]).toBeUndefined();
+});
+
 test("a collector that is down costs no request, and is named in the log", async () => {
   const down = await startOtlpReceiver();
   const { url } = down;
