@@ -174,7 +174,7 @@ export function createMetrics(
   });
   const jobs = new Counter({
     name: "fovea_jobs_total",
-    help: "Jobs of the queue by outcome: completed, rejected, released for another try, or lost to another worker.",
+    help: "Jobs of the queue by outcome: completed, rejected, released for another try, or lost: to another worker, or cancelled.",
     labelNames: ["outcome"],
     registers,
   });
