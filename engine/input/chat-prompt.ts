@@ -185,6 +185,7 @@ function toTemplateMessage(message: ChatMessage, rendering: Rendering): Template
     ...(reasoning !== undefined && {
       reasoning_content: markAll(reasoning, mark),
       reasoning: markAll(reasoning, mark),
+      thinking: markAll(reasoning, mark),
     }),
   };
 }

@@ -28,9 +28,10 @@ export interface TemplateMessage {
     readonly function: { readonly name: string; readonly arguments: JsonObject };
   }[];
   readonly tool_call_id?: string;
-  /** Templates read the thinking under one of these names. */
+  /** Templates read the thinking under one of these names, such as that of LFM2.5 under the last. */
   readonly reasoning_content?: string;
   readonly reasoning?: string;
+  readonly thinking?: string;
 }
 
 /** A tool as transformers passes it to a template. */

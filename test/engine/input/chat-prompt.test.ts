@@ -252,6 +252,17 @@ test("a final message is cut before the literal placeholders that follow it are 
   ]);
 });
 
+test.for(["reasoning_content", "reasoning", "thinking"])("templates read the thinking of a message as %s", (name) => {
+  const source = `{% for m in messages %}{{ m.${name} if m.${name} is defined else "none" }}|{% endfor %}`;
+  const messages = [
+    { role: "user", content: "Q" },
+    { role: "assistant", content: "A", reasoning: "Hm" },
+  ] as const;
+  const template = new ChatTemplate(source, {});
+  const { text: rendered } = renderChat({ messages, addGenerationPrompt: true }, { template, imagePlaceholder: null });
+  expect(rendered).toBe("none|Hm|");
+});
+
 test("thinking is continued in a final message without text", () => {
   const source =
     "{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n" +
