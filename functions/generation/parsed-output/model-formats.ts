@@ -138,6 +138,8 @@ export function chooseReasoningFormat(template: string): ReasoningFormat | null 
   if (template.includes(hunyuanA13b.start) && template.includes(hunyuanA13b.answer!.start)) return hunyuanA13b;
   const marked = [mistral, seedOss, kimi, gemma4, qwen3].find(({ start }) => template.includes(start));
   if (marked !== undefined) return marked;
+  // Some templates of Gemma 4 only remove the thinking of earlier turns, but its models think only if they are asked to.
+  if (template.includes(gemma4.end)) return gemma4;
   // Templates that only remove the thinking of earlier turns belong to models that always think.
   return template.includes(deepseekR1.end) ? deepseekR1 : null;
 }

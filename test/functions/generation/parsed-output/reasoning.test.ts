@@ -47,6 +47,7 @@ test.for([
   ["{{ content.split('</think>')[-1] }}", "deepseek_r1"],
   ["{{ '[THINK]' + block.thinking + '[/THINK]' }}", "mistral"],
   ["{%- if not enable_thinking -%}{{- '<|channel>thought\\n<channel|>' -}}{%- endif -%}", "gemma4"],
+  ["{%- for part in text.split('<channel|>') -%}{{- part.split('<|channel>')[0] -}}{%- endfor -%}", "gemma4"],
   ["{{ '<think>\\n\\n</think>\\n<answer>\\n' + content + '\\n</answer>' }}", "hunyuan_a13b"],
   ["{{ message.content }}", null],
 ] as const)("the template %s has the format %s", ([template, name]) => {
