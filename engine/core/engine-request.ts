@@ -37,7 +37,8 @@ export interface EngineRequest {
   readonly positions?: PromptPositions;
   readonly samplingParams: SamplingParams;
   /**
-   * `samplingParams.badWords` as token sequences, each of at least one token. The output must not complete any of them.
+   * `samplingParams.badWords` as token sequences, each of at least one token, and the tokens that the checkpoint
+   * suppresses. The output must not complete any of them.
    */
   readonly badWordsTokenIds: readonly (readonly number[])[];
   /** `samplingParams.structuredOutput`, compiled; null if the text is unconstrained. */

@@ -1,4 +1,4 @@
-/** Reads the sampling defaults and end tokens from a checkpoint's generation_config.json. */
+/** Reads the sampling defaults, end tokens and suppressed tokens from a checkpoint's generation_config.json. */
 import { z } from "zod";
 
 import { EngineError } from "../contract/errors.ts";
@@ -18,6 +18,8 @@ const generationConfig = z.looseObject({
   min_p: z.number().nullish(),
   repetition_penalty: z.number().nullish(),
   eos_token_id: tokenIds.nullish(),
+  // Some files have -1 for no token.
+  suppress_tokens: z.array(z.int()).nullish(),
 });
 
 /** config.json has the end token at its top level or, for a vision-language model, in its text part. */
@@ -31,6 +33,8 @@ export interface GenerationDefaults {
   readonly samplingParams: Partial<SamplingParams>;
   /** Each of them ends a text: those of generation_config.json (else config.json) and the tokenizer's. */
   readonly eosTokenIds: readonly number[];
+  /** Never generated, such as the markers of pictures of Gemma 4, which its decoder may rank first. */
+  readonly suppressedTokenIds: readonly number[];
 }
 
 export interface CheckpointSettings {
@@ -38,6 +42,8 @@ export interface CheckpointSettings {
   readonly generationConfig: unknown;
   readonly modelConfig: unknown;
   readonly tokenizerEosTokenId: number | null;
+  /** Length of a row of logits. Tokens that are not in it cannot be generated, and are left out. */
+  readonly vocabSize: number;
 }
 
 /** Throws EngineError `invalid_checkpoint` that names the field. */
@@ -46,7 +52,10 @@ export function readGenerationDefaults(settings: CheckpointSettings): Generation
   const model = parse("config.json", modelConfig, settings.modelConfig);
   const modelEos = model.eos_token_id ?? model.text_config?.eos_token_id ?? [];
   const tokenizerEos = settings.tokenizerEosTokenId === null ? [] : [settings.tokenizerEosTokenId];
-  const eosTokenIds = [...new Set([...(generation.eos_token_id ?? modelEos), ...tokenizerEos])];
+  const known = (ids: readonly number[]): number[] =>
+    [...new Set(ids)].filter((tokenId) => tokenId >= 0 && tokenId < settings.vocabSize);
+  const eosTokenIds = known([...(generation.eos_token_id ?? modelEos), ...tokenizerEos]);
+  const suppressedTokenIds = known(generation.suppress_tokens ?? []);
   const { do_sample: doesSample, temperature, top_p: topP, top_k: topK, min_p: minP } = generation;
   const repetitionPenalty = generation.repetition_penalty;
   const given = { temperature: doesSample === false ? 0 : temperature, topP, topK, minP, repetitionPenalty };
@@ -59,7 +68,7 @@ export function readGenerationDefaults(settings: CheckpointSettings): Generation
     const reason = cause instanceof EngineError ? cause.message : String(cause);
     throw new EngineError("invalid_checkpoint", `generation_config.json of the checkpoint: ${reason}`, { cause });
   }
-  return { samplingParams, eosTokenIds };
+  return { samplingParams, eosTokenIds, suppressedTokenIds };
 }
 
 function parse<Schema extends z.ZodType>(file: string, schema: Schema, json: unknown): z.infer<Schema> {

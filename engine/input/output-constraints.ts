@@ -16,6 +16,8 @@ export interface OutputConstraintsOptions {
   /** Length of a row of logits. */
   readonly vocabSize: number;
   readonly eosTokenIds: readonly number[];
+  /** Tokens that no output may have, whatever the request says. Default: none. */
+  readonly suppressedTokenIds?: readonly number[];
 }
 
 export interface ResolveOptions {
@@ -39,10 +41,13 @@ const MAX_TOLD = 8;
 export class OutputConstraints implements AsyncDisposable {
   readonly #options: OutputConstraintsOptions;
   readonly #grammars: GrammarCompiler;
+  /** Bad words of one token. */
+  readonly #suppressed: readonly (readonly number[])[];
 
   constructor(options: OutputConstraintsOptions) {
-    const { tokenizer, vocabSize, eosTokenIds } = options;
+    const { tokenizer, vocabSize, eosTokenIds, suppressedTokenIds = [] } = options;
     this.#options = options;
+    this.#suppressed = suppressedTokenIds.map((tokenId) => [tokenId]);
     this.#grammars = new GrammarCompiler({
       loadVocabulary: (textTokenIds) =>
         createGrammarVocabulary(withTextTokens(tokenizer, textTokenIds), vocabSize, eosTokenIds),
@@ -77,7 +82,7 @@ export class OutputConstraints implements AsyncDisposable {
     { tenant = "", reasoningStart = null }: ResolveOptions = {},
   ): Promise<ResolvedConstraints> {
     const { badWords, structuredOutput, reasoning } = params;
-    const badWordsTokenIds = await this.#tokenizeBadWords(badWords, signal);
+    const badWordsTokenIds = [...this.#suppressed, ...(await this.#tokenizeBadWords(badWords, signal))];
     const textTokenIds = await this.#textTokenIds(params);
     const form =
       structuredOutput === null || reasoning === null || reasoningStart === null

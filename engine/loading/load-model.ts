@@ -110,13 +110,12 @@ export async function loadModel(
   signal.throwIfAborted();
 
   const tokenizerEosTokenId = tokenizer.eosToken === null ? null : tokenizer.tokenId(tokenizer.eosToken);
-  const settings = { generationConfig, modelConfig: checkpoint.config, tokenizerEosTokenId };
-  const { samplingParams, eosTokenIds } = readGenerationDefaults(settings);
+  const { vocabSize } = model.decoder;
+  const settings = { generationConfig, modelConfig: checkpoint.config, tokenizerEosTokenId, vocabSize };
+  const { samplingParams, eosTokenIds, suppressedTokenIds } = readGenerationDefaults(settings);
   const maxModelLen = config.maxModelLen ?? model.maxPositionEmbeddings;
   const maxNumSequences = numSequencesOf(config, model.decoder, maxModelLen);
-  const outputConstraints = parts.use(
-    new OutputConstraints({ tokenizer, vocabSize: model.decoder.vocabSize, eosTokenIds }),
-  );
+  const outputConstraints = parts.use(new OutputConstraints({ tokenizer, vocabSize, eosTokenIds, suppressedTokenIds }));
   const { architecture } = model;
   const store = model.visionEncoder === null ? undefined : await createByteStore?.();
   const caches = new MultiModalCaches(config.caches ?? defaultCacheConfig, store ?? null);
@@ -138,7 +137,7 @@ export async function loadModel(
   const { largestExpectedImage: expected } = config.imageLimits;
   const accepted = itemsPerPrompt(config);
   const servedImages = accepted.image > 0 || accepted.video > 0 ? imageInputs : null;
-  const tokens = { tokenizer, vocabSize: model.decoder.vocabSize };
+  const tokens = { tokenizer, vocabSize };
   const warmUpImage =
     config.warmUp === true && servedImages !== null ? await createWarmUpImage(servedImages, tokens, signal) : null;
   const largestImage =
@@ -165,7 +164,7 @@ export async function loadModel(
       architecture,
       maxModelLen,
       maxNumSequences,
-      vocabSize: model.decoder.vocabSize,
+      vocabSize,
       acceptsImages: servedImages !== null && accepted.image > 0,
       acceptsVideos: servedImages !== null && accepted.video > 0,
       hasChatTemplate: chatTemplate !== null,

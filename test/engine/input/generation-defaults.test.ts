@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 
 import { readGenerationDefaults } from "../../../engine/input/generation-defaults.ts";
 
-const nothing = { generationConfig: null, modelConfig: {}, tokenizerEosTokenId: null };
+const nothing = { generationConfig: null, modelConfig: {}, tokenizerEosTokenId: null, vocabSize: 100 };
 
 test.for([
   ["generation_config.json", { generationConfig: { eos_token_id: [5, 6] }, modelConfig: { eos_token_id: 7 } }, [5, 6]],
@@ -13,6 +13,14 @@ test.for([
   ["nowhere", {}, []],
 ] as const)("the end token is named by %s", ([, settings, eosTokenIds]) => {
   expect(readGenerationDefaults({ ...nothing, ...settings }).eosTokenIds).toEqual(eosTokenIds);
+});
+
+test("suppressed and end tokens outside the vocabulary are left out", () => {
+  const generationConfig = { suppress_tokens: [7, -1, 100, 7, 99], eos_token_id: [100, 5] };
+  expect(readGenerationDefaults({ ...nothing, generationConfig, tokenizerEosTokenId: 200 })).toMatchObject({
+    suppressedTokenIds: [7, 99],
+    eosTokenIds: [5],
+  });
 });
 
 test("sampling fields that are set become defaults, the others stay open", () => {
@@ -31,6 +39,7 @@ test.for([
   [{ temperature: "hot" }, /generation_config.json.*temperature/],
   [{ top_p: 7 }, /generation_config.json.*topP/],
   [{ eos_token_id: -1 }, /generation_config.json.*eos_token_id/],
+  [{ suppress_tokens: ["a"] }, /generation_config.json.*suppress_tokens/],
 ] as const)("a generation_config.json with %j is rejected by name", ([generationConfig, message]) => {
   expect(() => readGenerationDefaults({ ...nothing, generationConfig })).toThrow(
     expect.objectContaining({ code: "invalid_checkpoint", message: expect.stringMatching(message) }),

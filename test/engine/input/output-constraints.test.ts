@@ -52,6 +52,20 @@ describe("token ids outside the vocabulary", () => {
 });
 
 describe("bad words", () => {
+  test("of every request are the tokens that the checkpoint suppresses", async () => {
+    await using suppressing = new OutputConstraints({
+      tokenizer,
+      vocabSize,
+      eosTokenIds: [],
+      suppressedTokenIds: [7, 9],
+    });
+    const [plain, more] = await Promise.all(
+      [{}, { badWords: ["zq"] }].map((params) => suppressing.resolve(createSamplingParams(params), never)),
+    );
+    expect(plain?.badWordsTokenIds).toEqual([[7], [9]]);
+    expect(more?.badWordsTokenIds.slice(0, 3)).toEqual([[7], [9], await encode("zq")]);
+  });
+
   test("are tokenized as at the start of a text and, if that takes as many tokens, after a space", async () => {
     const words = ["red", "circle", "a red circle", "zq"];
     const { badWordsTokenIds } = await resolve({ badWords: words });
