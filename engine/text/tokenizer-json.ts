@@ -1,4 +1,4 @@
-/** Parses the two tokenizer files of a checkpoint, as far as the engine reads them. */
+/** Parses the tokenizer's files of a checkpoint, as far as the engine reads them. */
 import { join } from "node:path";
 import { z } from "zod";
 
@@ -7,8 +7,7 @@ import { describeError } from "../excerpt.ts";
 import { describeProblem, readBySchema } from "../schema-problem.ts";
 import { readRegularFile } from "../weights/regular-file.ts";
 
-const addedToken = z.object({
-  id: z.int().nonnegative(),
+const unnumberedToken = z.object({
   content: z.string(),
   single_word: z.boolean().default(false),
   lstrip: z.boolean().default(false),
@@ -16,6 +15,7 @@ const addedToken = z.object({
   normalized: z.boolean().optional(),
   special: z.boolean().default(false),
 });
+const addedToken = z.object({ id: z.int().nonnegative(), ...unnumberedToken.shape });
 
 const component = z.looseObject({ type: z.string() });
 
@@ -38,6 +38,8 @@ const tokenizerConfig = z.looseObject({
   pad_token: tokenText.nullish().default(null),
   add_bos_token: z.boolean().nullish().default(null),
   add_eos_token: z.boolean().nullish().default(null),
+  /** By id, in decimal digits. */
+  added_tokens_decoder: z.record(z.string().regex(/^\d+$/), unnumberedToken).nullish().default(null),
   chat_template: z
     .union([z.string(), z.array(z.object({ name: z.string(), template: z.string() }))])
     .nullish()
@@ -99,4 +101,58 @@ export function namedTokensOf(config: TokenizerConfig): Readonly<Record<string, 
 
 export function parseTokenizerConfig(text: string): TokenizerConfig {
   return parseCheckpointJson("tokenizer_config.json", text, tokenizerConfig);
+}
+
+const specialTokensMap = tokenizerConfig.pick({ bos_token: true, eos_token: true, unk_token: true, pad_token: true });
+
+/**
+ * The named tokens of special_tokens_map.json count for an older tokenizer_config.json, which does not list the added
+ * tokens, as in transformers.
+ *
+ * @param mapText The text of special_tokens_map.json; null if there is none.
+ */
+export function withSpecialTokensMap(config: TokenizerConfig, mapText: string | null): TokenizerConfig {
+  if (mapText === null || config.added_tokens_decoder !== null) return config;
+  const named = parseCheckpointJson("special_tokens_map.json", mapText, specialTokensMap);
+  const given = Object.entries(named).filter(([, token]) => token !== null);
+  return { ...config, ...Object.fromEntries(given) };
+}
+
+/**
+ * Tokens that only tokenizer_config.json has are added, at their ids, or at the next one if another token has it. Those
+ * that it calls special are special, as in transformers.
+ */
+export function withConfiguredTokens(json: TokenizerJson, config: TokenizerConfig): TokenizerJson {
+  const configured = Object.entries(config.added_tokens_decoder ?? {});
+  const special = new Set(configured.flatMap(([, token]) => (token.special ? [token.content] : [])));
+  const known = new Set(json.added_tokens.map(({ content }) => content));
+  const missing = configured.filter(([, { content }]) => content !== "" && !known.has(content));
+  const tokens = json.added_tokens.map((token) =>
+    special.has(token.content) && !token.special ? { ...token, special: true } : token,
+  );
+  if (missing.length === 0) return { ...json, added_tokens: tokens };
+  const vocabulary = idsOf(json.model);
+  const ids = new Set([...vocabulary.values(), ...json.added_tokens.map(({ id }) => id)]);
+  let next = 0;
+  for (const id of ids) next = Math.max(next, id + 1);
+  for (const [declared, token] of missing.sort(([left], [right]) => Number(left) - Number(right))) {
+    const free = ids.has(Number(declared)) ? next : Number(declared);
+    const id = vocabulary.get(token.content) ?? free;
+    ids.add(id);
+    next = Math.max(next, id + 1);
+    tokens.push({ ...token, id });
+  }
+  return { ...json, added_tokens: tokens };
+}
+
+/** The tokens of a model, which are a list of pairs of token and score (Unigram), or the names of an object. */
+export function vocabularyOf(model: object): string[] {
+  const { vocab = {} } = model as { readonly vocab?: object };
+  return Array.isArray(vocab) ? vocab.map(([token]: [string]) => token) : Object.keys(vocab);
+}
+
+function idsOf(model: object): ReadonlyMap<string, number> {
+  const { vocab = {} } = model as { readonly vocab?: object };
+  if (Array.isArray(vocab)) return new Map(vocab.map(([token]: [string], id) => [token, id]));
+  return new Map(Object.entries(vocab as Record<string, number>));
 }

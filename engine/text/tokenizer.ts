@@ -18,7 +18,15 @@ import { cutAtWords, MAX_PIECE_LENGTH, MAX_WORD_LENGTH, PIECE_LENGTH } from "./t
 import type { Piece } from "./text-pieces.ts";
 import { createTextStartRule } from "./text-start-rule.ts";
 import { createTokenBytes } from "./token-bytes.ts";
-import { namedTokensOf, parseTokenizerConfig, parseTokenizerJson, tryReadCheckpointFile } from "./tokenizer-json.ts";
+import {
+  namedTokensOf,
+  parseTokenizerConfig,
+  parseTokenizerJson,
+  tryReadCheckpointFile,
+  vocabularyOf,
+  withConfiguredTokens,
+  withSpecialTokensMap,
+} from "./tokenizer-json.ts";
 import type { TokenizerConfig, TokenizerJson } from "./tokenizer-json.ts";
 import type { Vocabulary } from "./vocabulary.ts";
 
@@ -53,24 +61,37 @@ const howToWriteTokenizer =
   "If it has another form of tokenizer, AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers writes it, in Python.";
 
 /**
- * Reads tokenizer.json and tokenizer_config.json; throws `invalid_checkpoint` or `unsupported_model`.
+ * Reads tokenizer.json, tokenizer_config.json and special_tokens_map.json; throws `invalid_checkpoint` or
+ * `unsupported_model`.
  *
  * @param extraToken Added as a special token unless the tokenizer has it.
  */
 export async function loadTokenizer(folder: string, extraToken?: ExtraToken): Promise<Tokenizer> {
-  const [json, config] = await Promise.all([
+  const [json, config, specialTokensMap] = await Promise.all([
     tryReadCheckpointFile(folder, "tokenizer.json"),
     tryReadCheckpointFile(folder, "tokenizer_config.json"),
+    tryReadCheckpointFile(folder, "special_tokens_map.json"),
   ]);
   if (json === null)
     throw new EngineError("invalid_checkpoint", `The checkpoint has no tokenizer.json. ${howToWriteTokenizer}`);
-  return parseTokenizer(json, config ?? "{}", extraToken);
+  return parseTokenizer(json, config ?? "{}", { extraToken, specialTokensMap });
 }
 
-/** Parses the texts of the two files. */
-export function parseTokenizer(tokenizerJson: string, tokenizerConfig: string, extraToken?: ExtraToken): Tokenizer {
-  const json = parseTokenizerJson(tokenizerJson);
-  return new Tokenizer(extraToken ? withToken(json, extraToken) : json, parseTokenizerConfig(tokenizerConfig));
+export interface OtherTokens {
+  readonly extraToken?: ExtraToken | undefined;
+  /** The text of special_tokens_map.json; null, the default, if there is none. */
+  readonly specialTokensMap?: string | null;
+}
+
+/** Parses the texts of the files. */
+export function parseTokenizer(
+  tokenizerJson: string,
+  tokenizerConfig: string,
+  { extraToken, specialTokensMap = null }: OtherTokens = {},
+): Tokenizer {
+  const config = withSpecialTokensMap(parseTokenizerConfig(tokenizerConfig), specialTokensMap);
+  const json = withConfiguredTokens(parseTokenizerJson(tokenizerJson), config);
+  return new Tokenizer(extraToken ? withToken(json, extraToken) : json, config);
 }
 
 function withToken(json: TokenizerJson, { content, firstFreeId }: ExtraToken): TokenizerJson {
@@ -82,12 +103,6 @@ function withToken(json: TokenizerJson, { content, firstFreeId }: ExtraToken): T
   );
   const token = { id, content, special: true, normalized: false, single_word: false, lstrip: false, rstrip: false };
   return { ...json, added_tokens: [...json.added_tokens, token] };
-}
-
-/** The tokens of a model, which are a list of pairs (Unigram) or the names of an object. */
-function vocabularyOf(model: object): string[] {
-  const { vocab = {} } = model as { readonly vocab?: object };
-  return Array.isArray(vocab) ? vocab.map(([token]: [string]) => token) : Object.keys(vocab);
 }
 
 export class Tokenizer implements Vocabulary {
@@ -380,7 +395,7 @@ function refusal(message: string): EngineError {
   return new EngineError("invalid_argument", message, { parameter: "prompt" });
 }
 
-/** An explicit `add_bos_token` or `add_eos_token` overrides tokenizer.json, as in transformers; null if absent. */
+/** An explicit `add_bos_token` or `add_eos_token` overrides tokenizer.json, as in Llama's class of transformers 4; null if absent. */
 function configuredToken(isAdded: boolean | null, tokenIds: readonly number[] | null): readonly number[] | null {
   if (isAdded === null) return null;
   return isAdded ? tokenIds : [];

@@ -310,3 +310,45 @@ test("special tokens have the names that transformers gives to chat templates", 
   const withList = { extra_special_tokens: ["<|im_start|>"], model_specific_special_tokens: { box_token: "<|box|>" } };
   expect(parseTokenizer(json, JSON.stringify(withList)).namedTokens).toEqual({ box_token: "<|box|>" });
 });
+
+describe("tokens that tokenizer.json lacks", () => {
+  const token = { lstrip: false, rstrip: false, normalized: false, single_word: false, special: true };
+  const load = async (config: object, specialTokensMap: object | null = null) => {
+    const json = await readFile(new URL("../../fixtures/tokenizers/qwen2.json", import.meta.url), "utf8");
+    return parseTokenizer(json, JSON.stringify(config), {
+      specialTokensMap: specialTokensMap === null ? null : JSON.stringify(specialTokensMap),
+    });
+  };
+  const encode = async (config: object, text: string) => (await load(config)).encode(text, { addSpecialTokens: false });
+
+  test("are those of tokenizer_config.json, with the ids of transformers 5.24", async () => {
+    const config = {
+      added_tokens_decoder: {
+        556: { ...token, content: "<new>" },
+        557: { ...token, content: "<new2>", special: false },
+        // Of another token, so that the next free id counts.
+        1: { ...token, content: "<new3>" },
+      },
+    };
+    expect(await encode(config, "<new>x <new2>")).toEqual([557, 93, 226, 558]);
+    expect(await encode(config, "<new3>")).toEqual([556]);
+  });
+
+  test("may be special there only", async () => {
+    const strip = "<strip>";
+    const isSpecial = async (config: object): Promise<boolean> => {
+      const tokenizer = await load(config);
+      return tokenizer.isSpecial(tokenizer.tokenId(strip)!);
+    };
+    expect(await isSpecial({})).toBe(false);
+    expect(await isSpecial({ added_tokens_decoder: { 553: { ...token, content: strip } } })).toBe(true);
+  });
+
+  test("are named by special_tokens_map.json if tokenizer_config.json does not list added tokens", async () => {
+    const map = { bos_token: "<s>", eos_token: { ...token, content: "</s>" }, pad_token: null };
+    expect((await load({}, map)).namedTokens).toEqual({ bos_token: "<s>", eos_token: "</s>" });
+    const { namedTokens, eosToken } = await load({ eos_token: "<unk>", add_bos_token: false }, map);
+    expect([namedTokens.eos_token, eosToken]).toEqual(["</s>", "</s>"]);
+    expect((await load({ eos_token: "<unk>", added_tokens_decoder: {} }, map)).eosToken).toBe("<unk>");
+  });
+});
