@@ -9,6 +9,9 @@ export const singleFileName = "model.safetensors";
 export const indexFileName = "model.safetensors.index.json";
 export const weightFileNames = `${singleFileName} and ${indexFileName} and an export in ${onnxFolder}/`;
 
+/** Of older versions of NVIDIA's Model Optimizer. */
+export const quantisationFileName = "hf_quant_config.json";
+
 /** Files of a LoRA adapter as PEFT saves it. */
 export const adapterConfigName = "adapter_config.json";
 export const adapterWeightsName = "adapter_model.safetensors";

@@ -6,11 +6,11 @@ import { basename, join, resolve } from "node:path";
 import { EngineError } from "../contract/errors.ts";
 import { describeError } from "../excerpt.ts";
 import type { NamedAdapter } from "./adapters/named-adapter.ts";
-import { indexFileName, singleFileName } from "./checkpoint-files.ts";
+import { indexFileName, quantisationFileName, singleFileName } from "./checkpoint-files.ts";
 import { hashFile } from "./file-hash.ts";
 import { withSeparateExperts } from "./fused-experts.ts";
 import { isOnnxExport, onnxFolder } from "./onnx-variants.ts";
-import { locateQuantised } from "./quantised/quantised-tensors.ts";
+import { locateQuantised, withQuantisationFile } from "./quantised/quantised-tensors.ts";
 import { readRegularFile } from "./regular-file.ts";
 import { readSafetensorsHeader } from "./safetensors.ts";
 import type { StoredTensor } from "./stored-tensor.ts";
@@ -18,7 +18,7 @@ import type { StoredTensor } from "./stored-tensor.ts";
 export interface Checkpoint {
   /** Absolute path. */
   readonly folder: string;
-  /** `config.json`, parsed but not validated. */
+  /** `config.json`, parsed but not validated, with the content of `hf_quant_config.json` as `quantization_config`. */
   readonly config: unknown;
   /** Quantised matrices are shown as `{module}.weight`, and experts one by one. Empty for a ready-made export. */
   readonly tensors: ReadonlyMap<string, StoredTensor>;
@@ -29,7 +29,7 @@ export interface Checkpoint {
   /** Adapters of which each request may choose one. Left out: none. */
   readonly adapters?: readonly NamedAdapter[];
   /**
-   * Hex SHA-256 of config.json and the weight files. Equal content in another folder has the same hash. The first call
+   * Hex SHA-256 of config.json, hf_quant_config.json and the weight files. Equal content in another folder has the same hash. The first call
    * reads every byte; the cache folder then stores the hash for as long as the files do not change.
    */
   contentHash(options?: ContentHashOptions): Promise<string>;
@@ -61,7 +61,11 @@ export async function openCheckpoint(folder: string, { cacheFolder }: OpenCheckp
   if (configBytes === null) {
     throw new EngineError("invalid_checkpoint", `The checkpoint ${folderName} has no config.json.`);
   }
-  const config = parseJson(configBytes, "config.json");
+  const quantisationBytes = await readRegularFile(join(absoluteFolder, quantisationFileName));
+  const config = withQuantisationFile(
+    parseJson(configBytes, "config.json"),
+    quantisationBytes === null ? null : parseJson(quantisationBytes, quantisationFileName),
+  );
   const indexBytes = await readRegularFile(join(absoluteFolder, indexFileName));
   const inOnnxFolder = await readdir(join(absoluteFolder, onnxFolder)).catch((): string[] => []);
   const hasExport = isOnnxExport(inOnnxFolder);
@@ -78,6 +82,7 @@ export async function openCheckpoint(folder: string, { cacheFolder }: OpenCheckp
     onnxFileNames: isExport ? inOnnxFolder : null,
     async contentHash({ signal, files = [...new Set([...tensors.values()].map(({ file }) => file))].sort() } = {}) {
       const hash = createHash("sha256").update(configBytes);
+      if (quantisationBytes !== null) hash.update(quantisationBytes);
       for (const file of files) {
         hash.update(await hashFile(file, { cacheFolder, signal }));
       }

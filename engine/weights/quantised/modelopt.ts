@@ -17,6 +17,8 @@ import {
 
 /** `ignore`, groups and lists of layers are not read: the files have scales of the modules that are quantised. */
 const fieldsSchema = z.looseObject({ quant_algo: z.string() });
+/** Older versions have the fields below `quantization`. */
+const olderSchema = z.looseObject({ quantization: z.looseObject({}) });
 
 const servedAlgorithms: readonly string[] = [
   "FP8",
@@ -36,7 +38,8 @@ const FP8_BLOCK = 128;
 type Shape = readonly [number, number];
 
 export function parseModelOpt(json: unknown): Quantisation {
-  const { quant_algo: algorithm } = parseQuantisationFields(fieldsSchema, json);
+  const fields = olderSchema.safeParse(json).data?.quantization ?? json;
+  const { quant_algo: algorithm } = parseQuantisationFields(fieldsSchema, fields);
   if (!servedAlgorithms.includes(algorithm.toUpperCase())) {
     throw unsupported("quant_algo", algorithm, `served are ${servedAlgorithms.join(", ")}`);
   }

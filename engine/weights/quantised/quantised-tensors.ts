@@ -25,6 +25,13 @@ const methods: Readonly<Record<string, (fields: unknown) => Quantisation>> = {
   "auto-round": parseAutoRound,
 };
 
+/** vLLM's names for single algorithms of Model Optimizer, which some uploads have. */
+const otherNames: Readonly<Record<string, string>> = {
+  modelopt_fp4: "modelopt",
+  modelopt_mixed: "modelopt",
+  modelopt_mxfp8: "modelopt",
+};
+
 const configSchema = z
   .looseObject({ quantization_config: z.unknown(), compression_config: z.unknown(), text_config: z.unknown() })
   .partial();
@@ -43,7 +50,7 @@ export function readQuantisation(config: unknown): Quantisation | null {
   // bitsandbytes wrote its fields without a method at first.
   const isOldBitsandbytes = named === undefined && (fields as Record<string, unknown>).load_in_4bit !== undefined;
   const method = isOldBitsandbytes ? "bitsandbytes" : named;
-  const parse = typeof method === "string" && Object.hasOwn(methods, method) ? methods[method] : undefined;
+  const parse = typeof method === "string" ? parserOf(method) : undefined;
   if (parse !== undefined) return parse(fields);
   throw new EngineError(
     "unsupported_model",
@@ -51,6 +58,26 @@ export function readQuantisation(config: unknown): Quantisation | null {
       `${Object.keys(methods).join(", ")}.`,
   );
 }
+
+function parserOf(method: string): ((fields: unknown) => Quantisation) | undefined {
+  const name = Object.hasOwn(otherNames, method) ? otherNames[method]! : method;
+  return Object.hasOwn(methods, name) ? methods[name] : undefined;
+}
+
+/**
+ * Older versions of Model Optimizer say in a file of its own, `hf_quant_config.json`, how they have quantised.
+ *
+ * @param config The content of config.json.
+ * @param file The content of that file; null if there is none.
+ * @returns `config`, with the file's content as `quantization_config` if it has none.
+ */
+export function withQuantisationFile(config: unknown, file: unknown): unknown {
+  const algorithm = fileSchema.safeParse(file).data?.quantization.quant_algo ?? null;
+  if (algorithm === null || typeof config !== "object" || quantisationFields(config) !== null) return config;
+  return { ...config, quantization_config: { ...(file as object), quant_method: "modelopt" } };
+}
+
+const fileSchema = z.looseObject({ quantization: z.looseObject({ quant_algo: z.unknown() }) });
 
 /**
  * Some versions of transformers write the fields into `text_config` too, or only there.
