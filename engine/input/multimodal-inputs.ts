@@ -118,7 +118,10 @@ export function createImageInputs(
     placeholderTokenId,
     tokenId: (token) => tokenizer.tokenId(token),
   };
-  const ofCheckpoint = followingFile(preprocessorFile, () => connect(images, context));
+  const ofCheckpoint =
+    preprocessorConfig === null
+      ? followingDefaults(() => connect(images, context))
+      : followingFile(preprocessorFile, () => connect(images, context));
   const { info, processor: ofModel, dummyInputs } = changedBySettings(ofCheckpoint, mmProcessorOptions);
   const processor = imageSpelling ? { ...ofModel, markers: imageSpelling, placesImagesInText: true } : ofModel;
   const decoder = createVideoDecoder(videoLimits);
@@ -225,6 +228,18 @@ function followingFile<Result>(fileName: string, run: () => Result): Result {
   } catch (error) {
     if (!isAboutOptions(error) || error.parameter === null) throw error;
     throw new EngineError(error.code, `${fileName}: ${error.message}`, { cause: error });
+  }
+}
+
+/** For a checkpoint without a file of its image processor. */
+function followingDefaults<Result>(run: () => Result): Result {
+  try {
+    return run();
+  } catch (error) {
+    if (!(error instanceof EngineError)) throw error;
+    const problem =
+      "The checkpoint has no preprocessor_config.json, and the defaults of its image processor do not fit.";
+    throw new EngineError(error.code, `${problem} ${error.message}`, { cause: error });
   }
 }
 

@@ -66,3 +66,12 @@ test.for(withProcessors)(
     expect(numTokens[1]).toBe(numTokens[0]);
   },
 );
+
+test("a missing file of the image processor is named if the defaults do not fit the tower", () => {
+  const { config } = entries.find(({ name }) => name === "Qwen3-VL-2B")!;
+  const { definition, model } = configureGraphs(config, { dtype: "float32", device: "cpu", maxModelLen: 2048 });
+  const parts = { definition, model: { ...model, contentHash: "" }, tokenizer, imageSources: [] };
+  expect(() => createImageInputs({ imageLimits }, { ...parts, preprocessorConfig: null })).toThrow(
+    /^The checkpoint has no preprocessor_config\.json, .* squares of 28 pixels .* expects 32 and 1536\.$/,
+  );
+});
