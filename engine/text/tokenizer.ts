@@ -395,7 +395,10 @@ function refusal(message: string): EngineError {
   return new EngineError("invalid_argument", message, { parameter: "prompt" });
 }
 
-/** An explicit `add_bos_token` or `add_eos_token` overrides tokenizer.json, as in Llama's class of transformers 4; null if absent. */
+/**
+ * An explicit `add_bos_token` or `add_eos_token` overrides tokenizer.json, as in Llama's class of transformers 4; null if
+ * absent.
+ */
 function configuredToken(isAdded: boolean | null, tokenIds: readonly number[] | null): readonly number[] | null {
   if (isAdded === null) return null;
   return isAdded ? tokenIds : [];
