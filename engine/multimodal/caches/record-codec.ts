@@ -13,7 +13,7 @@ import type { TensorArrays, TensorElementType } from "../../runtime/element-type
 import type { ItemTensor } from "../processed-item.ts";
 
 /** Part of every key: replicas of different versions share a store without reading each other's values. */
-export const RECORD_VERSION = 1;
+export const RECORD_VERSION = 2;
 
 const magic = Buffer.from("FVRC");
 const VERSION_AT = 4;

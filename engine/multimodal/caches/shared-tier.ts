@@ -17,7 +17,10 @@ export interface SharedTierOptions<Value> {
   readonly maxValueBytes: number;
 }
 
-/** Encodes and decodes one value per turn of the event loop, because a value may have megabytes. */
+/**
+ * Encodes and decodes one value per turn of the event loop, because a value may have megabytes. A value contains its whole
+ * key: kinds of values have equal keys behind their prefixes.
+ */
 export function createSharedTier<Value>(options: SharedTierOptions<Value>): CacheTier<Value> {
   const { store, keyPrefix, codec, timeToLiveSeconds, maxValueBytes } = options;
   const stats = createTierStats();
@@ -27,7 +30,7 @@ export function createSharedTier<Value>(options: SharedTierOptions<Value>): Cach
     // One copy, out of a reply that also contains other values: aligned, and in memory that the engine thread can read.
     const bytes = new Uint8Array(new SharedArrayBuffer(stored.length));
     bytes.set(stored);
-    const value = codec.decode(key, bytes);
+    const value = codec.decode(keyPrefix + key, bytes);
     if (value === null) stats.refusedValues += 1;
     else stats.hits += 1;
     return value;
@@ -56,8 +59,9 @@ export function createSharedTier<Value>(options: SharedTierOptions<Value>): Cach
         if (!store.state.canWrite) return;
         // Let the request that made the value continue first.
         await nextTurn();
-        const bytes = codec.encode(key, value);
-        if (bytes.length <= maxValueBytes) encoded.push({ key: keyPrefix + key, bytes, timeToLiveSeconds });
+        const wholeKey = keyPrefix + key;
+        const bytes = codec.encode(wholeKey, value);
+        if (bytes.length <= maxValueBytes) encoded.push({ key: wholeKey, bytes, timeToLiveSeconds });
       }
       if (encoded.length > 0) await store.setMany(encoded, stats);
     },

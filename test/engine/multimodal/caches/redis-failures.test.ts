@@ -105,6 +105,17 @@ describe("replicas on one Redis", () => {
   );
 });
 
+test("a value of another kind with the same key is a miss, is counted and is replaced", async () => {
+  const server = await serverOf();
+  const cache = await cacheOf(server.url);
+  const other = await cacheOf(server.url, { keyPrefix: "other:" });
+  await isProcessed(other, "a");
+  server.command("copy", "other:a", "test:a");
+  expect(await isProcessed(cache, "a")).toBe(true);
+  expect(await isProcessed(cache, "a")).toBe(false);
+  expect(cache.tier.stats).toMatchObject({ errors: 0, refusedValues: 1 });
+});
+
 describe("a Redis in trouble", () => {
   test("killed: requests do the work; restarted: it is used again without a restart of the service", async () => {
     const server = await serverOf();
