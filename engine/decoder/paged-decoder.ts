@@ -24,6 +24,7 @@ import { CapturedRun } from "./captured-run.ts";
 import { decodeBounds, decodeShape, paddedColumns, paddedSequences, sequenceCountsUpTo } from "./decode-buckets.ts";
 import type { Decoder, DecoderRun, LogitsTarget, TokenSpan } from "./decoder.ts";
 import { draftObstacles } from "./draft-obstacle.ts";
+import { planFp8Runs } from "./fp8-runs.ts";
 import {
   fillPackedInputs,
   fillScratchInputs,
@@ -120,15 +121,9 @@ export class PagedDecoder implements Decoder {
     this.#states.newestRows.restore(transfer.toRow);
   }
 
-  /**
-   * With FP8, newest tokens run apart from prompts: CUDA's fast kernel computes one token of each sequence. Others copy the
-   * keys and values of a run into 16 bits, as many for each sequence as the longest one has.
-   */
   planRuns(decodes: readonly Sequence[], chunks: readonly PrefillChunk[]): readonly DecoderRun[] {
-    if (decodes.length + chunks.length === 0) return [];
-    if (this.#graph.storesFp8 !== true) return [{ decodes, chunks }];
-    const ofPrompts = promptsOfRuns(chunks, this.#maxLen).map((together) => ({ decodes: [], chunks: together }));
-    return decodes.length === 0 ? ofPrompts : [{ decodes, chunks: [] }, ...ofPrompts];
+    if (this.#graph.storesFp8 === true) return planFp8Runs(decodes, chunks, this.#maxLen);
+    return decodes.length + chunks.length === 0 ? [] : [{ decodes, chunks }];
   }
 
   compute(spans: readonly TokenSpan[], { rows, step }: LogitsTarget): void {
@@ -245,30 +240,9 @@ class DecodeRun implements Disposable {
 }
 
 /**
- * Chunks in their order, as many in each run as hold at most `maxTokens` tokens if each sequence is as long as the longest
- * one of the run.
- */
-function promptsOfRuns(chunks: readonly PrefillChunk[], maxTokens: number): PrefillChunk[][] {
-  const runs: PrefillChunk[][] = [];
-  let longest = 0;
-  for (const chunk of chunks) {
-    const length = chunk.firstToken + chunk.numTokens;
-    const together = runs.at(-1);
-    longest = Math.max(longest, length);
-    if (together !== undefined && (together.length + 1) * longest <= maxTokens) {
-      together.push(chunk);
-    } else {
-      runs.push([chunk]);
-      longest = length;
-    }
-  }
-  return runs;
-}
-
-/**
  * Runs the largest step, all in the scratch block: as many tokens, sequences and rows of logits as a step may have. One
  * sequence has its full length, which always fits, and as many of the tokens as possible; the others begin. Afterwards
- * the device has allocated the memory of its largest run. With FP8 these are the two largest runs: see `planRuns`.
+ * the device has allocated the memory of its largest run. With FP8 these are the two largest runs: see `planFp8Runs`.
  */
 export function runOnScratchBlock(
   graph: DecoderGraph,
@@ -317,7 +291,7 @@ function largestStep({ maxNumTokens, maxNumSequences, maxLen }: PagedDecoderLimi
   return lengths;
 }
 
-/** New tokens of each sequence in the largest run of newest tokens, and of prompts: see `promptsOfRuns`. */
+/** New tokens of each sequence in the largest run of newest tokens, and of prompts: see `planFp8Runs`. */
 function largestRuns({ maxNumTokens, maxNumSequences, maxLen }: PagedDecoderLimits): number[][] {
   return [Array.from({ length: Math.min(maxNumSequences, maxNumTokens) }, () => 1), [Math.min(maxNumTokens, maxLen)]];
 }

@@ -66,7 +66,7 @@ test.for([true, false])("eager steps (%s) give the reference's tokens, alone and
 
 const fp8 = { kvLayout: { kind: "paged", blockSize: 16 }, kvPrecision: { kind: "fp8" } } as const;
 
-test("with 8-bit floats, newest tokens run apart from prompts, of which a run copies as much as one sequence", async () => {
+test("with 8-bit floats, a run with prompts copies as much as the longest sequence has at most", async () => {
   await using cache = await createTemporaryFolder();
   const { checkpointFolder, cases } = await loadGoldens("llama");
   const options = createWorkerOptions(await buildFrom(checkpointFolder, { cacheFolder: cache.path, ...fp8 }));
@@ -77,14 +77,27 @@ test("with 8-bit floats, newest tokens run apart from prompts, of which a run co
     numTokens: 2,
     imagesToEncode: [],
   });
-  const decodes = [chunkTo(2).sequence];
+  const decodesTo = (...ends: readonly number[]): Sequence[] =>
+    ends.map((end) => Object.assign(chunkTo(end).sequence, { numComputedTokens: end - 1 }));
   const endsOf = (ends: readonly number[]): number[][] =>
     decoder
       .planRuns([], ends.map(chunkTo))
       .map(({ chunks }) => chunks.map(({ firstToken, numTokens }) => firstToken + numTokens));
   expect(decoder.planRuns([], [])).toEqual([]);
-  expect(decoder.planRuns(decodes, [])).toEqual([{ decodes, chunks: [] }]);
-  expect(decoder.planRuns(decodes, [chunkTo(9)])).toMatchObject([{ decodes, chunks: [] }, { decodes: [] }]);
+  const many = decodesTo(100, 100, 100, 101);
+  expect(decoder.planRuns(many, [])).toEqual([{ decodes: many, chunks: [] }]);
+  const chunk = chunkTo(9);
+  const apart = [
+    { decodes: many, chunks: [] },
+    { decodes: [], chunks: [chunk] },
+  ];
+  expect(decoder.planRuns(many, [chunk])).toEqual(apart);
+  const few = decodesTo(80, 80, 80, 80);
+  expect(decoder.planRuns(few, [chunk])).toEqual([{ decodes: few, chunks: [chunk] }]);
+  expect(decoder.planRuns(few, [chunk, chunk])).toEqual([
+    { decodes: few, chunks: [chunk] },
+    { decodes: [], chunks: [chunk] },
+  ]);
   expect(endsOf([100, 100, 100, 100, 100])).toEqual([[100, 100, 100, 100], [100]]);
   expect(endsOf([10, 400, 10, 10])).toEqual([[10], [400], [10, 10]]);
   expect(endsOf([400, 400])).toEqual([[400], [400]]);
