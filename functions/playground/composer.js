@@ -85,13 +85,24 @@ export function createComposer(on) {
     on.cancelEdit(turn);
   }
 
-  form.addEventListener("submit", (event) => {
-    event.preventDefault();
+  async function submit() {
+    try {
+      // Reading a large file takes a moment, and the question may be about it.
+      await tray.whenRead();
+    } catch {
+      // The page says so; the question stays.
+      return;
+    }
     const written = read();
     if (written.question === "" && written.pictures.length === 0) return question.focus();
     if (!on.ask(written, edit?.turn ?? null)) return;
     write({ question: "", pictures: [] });
     endEdit();
+  }
+
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    void submit();
   });
   find(form, "#edit-cancel", HTMLButtonElement).addEventListener("click", cancelEdit);
   question.addEventListener("keydown", (event) => {

@@ -15,6 +15,8 @@ import { createPreview } from "./preview.js";
 export function createPictureTray({ list, acceptsVideos, onProblem, onRemove }) {
   /** @type {Map<Picture, HTMLElement>} */
   const items = new Map();
+  /** @type {Set<Promise<void>>} */
+  const reading = new Set();
 
   /** @param {Picture} picture */
   function add(picture) {
@@ -30,6 +32,12 @@ export function createPictureTray({ list, acceptsVideos, onProblem, onRemove }) 
     list.append(item);
   }
 
+  /** @param {readonly File[]} files */
+  async function addAll(files) {
+    const pictures = await Promise.all(files.map(readPicture));
+    pictures.forEach(add);
+  }
+
   return {
     add,
 
@@ -40,8 +48,18 @@ export function createPictureTray({ list, acceptsVideos, onProblem, onRemove }) 
       const others = all.filter(({ type }) => !accepted.test(type));
       const problem = acceptsVideos() ? "not a picture, a video or a PDF" : "neither a picture nor a PDF";
       onProblem(others.length === 0 ? "" : `${others.map(({ name }) => name).join(", ")}: ${problem}.`);
-      const pictures = await Promise.all(all.filter((file) => !others.includes(file)).map(readPicture));
-      pictures.forEach(add);
+      const added = addAll(all.filter((file) => !others.includes(file)));
+      reading.add(added);
+      try {
+        await added;
+      } finally {
+        reading.delete(added);
+      }
+    },
+
+    /** Resolves when all files that were given are among the pictures; rejects if one cannot be read. */
+    async whenRead() {
+      await Promise.all(reading);
     },
 
     /** @returns {readonly Picture[]} */

@@ -1,11 +1,11 @@
 /** Code that tests run within the page. JavaScript, because it is checked with the page's types and not with Node's. */
 
 /**
- * Hands a file to the page as a drop or a paste does.
+ * Hands a file to the page as a drop or a paste does, and with `asks` sends the question before the page has read it.
  *
- * @param {{ how: "drop" | "paste", name: string, type: string, base64: string }} file
+ * @param {{ how: "drop" | "paste", name: string, type: string, base64: string, asks?: boolean }} file
  */
-export function giveFile({ how, name, type, base64 }) {
+export function giveFile({ how, name, type, base64, asks = false }) {
   const transfer = new DataTransfer();
   const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
   transfer.items.add(new File([bytes], name, { type }));
@@ -15,6 +15,7 @@ export function giveFile({ how, name, type, base64 }) {
       ? new DragEvent("drop", { ...options, dataTransfer: transfer })
       : new ClipboardEvent("paste", { ...options, clipboardData: transfer }),
   );
+  if (asks) document.forms.namedItem("composer")?.requestSubmit();
 }
 
 /** Pixels by which the page is wider than the window. */

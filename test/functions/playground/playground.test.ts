@@ -109,6 +109,18 @@ test("dropped, pasted and chosen pictures are sent, removed ones are not", async
   expect(complaints).toEqual([]);
 });
 
+test("a question that is sent right after a paste has the picture", async () => {
+  await using opened = await openPlayground();
+  const { page, complaints } = opened;
+  const label = await readFile(new URL("label.png", examplesFolder));
+  await page.getByLabel("Question", { exact: true }).fill("What does the label say?");
+  const pasted = { how: "paste", name: "label.png", type: "image/png", base64: label.toString("base64") } as const;
+  await page.evaluate(giveFile, { ...pasted, asks: true });
+  expect(await readAnswer(page)).toBe("FOVEA");
+  expect(await page.locator("#tray img").count()).toBe(0);
+  expect(complaints).toEqual([]);
+});
+
 test("a video is shown, sent and answered", async () => {
   await using opened = await openPlayground();
   const { page, complaints } = opened;
