@@ -12,7 +12,14 @@ export function createApiKey(onKey) {
 
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    key = input.value.trim();
+    const entered = input.value.trim();
+    const [unsendable] = entered.match(/[^\x20-\xff]/u) ?? [];
+    if (unsendable !== undefined) {
+      problem.textContent = `A key cannot contain ${unsendable}: HTTP headers have no such character.`;
+      input.select();
+      return;
+    }
+    key = entered;
     store(key);
     onKey();
   });

@@ -56,6 +56,10 @@ test("a key is requested, kept for the tab, sent with every question and never s
   await field.fill("wrong");
   await page.keyboard.press("Enter");
   await page.getByText("The API key is not valid for this service.").waitFor();
+  // As word processors write quotation marks.
+  await field.fill("“secret-key”");
+  await page.keyboard.press("Enter");
+  await page.getByText("A key cannot contain “: HTTP headers have no such character.").waitFor();
   await field.fill("secret-key");
   await page.getByRole("button", { name: "Use key" }).click();
   await page.locator("#state[data-state=ready]").waitFor();
