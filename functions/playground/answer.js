@@ -13,7 +13,7 @@ import { cutIntoSpans } from "./token-spans.js";
 /**
  * @typedef {object} ChatChunk
  * @property {readonly {
- *   delta: { content?: string },
+ *   delta: { content?: string, reasoning_content?: string },
  *   logprobs: { content: readonly TokenLogprobs[] } | null,
  *   finish_reason: string | null,
  * }[]} choices

@@ -146,6 +146,7 @@ export class Conversation {
     this.#on.asked();
     try {
       for await (const chunk of this.#client.streamChat(request, controller.signal)) {
+        view.appendThinking(chunk.choices[0]?.delta.reasoning_content ?? "");
         view.append(answer.add(chunk, performance.now()));
       }
       end(turn, answer.text, answer.finishReason ?? "stop");

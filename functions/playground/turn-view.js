@@ -45,6 +45,8 @@ const actions = /** @type {const} */ ({
 export function createTurnView(turn, on) {
   const element = fromTemplate("turn-template", HTMLElement);
   const answer = find(element, ".answer", HTMLElement);
+  const thinking = find(answer, ".thinking", HTMLDetailsElement);
+  const thinkingText = find(thinking, ".thinking-text", HTMLElement);
   const text = find(answer, ".answer-text", HTMLElement);
   const failure = find(answer, ".failure", HTMLElement);
   const figures = find(answer, ".figures", HTMLElement);
@@ -61,11 +63,22 @@ export function createTurnView(turn, on) {
   }
   /** @type {TokenSpan[]} */
   let unshown = [];
+  let unshownThinking = "";
 
-  function showSpans() {
-    if (unshown.length === 0) return;
+  /** Tokens may come faster than frames; the page is laid out once for all those of a frame. */
+  function showLater() {
+    if (unshown.length === 0 && unshownThinking === "") requestAnimationFrame(showUnshown);
+  }
+
+  function showUnshown() {
+    if (unshown.length === 0 && unshownThinking === "") return;
+    if (unshownThinking !== "") {
+      thinking.hidden = false;
+      thinkingText.append(unshownThinking);
+    }
     appendSpans(text, unshown);
     unshown = [];
+    unshownThinking = "";
     on.grow();
   }
 
@@ -129,21 +142,30 @@ export function createTurnView(turn, on) {
 
     start() {
       text.replaceChildren();
+      thinkingText.replaceChildren();
+      thinking.hidden = true;
       failure.hidden = true;
       figures.hidden = true;
       figures.classList.remove("failed");
       answer.setAttribute("aria-busy", "true");
     },
 
-    /**
-     * Tokens may come faster than frames; the page is laid out once for all those of a frame.
-     *
-     * @param {readonly TokenSpan[]} spans
-     */
+    /** @param {readonly TokenSpan[]} spans */
     append(spans) {
       if (spans.length === 0) return;
-      if (unshown.length === 0) requestAnimationFrame(showSpans);
+      showLater();
       unshown.push(...spans);
+    },
+
+    /**
+     * Shown with the turn and not kept: it is no part of the answer.
+     *
+     * @param {string} piece
+     */
+    appendThinking(piece) {
+      if (piece === "") return;
+      showLater();
+      unshownThinking += piece;
     },
 
     /**
@@ -151,13 +173,13 @@ export function createTurnView(turn, on) {
      * @param {string | null} ending  Why the answer ended.
      */
     finish(measured, ending) {
-      showSpans();
+      showUnshown();
       showFigures(measured, ending);
     },
 
     /** @param {ServerError} error */
     fail(error) {
-      showSpans();
+      showUnshown();
       failure.setAttribute("role", "alert");
       showFailure(error);
     },

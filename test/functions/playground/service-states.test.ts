@@ -3,8 +3,11 @@ import type { Browser } from "playwright-core";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/index.ts";
+import type { Script } from "../../support/engine/scripted-engine.ts";
+import { thinkingFormats } from "../../support/requests/thinking-formats.ts";
 import { createTestApp, serveApp } from "../../support/service/test-app.ts";
 import { launchBrowser, openPage } from "./browser.ts";
+import { ask, expectTurns, waitUntilReady } from "./chat-page.ts";
 
 let browser: Browser;
 
@@ -81,6 +84,38 @@ test("a key is requested, kept for the tab, sent with every question and never s
     expect(code).toContain(reference);
     expect(code).not.toContain("secret-key");
   }
+});
+
+test("thinking is shown apart from the answer, and not sent again", async () => {
+  const script: Script = [{ text: "<think>", reasoningStart: "before" }, "Two <b>greetings</b>.", "</think>", "Hello."];
+  const testApp = createTestApp({ script, config: { outputFormats: thinkingFormats } });
+  await using served = await serveApp(testApp);
+  await using opened = await openPage(browser, `${served.baseUrl}/playground`);
+  const { page, complaints } = opened;
+  await waitUntilReady(page);
+  await ask(page, "Hello?");
+  await expectTurns(page, [["Hello?", "Hello."]]);
+  const thinking = page.locator(".thinking");
+  expect(await thinking.locator("p").isVisible()).toBe(false);
+  await thinking.getByText("Thinking").click();
+  expect(await thinking.locator("p").innerText()).toBe("Two <b>greetings</b>.");
+
+  await ask(page, "Again?");
+  await expectTurns(page, [
+    ["Hello?", "Hello."],
+    ["Again?", "Hello."],
+  ]);
+  expect(JSON.stringify(testApp.engine.requests.at(-1)!.prompt)).not.toContain("greetings");
+  expect(complaints).toEqual([]);
+});
+
+test("an answer without thinking shows none", async () => {
+  await using served = await serveApp(createTestApp());
+  await using opened = await openPage(browser, `${served.baseUrl}/playground`);
+  await waitUntilReady(opened.page);
+  await ask(opened.page, "Hello?");
+  await expectTurns(opened.page, [["Hello?", "Hello."]]);
+  expect(await opened.page.locator(".thinking").isVisible()).toBe(false);
 });
 
 test("an answer that fails midway keeps its text and shows the reason", async () => {
