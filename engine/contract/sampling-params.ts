@@ -1,4 +1,5 @@
 /** Decoding parameters of a request. Only this file validates them. */
+import { shown } from "../excerpt.ts";
 import type { StructuredOutput } from "../structured-output/structured-output.ts";
 import { EngineError } from "./errors.ts";
 import type { ExtraArguments } from "./extra-arguments.ts";
@@ -143,10 +144,11 @@ export type SamplingParamsInput = {
  * greedy with `topP`, `topK` and `minP` off, and one below 0.01 is raised to 0.01. The rules are those of vLLM's
  * `SamplingParams`.
  *
- * @throws EngineError `invalid_argument`, whose `parameter` names the field.
+ * @throws EngineError `invalid_argument`, whose `parameter` names the field, also for a name that is no field.
  */
 export function createSamplingParams(partial: SamplingParamsInput = {}): SamplingParams {
   const given = Object.fromEntries(Object.entries(partial).filter(([, value]) => value !== undefined));
+  checkNamesAndKinds(given);
   const params: SamplingParams = { ...defaultSamplingParams, ...given };
   checkTemperature(params.temperature);
   checkProbabilities(params);
@@ -170,6 +172,11 @@ export function createSamplingParams(partial: SamplingParamsInput = {}): Samplin
   return normalise(params);
 }
 
+/** Whether the value has all fields, as results of `createSamplingParams` do. */
+export function isComplete(params: object): boolean {
+  return Object.keys(defaultSamplingParams).every((field) => Object.hasOwn(params, field));
+}
+
 /** Whether the most likely token is chosen instead of drawing one. */
 export function isGreedy(params: SamplingParams): boolean {
   return params.temperature < GREEDY_TEMPERATURE_LIMIT;
@@ -186,6 +193,49 @@ function normalise(params: SamplingParams): SamplingParams {
     temperature: Math.max(params.temperature, MIN_TEMPERATURE),
     topK: params.topK === -1 ? 0 : params.topK,
   };
+}
+
+/** Of the fields whose default is null. */
+const nullableKinds: Readonly<Partial<Record<keyof SamplingParams, string>>> = {
+  logitBias: "an object",
+  allowedTokenIds: "a list",
+  structuredOutput: "an object",
+  seed: "a number",
+  maxTokens: "a number",
+  repetitionDetection: "an object",
+  reasoning: "an object",
+  logprobs: "a number",
+  promptLogprobs: "a number",
+};
+
+/** In plain JavaScript, types catch neither a misspelled name nor a text in place of a number or a list. */
+function checkNamesAndKinds(given: Readonly<Record<string, unknown>>): void {
+  for (const [name, value] of Object.entries(given)) {
+    if (!isField(name)) {
+      const meant = name.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
+      const hint = isField(meant) ? `; did you mean ${meant}?` : ".";
+      throw new EngineError("invalid_argument", `There is no sampling parameter ${name}${hint}`, {
+        parameter: `samplingParams.${name}`,
+      });
+    }
+    const nullableKind = nullableKinds[name];
+    if (nullableKind !== undefined && value === null) continue;
+    const kind = nullableKind ?? kindOf(defaultSamplingParams[name]);
+    if (kindOf(value) === kind) continue;
+    refuse(name, `must be ${kind}${nullableKind === undefined ? "" : " or null"}, got ${shown(value)}`);
+  }
+}
+
+function isField(name: string): name is keyof SamplingParams {
+  return Object.hasOwn(defaultSamplingParams, name);
+}
+
+/** Null for what no field can be. */
+function kindOf(value: unknown): string | null {
+  if (typeof value === "number") return "a number";
+  if (typeof value === "boolean") return "true or false";
+  if (Array.isArray(value) || ArrayBuffer.isView(value)) return "a list";
+  return typeof value === "object" && value !== null ? "an object" : null;
 }
 
 function checkTemperature(temperature: number): void {

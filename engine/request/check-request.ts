@@ -1,6 +1,7 @@
 /** The shape of requests, for callers in JavaScript, which no compiler checks. */
 import { EngineError } from "../contract/errors.ts";
 import type { ContentPart, GenerationRequest, ImagePart, Prompt } from "../contract/generation-request.ts";
+import { isComplete } from "../contract/sampling-params.ts";
 import { shown } from "../excerpt.ts";
 
 type Fields<Type> = Readonly<Partial<Record<keyof Type, unknown>>>;
@@ -30,7 +31,7 @@ export function checkGenerationRequest(request: unknown): void {
   checkPromptRequest(request);
   const { requestId, samplingParams } = request as Fields<GenerationRequest>;
   if (typeof requestId !== "string") throw refusal("requestId", requestId, "a text");
-  if (!isObject(samplingParams)) {
+  if (!isObject(samplingParams) || !isComplete(samplingParams)) {
     throw refusal("samplingParams", samplingParams, "the result of createSamplingParams");
   }
 }

@@ -61,6 +61,24 @@ test.for(refusals)("%o is rejected", ([partial, field, message]) => {
   );
 });
 
+test.for<[Record<string, unknown>, string, string]>([
+  [{ max_tokens: 5 }, "max_tokens", "There is no sampling parameter max_tokens; did you mean maxTokens?"],
+  [{ temprature: 1 }, "temprature", "There is no sampling parameter temprature."],
+  [{ toString: 1 }, "toString", "There is no sampling parameter toString."],
+  [{ temperature: "1" }, "temperature", 'temperature must be a number, got "1".'],
+  [{ topP: null }, "topP", "topP must be a number, got null."],
+  [{ maxTokens: "5" }, "maxTokens", 'maxTokens must be a number or null, got "5".'],
+  [{ ignoreEos: 1 }, "ignoreEos", "ignoreEos must be true or false, got 1."],
+  [{ stop: "." }, "stop", 'stop must be a list, got ".".'],
+  [{ allowedTokenIds: 7 }, "allowedTokenIds", "allowedTokenIds must be a list or null, got 7."],
+  [{ logitBias: [7] }, "logitBias", "logitBias must be an object or null, got a list of 1 element."],
+  [{ extraArgs: null }, "extraArgs", "extraArgs must be an object, got null."],
+])("%o of plain JavaScript is rejected", ([given, name, message]) => {
+  expect(() => createSamplingParams(given)).toThrow(
+    new EngineError("invalid_argument", message, { parameter: `samplingParams.${name}` }),
+  );
+});
+
 test("an empty request is sampled at temperature 1 without limits", () => {
   expect(createSamplingParams()).toEqual({
     temperature: 1,

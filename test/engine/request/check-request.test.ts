@@ -48,6 +48,7 @@ test.for<[object, string, string]>([
   [{ videoSampling: 5 }, "videoSampling", "5; expected an object"],
   [{ requestId: 5 }, "requestId", "5; expected a text"],
   [{ samplingParams: undefined }, "samplingParams", "undefined; expected the result of createSamplingParams"],
+  [{ samplingParams: { temperature: 0 } }, "samplingParams", "an object; expected the result of createSamplingParams"],
 ])("%o is rejected by its field", ([fields, parameter, problem]) => {
   expect(() => checkGenerationRequest({ requestId: "a", prompt: tokens, samplingParams, ...fields })).toThrow(
     expect.objectContaining({ code: "invalid_argument", parameter, message: `${parameter} is ${problem}.` }),
