@@ -20,7 +20,7 @@ import { engineThreadName } from "./thread/engine-thread.ts";
  * @param options Settings that are left out have the service's defaults. Without a model, the small shipped one is
  * loaded.
  * @param dependencies Without image sources, only `data:` URLs are supported.
- * @throws EngineError `invalid_configuration` for an unknown option and an invalid value, on a Node older than 24.6, and
+ * @throws EngineError `invalid_configuration` for an unknown option or dependency and an invalid value, on a Node older than 24.6, and
  * on an engine's own thread: a logits processor module that creates an engine on import would create engines recursively.
  */
 export function createEngine(options: EngineOptions = {}, dependencies: Partial<EngineDependencies> = {}): Engine {
@@ -34,7 +34,30 @@ export function createEngine(options: EngineOptions = {}, dependencies: Partial<
     );
   }
   const config = toEngineConfig(options);
+  checkDependencyNames(dependencies);
   if (dependencies.logitsProcessors !== undefined) checkGivenClasses(dependencies.logitsProcessors);
   keepWasmCode();
   return new ThreadedEngine(config, { imageSources: [createDataUrlImageSource()], ...dependencies });
+}
+
+const dependencyNames: Readonly<Record<keyof EngineDependencies, true>> = {
+  imageSources: true,
+  createS3Client: true,
+  createByteStore: true,
+  onProgress: true,
+  onPhase: true,
+  onDevice: true,
+  onStall: true,
+  onFailed: true,
+  logitsProcessors: true,
+};
+
+/** In plain JavaScript, types do not catch a misspelled name. */
+function checkDependencyNames(dependencies: object): void {
+  const unknown = Object.keys(dependencies).find((name) => !Object.hasOwn(dependencyNames, name));
+  if (unknown === undefined) return;
+  throw new EngineError(
+    "invalid_configuration",
+    `The second argument of createEngine has no ${unknown}; it takes ${Object.keys(dependencyNames).join(", ")}.`,
+  );
 }

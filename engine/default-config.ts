@@ -96,10 +96,16 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
   logitsProcessorPath: texts,
   numThreads: count(1).nullable(),
   cacheFolder: text,
-  hub: anyObject,
+  hub: z.strictObject({
+    endpoint: text.optional(),
+    cacheFolder: text.optional(),
+    token: text.nullish(),
+    tokenFile: text.optional(),
+    isOffline: flag.optional(),
+  }),
   gcsEmulatorUrl: text.nullable(),
   azure: anyObject,
-  videoLimits: z.looseObject({
+  videoLimits: z.strictObject({
     maxVideosPerPrompt: limit.optional(),
     maxVideoBytes: limit.optional(),
     maxVideoFrames: count(1).optional(),
@@ -107,14 +113,15 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
     fetchTimeoutMs: limit.optional(),
     videoDecodeTimeoutMs: limit.optional(),
   }),
-  documentLimits: z.looseObject({
+  documentLimits: z.strictObject({
     maxDocumentBytes: limit.optional(),
     dotsPerInch: z.number().min(dotsPerInchRange.min).max(dotsPerInchRange.max).optional(),
     content: z.enum(documentContents).optional(),
     renderTimeoutMs: limit.optional(),
   }),
-  imageLimits: z.looseObject({
+  imageLimits: z.strictObject({
     maxImagesPerPrompt: limit.optional(),
+    largestExpectedImage: anyObject.optional(),
     maxImageBytes: limit.optional(),
     maxImagePixels: limit.optional(),
     maxDecodeCost: limit.optional(),

@@ -9,6 +9,17 @@ test("an engine without settings has the service's defaults", () => {
   expect(loadConfig({}).engine).toMatchObject(toEngineConfig({}));
 });
 
+test("the options that the service gives are accepted", () => {
+  const { engine } = loadConfig({
+    LIMIT_MM_PER_PROMPT: '{"image": {"count": 2, "width": 64, "height": 64}, "video": 1}',
+    HF_TOKEN: "token",
+  });
+  expect(toEngineConfig(engine)).toMatchObject({
+    imageLimits: { maxImagesPerPrompt: 2, largestExpectedImage: { width: 64, height: 64 } },
+    hub: { token: "token" },
+  });
+});
+
 const ngram = { method: "ngram", numSpeculativeTokens: 4, promptLookupMax: 4, promptLookupMin: 2 } as const;
 
 const expectedNames =
@@ -16,6 +27,11 @@ const expectedNames =
 
 test.for<[Record<string, unknown>, string]>([
   [{ maxNumSeqs: 3 }, "createEngine has no option maxNumSeqs."],
+  [{ imageLimits: { maxImageByte: 1 } }, 'The option imageLimits is an object; expected no field "maxImageByte".'],
+  [{ videoLimits: { fps: 2 } }, 'The option videoLimits is an object; expected no field "fps".'],
+  [{ documentLimits: { dpi: 2 } }, 'The option documentLimits is an object; expected no field "dpi".'],
+  [{ hub: { offline: true } }, 'The option hub is an object; expected no field "offline".'],
+  [{ hub: { isOffline: 1 } }, "The option hub.isOffline is 1; expected true or false."],
   [{ maxNumSequences: 0 }, "The option maxNumSequences is 0; expected at least 1."],
   [{ maxNumSequences: 2.5 }, "The option maxNumSequences is 2.5; expected an integer."],
   [{ maxNumSequences: null }, "The option maxNumSequences is null; expected a number."],

@@ -398,6 +398,18 @@ describe("life and death", () => {
     await closing;
   });
 
+  test("a misspelled dependency is rejected at once", () => {
+    const misspelled = { imageSources: [], onProgres: () => {} };
+    expect(() => createEngine({}, misspelled)).toThrow(
+      expect.objectContaining({
+        code: "invalid_configuration",
+        message: expect.stringContaining(
+          "The second argument of createEngine has no onProgres; it takes imageSources,",
+        ),
+      }),
+    );
+  });
+
   test.for([
     ["a folder that is not there", { model: "/nowhere" }, "invalid_configuration"],
     ["a folder without a checkpoint", { model: goldensFolder }, "invalid_checkpoint"],
