@@ -20,8 +20,9 @@ import { engineThreadName } from "./thread/engine-thread.ts";
  * @param options Settings that are left out have the service's defaults. Without a model, the small shipped one is
  * loaded.
  * @param dependencies Without image sources, only `data:` URLs are supported.
- * @throws EngineError `invalid_configuration` for an unknown option or dependency and an invalid value, on a Node older than 24.6, and
- * on an engine's own thread: a logits processor module that creates an engine on import would create engines recursively.
+ * @throws EngineError `invalid_configuration` for an unknown option or dependency and an invalid value, on a Node older
+ * than 24.6, and on an engine's own thread: a logits processor module that creates an engine on import would create engines
+ * recursively.
  */
 export function createEngine(options: EngineOptions = {}, dependencies: Partial<EngineDependencies> = {}): Engine {
   if (workerThreads.threadName === undefined) {
