@@ -3,6 +3,20 @@
 /** A JSON object. */
 export type JsonObject = Readonly<Record<string, unknown>>;
 
+/**
+ * A number of a JSON text that is integral and yet a float, such as `10.0` and `1e20`. JavaScript has one type for both;
+ * chat templates print it as Python does.
+ */
+export class JsonFloat {
+  readonly value: number;
+  constructor(value: number) {
+    this.value = value;
+  }
+  toJSON(): number {
+    return this.value;
+  }
+}
+
 export interface ToolDefinition {
   readonly name: string;
   readonly description: string | null;
@@ -16,5 +30,6 @@ export interface ToolDefinition {
 export interface ToolCall {
   readonly id: string;
   readonly name: string;
+  /** Plain numbers that are integral are integers for the template; `JsonFloat` stands for the others. */
   readonly arguments: JsonObject;
 }

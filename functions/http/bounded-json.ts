@@ -117,7 +117,7 @@ function findExcess(text: string): Excess | null {
 }
 
 /** Index of the closing quote of the string whose text starts at `start`; the text's length if there is none. */
-function endOfString(text: string, start: number): number {
+export function endOfString(text: string, start: number): number {
   // A picture in base64 contains no quote, so the search for one runs at memory speed.
   const first = text.indexOf('"', start);
   if (first === -1) return text.length;

@@ -1,5 +1,7 @@
 /** Values of a Jinja template, which behave like Python's. */
 
+import { JsonFloat } from "../../contract/tools.ts";
+
 /** An integer is a number; a string counts code points. */
 export type Value =
   | null
@@ -90,6 +92,7 @@ export function toValue(data: unknown): Value {
   if (typeof data === "number") return Number.isInteger(data) ? data : new Float(data);
   if (Array.isArray(data)) return data.map(toValue);
   if (data instanceof Callable) return data;
+  if (data instanceof JsonFloat) return new Float(data.value);
   if (typeof data !== "object") throw new JinjaError(`a template cannot use a ${typeof data}`);
   const dict: Dict = new Map();
   for (const [key, member] of Object.entries(data)) if (member !== undefined) dict.set(key, toValue(member));

@@ -3,7 +3,6 @@ import { z } from "zod";
 
 import { structuredOutputLimits } from "../../../engine/index.ts";
 import type { JsonObject, ToolDefinition } from "../../../engine/index.ts";
-import { parseBoundedJson } from "../../http/bounded-json.ts";
 import {
   argumentsOfCustomCall,
   customGrammar,
@@ -11,6 +10,7 @@ import {
   MAX_DESCRIPTION_LENGTH,
   toTextFunction,
 } from "../custom-tools.ts";
+import { parseArguments } from "../parse-arguments.ts";
 import { addIssue, boundedJson, boundedList, boundedText, flag, name, text } from "./wire-types.ts";
 
 /** Twice as many as OpenAI accepts: clients of several MCP servers collect this many. Each is printed into the prompt. */
@@ -179,7 +179,7 @@ const givenArguments = z.union(
 export const callArguments = givenArguments.transform((given, context): JsonObject => {
   if (typeof given !== "string") return given;
   if (given.trim() === "") return {};
-  const parsed = parseBoundedJson(given);
+  const parsed = parseArguments(given);
   if (parsed.kind === "parsed" && isJsonObject(parsed.value)) return parsed.value;
   if (parsed.kind === "refused" && parsed.code === "invalid_json") return {};
   const message = parsed.kind === "refused" ? parsed.problem : `${argumentsRule}, which this JSON is not`;

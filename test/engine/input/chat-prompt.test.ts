@@ -2,6 +2,7 @@ import { readFile } from "node:fs/promises";
 import { expect, test } from "vitest";
 
 import type { ChatMessage, ContentPart } from "../../../engine/contract/generation-request.ts";
+import { JsonFloat } from "../../../engine/contract/tools.ts";
 import { renderChat } from "../../../engine/input/chat-prompt.ts";
 import { ChatTemplate } from "../../../engine/text/chat-template.ts";
 
@@ -162,6 +163,15 @@ test("without images in the model, no text is a placeholder", () => {
     text: "[an <image>]",
     literal: [],
   });
+});
+
+test.for([null, "<image>"])("floats of calls are printed as floats (image placeholder: %s)", (imagePlaceholder) => {
+  const template = new ChatTemplate("{{ messages[0].tool_calls[0].function.arguments | tojson }}", {});
+  const call = { id: "1", name: "f", arguments: { price: new JsonFloat(10), counts: [10, new JsonFloat(1e20)] } };
+  const messages = [{ role: "assistant", content: "", toolCalls: [call] }] as const;
+  expect(renderChat({ messages, addGenerationPrompt: true }, { template, imagePlaceholder }).text).toBe(
+    '{"price": 10.0, "counts": [10, 1e+20]}',
+  );
 });
 
 test("placeholders in calls, results, thinking, tools and variables mean no image", () => {

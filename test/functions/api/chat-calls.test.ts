@@ -1,6 +1,7 @@
 /** Choices among tools, forms beside required calls, and the ends of answers with calls. */
 import { describe, expect, test } from "vitest";
 
+import { JsonFloat } from "../../../engine/index.ts";
 import type { Script } from "../../support/engine/scripted-engine.ts";
 import { thinkingFormats } from "../../support/requests/thinking-formats.ts";
 import { chatBody, createTestApp } from "../../support/service/test-app.ts";
@@ -108,6 +109,44 @@ describe("a call of a tool that the model invents", () => {
         }),
       ]),
     });
+  });
+});
+
+test.for([
+  [
+    "/v1/chat/completions",
+    {
+      messages: [
+        { role: "user", content: "Buy it." },
+        {
+          role: "assistant",
+          tool_calls: [
+            { id: "1", type: "function", function: { name: "buy", arguments: '{"price": 10.0, "count": 2}' } },
+          ],
+        },
+        { role: "tool", tool_call_id: "1", content: "Bought." },
+      ],
+    },
+  ],
+  [
+    "/v1/responses",
+    {
+      input: [
+        { role: "user", content: "Buy it." },
+        { type: "function_call", call_id: "1", name: "buy", arguments: '{"price": 10.0, "count": 2}' },
+        { type: "function_call_output", call_id: "1", output: "Bought." },
+      ],
+    },
+  ],
+] as const)("arguments of calls sent to %s keep their floats", async ([path, body]) => {
+  const app = createTestApp();
+  expect((await app.post(path, body)).status).toBe(200);
+  expect(app.engine.requests.at(0)!.prompt).toMatchObject({
+    messages: expect.arrayContaining([
+      expect.objectContaining({
+        toolCalls: [{ id: "1", name: "buy", arguments: { price: new JsonFloat(10), count: 2 } }],
+      }),
+    ]),
   });
 });
 
