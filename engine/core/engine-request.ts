@@ -37,10 +37,12 @@ export interface EngineRequest {
   readonly positions?: PromptPositions;
   readonly samplingParams: SamplingParams;
   /**
-   * `samplingParams.badWords` as token sequences, each of at least one token, and the tokens that the checkpoint
-   * suppresses. The output must not complete any of them.
+   * `samplingParams.badWords` as token sequences, each of at least one token, and the tokens and sequences that the
+   * checkpoint suppresses. The output must not complete any of them.
    */
   readonly badWordsTokenIds: readonly (readonly number[])[];
+  /** Tokens that the checkpoint suppresses at the start of an output. Omitted if there are none. */
+  readonly beginSuppressedTokenIds?: readonly number[];
   /** `samplingParams.structuredOutput`, compiled; null if the text is unconstrained. */
   readonly grammar: CompiledGrammar | null;
   /** Omitted if the thinking is not limited. */

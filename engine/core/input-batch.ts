@@ -78,6 +78,7 @@ export class InputBatch {
       promptTokenIds: sequence.promptTokenIds,
       outputTokenIds: sequence.outputTokenIds,
       badWordsTokenIds: sequence.badWordsTokenIds,
+      beginSuppressedTokenIds: sequence.beginSuppressedTokenIds,
       grammar: sequence.grammar,
       thinkingBudget: sequence.thinkingBudget,
     });

@@ -20,6 +20,8 @@ const generationConfig = z.looseObject({
   eos_token_id: tokenIds.nullish(),
   // Some files have -1 for no token.
   suppress_tokens: z.array(z.int()).nullish(),
+  begin_suppress_tokens: z.array(z.int()).nullish(),
+  bad_words_ids: z.array(z.array(z.int())).nullish(),
 });
 
 /** config.json has the end token at its top level or, for a vision-language model, in its text part. */
@@ -35,6 +37,10 @@ export interface GenerationDefaults {
   readonly eosTokenIds: readonly number[];
   /** Never generated, such as the markers of pictures of Gemma 4, which its decoder may rank first. */
   readonly suppressedTokenIds: readonly number[];
+  /** Never generated in this order: `bad_words_ids`, in which a token may stand alone. */
+  readonly suppressedSequences: readonly (readonly number[])[];
+  /** Never the first token that is generated. */
+  readonly beginSuppressedTokenIds: readonly number[];
 }
 
 export interface CheckpointSettings {
@@ -52,10 +58,17 @@ export function readGenerationDefaults(settings: CheckpointSettings): Generation
   const model = parse("config.json", modelConfig, settings.modelConfig);
   const modelEos = model.eos_token_id ?? model.text_config?.eos_token_id ?? [];
   const tokenizerEos = settings.tokenizerEosTokenId === null ? [] : [settings.tokenizerEosTokenId];
-  const known = (ids: readonly number[]): number[] =>
-    [...new Set(ids)].filter((tokenId) => tokenId >= 0 && tokenId < settings.vocabSize);
+  const isKnown = (tokenId: number): boolean => tokenId >= 0 && tokenId < settings.vocabSize;
+  const known = (ids: readonly number[]): number[] => [...new Set(ids)].filter(isKnown);
   const eosTokenIds = known([...(generation.eos_token_id ?? modelEos), ...tokenizerEos]);
   const suppressedTokenIds = known(generation.suppress_tokens ?? []);
+  const beginSuppressedTokenIds = known(generation.begin_suppress_tokens ?? []);
+  // Like transformers, which keeps end tokens that stand alone.
+  const isEnd = ([tokenId, ...others]: readonly number[]): boolean =>
+    others.length === 0 && tokenId !== undefined && eosTokenIds.includes(tokenId);
+  const suppressedSequences = (generation.bad_words_ids ?? []).filter(
+    (sequence) => sequence.length > 0 && sequence.every(isKnown) && !isEnd(sequence),
+  );
   const { do_sample: doesSample, temperature, top_p: topP, top_k: topK, min_p: minP } = generation;
   const repetitionPenalty = generation.repetition_penalty;
   const given = { temperature: doesSample === false ? 0 : temperature, topP, topK, minP, repetitionPenalty };
@@ -68,7 +81,7 @@ export function readGenerationDefaults(settings: CheckpointSettings): Generation
     const reason = cause instanceof EngineError ? cause.message : String(cause);
     throw new EngineError("invalid_checkpoint", `generation_config.json of the checkpoint: ${reason}`, { cause });
   }
-  return { samplingParams, eosTokenIds, suppressedTokenIds };
+  return { samplingParams, eosTokenIds, suppressedTokenIds, suppressedSequences, beginSuppressedTokenIds };
 }
 
 function parse<Schema extends z.ZodType>(file: string, schema: Schema, json: unknown): z.infer<Schema> {

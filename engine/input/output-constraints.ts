@@ -18,6 +18,10 @@ export interface OutputConstraintsOptions {
   readonly eosTokenIds: readonly number[];
   /** Tokens that no output may have, whatever the request says. Default: none. */
   readonly suppressedTokenIds?: readonly number[];
+  /** Like them, of several tokens each. Default: none. */
+  readonly suppressedSequences?: readonly (readonly number[])[];
+  /** Tokens that no output may start with. Default: none. */
+  readonly beginSuppressedTokenIds?: readonly number[];
 }
 
 export interface ResolveOptions {
@@ -27,7 +31,9 @@ export interface ResolveOptions {
   readonly reasoningStart?: ReasoningStart | null;
 }
 
-export interface ResolvedConstraints extends Pick<EngineRequest, "badWordsTokenIds" | "grammar" | "thinkingBudget"> {
+type ConstraintsOfRequest = "badWordsTokenIds" | "beginSuppressedTokenIds" | "grammar" | "thinkingBudget";
+
+export interface ResolvedConstraints extends Pick<EngineRequest, ConstraintsOfRequest> {
   /** Special tokens that are text for this request. */
   readonly textTokenIds: readonly number[];
 }
@@ -41,13 +47,13 @@ const MAX_TOLD = 8;
 export class OutputConstraints implements AsyncDisposable {
   readonly #options: OutputConstraintsOptions;
   readonly #grammars: GrammarCompiler;
-  /** Bad words of one token. */
+  /** Bad words of every request. */
   readonly #suppressed: readonly (readonly number[])[];
 
   constructor(options: OutputConstraintsOptions) {
-    const { tokenizer, vocabSize, eosTokenIds, suppressedTokenIds = [] } = options;
+    const { tokenizer, vocabSize, eosTokenIds, suppressedTokenIds = [], suppressedSequences = [] } = options;
     this.#options = options;
-    this.#suppressed = suppressedTokenIds.map((tokenId) => [tokenId]);
+    this.#suppressed = [...suppressedTokenIds.map((tokenId) => [tokenId]), ...suppressedSequences];
     this.#grammars = new GrammarCompiler({
       loadVocabulary: (textTokenIds) =>
         createGrammarVocabulary(withTextTokens(tokenizer, textTokenIds), vocabSize, eosTokenIds),
@@ -90,7 +96,14 @@ export class OutputConstraints implements AsyncDisposable {
         : withThinking(structuredOutput, reasoning, reasoningStart);
     const grammar = form === null ? null : await this.#grammars.compile(form, { signal, tenant, textTokenIds });
     const thinkingBudget = await this.#thinkingBudget(reasoning, reasoningStart);
-    return { badWordsTokenIds, textTokenIds, grammar, ...(thinkingBudget && { thinkingBudget }) };
+    const { beginSuppressedTokenIds = [] } = this.#options;
+    return {
+      badWordsTokenIds,
+      ...(beginSuppressedTokenIds.length > 0 && { beginSuppressedTokenIds }),
+      textTokenIds,
+      grammar,
+      ...(thinkingBudget && { thinkingBudget }),
+    };
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -112,10 +112,10 @@ export async function loadModel(
   const tokenizerEosTokenId = tokenizer.eosToken === null ? null : tokenizer.tokenId(tokenizer.eosToken);
   const { vocabSize } = model.decoder;
   const settings = { generationConfig, modelConfig: checkpoint.config, tokenizerEosTokenId, vocabSize };
-  const { samplingParams, eosTokenIds, suppressedTokenIds } = readGenerationDefaults(settings);
+  const { samplingParams, eosTokenIds, ...suppressed } = readGenerationDefaults(settings);
   const maxModelLen = config.maxModelLen ?? model.maxPositionEmbeddings;
   const maxNumSequences = numSequencesOf(config, model.decoder, maxModelLen);
-  const outputConstraints = parts.use(new OutputConstraints({ tokenizer, vocabSize, eosTokenIds, suppressedTokenIds }));
+  const outputConstraints = parts.use(new OutputConstraints({ tokenizer, vocabSize, eosTokenIds, ...suppressed }));
   const { architecture } = model;
   const store = model.visionEncoder === null ? undefined : await createByteStore?.();
   const caches = new MultiModalCaches(config.caches ?? defaultCacheConfig, store ?? null);

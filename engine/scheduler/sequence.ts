@@ -31,6 +31,7 @@ export class Sequence {
   readonly samplingParams: SamplingParams;
   /** Each has at least one token. */
   readonly badWordsTokenIds: readonly (readonly number[])[];
+  readonly beginSuppressedTokenIds: readonly number[] | undefined;
   readonly thinkingBudget: ThinkingBudget | undefined;
   readonly grammar: CompiledGrammar | null;
   readonly seed: number;
@@ -89,6 +90,7 @@ export class Sequence {
     this.positions = request.positions ?? null;
     this.samplingParams = request.samplingParams;
     this.badWordsTokenIds = request.badWordsTokenIds;
+    this.beginSuppressedTokenIds = request.beginSuppressedTokenIds;
     this.thinkingBudget = request.thinkingBudget;
     this.grammar = request.grammar;
     this.seed = request.seed;

@@ -36,6 +36,8 @@ export interface LogitsProcessorFixture {
   readonly vocabSize?: number;
   /** Bad words of every request that uses the processor, as the engine tokenizes them. Default none. */
   readonly badWordsTokenIds?: readonly (readonly number[])[];
+  /** Tokens that no output of a request that uses the processor starts with. Default none. */
+  readonly beginSuppressedTokenIds?: readonly number[];
   /** Limit of the thinking of every request that uses the processor. Default none. */
   readonly thinkingBudget?: ThinkingBudget;
 }
@@ -62,7 +64,8 @@ const stepPlan: fc.Arbitrary<StepPlan> = fc.record({
 
 /** Registers the tests of a logits processor with the test runner that runs the calling file. */
 export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixture): void {
-  const { create, using, notUsing = [{}], vocabSize = 48, badWordsTokenIds = [], thinkingBudget } = fixture;
+  const { create, using, notUsing = [{}], vocabSize = 48, badWordsTokenIds = [] } = fixture;
+  const { beginSuppressedTokenIds, thinkingBudget } = fixture;
   const kinds = [...using, ...notUsing];
   let numSequences = 0;
 
@@ -79,6 +82,7 @@ export function testLogitsProcessor(name: string, fixture: LogitsProcessorFixtur
       samplingParams,
       badWordsTokenIds: kind < using.length ? badWordsTokenIds : [],
       grammar: null,
+      ...(kind < using.length && beginSuppressedTokenIds && { beginSuppressedTokenIds }),
       ...(kind < using.length && thinkingBudget && { thinkingBudget }),
       cacheSalt: null,
       seed: 0,

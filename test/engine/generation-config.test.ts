@@ -40,3 +40,18 @@ test("suppressed tokens are never generated, and tokens outside the vocabulary d
   expect(steered).toHaveLength(16);
   expect(steered.filter((tokenId) => suppressed.includes(tokenId))).toEqual([]);
 });
+
+test("suppressed sequences and tokens at the start are avoided where they count", async () => {
+  const { cases } = await loadGoldens("llama");
+  const { promptTokenIds, greedyTokenIds } = cases[0]!;
+  const [first, second] = greedyTokenIds as [number, number];
+  const other = await answer(promptTokenIds, { eos_token_id: 1, begin_suppress_tokens: [first] });
+  expect(other).toHaveLength(16);
+  expect(other[0]).not.toBe(first);
+  const apart = await answer(promptTokenIds, { eos_token_id: 1, bad_words_ids: [[first, second]] });
+  expect(apart[0]).toBe(first);
+  expect(apart[1]).not.toBe(second);
+  // The second token may be first.
+  const later = await answer(promptTokenIds, { eos_token_id: 1, begin_suppress_tokens: [second] });
+  expect(later).toEqual(greedyTokenIds.slice(0, 16));
+});

@@ -6,6 +6,7 @@ import type { AddedRequest, BatchUpdate } from "../contract/logits-processor.ts"
 export interface AddedSequence extends AddedRequest {
   /** No word is empty. */
   readonly badWordsTokenIds: readonly (readonly number[])[];
+  readonly beginSuppressedTokenIds?: readonly number[] | undefined;
   readonly grammar: CompiledGrammar | null;
   readonly thinkingBudget?: ThinkingBudget | undefined;
 }

@@ -4,6 +4,7 @@ import { OptionalProcessor } from "../processor-chain.ts";
 import type { BuiltInProcessors, GrammarProcessor } from "../processor-chain.ts";
 import { AllowedTokensLogitsProcessor } from "./allowed-tokens.ts";
 import { BadWordsLogitsProcessor } from "./bad-words.ts";
+import { BeginSuppressedTokensLogitsProcessor } from "./begin-suppressed-tokens.ts";
 import { LogitBiasLogitsProcessor } from "./logit-bias.ts";
 import { MinPLogitsProcessor } from "./min-p.ts";
 import { MinTokensLogitsProcessor } from "./min-tokens.ts";
@@ -19,6 +20,7 @@ export function createBuiltInProcessors(
 ): BuiltInProcessors {
   const allowedTokens = new AllowedTokensLogitsProcessor(config);
   const badWords = new BadWordsLogitsProcessor(config);
+  const beginSuppressed = new BeginSuppressedTokensLogitsProcessor(config);
   const minTokens = new MinTokensLogitsProcessor(config, eosTokenIds);
   const logitBias = new LogitBiasLogitsProcessor(config);
   const noRepeatNgram = new NoRepeatNgramLogitsProcessor(config);
@@ -30,6 +32,7 @@ export function createBuiltInProcessors(
     argmaxChanging: [
       new OptionalProcessor(allowedTokens, ({ params }) => params.allowedTokenIds !== null),
       new OptionalProcessor(badWords, ({ badWordsTokenIds }) => badWordsTokenIds.length > 0),
+      new OptionalProcessor(beginSuppressed, ({ beginSuppressedTokenIds }) => beginSuppressedTokenIds !== undefined),
       new OptionalProcessor(minTokens, ({ params }) => params.minTokens > 0),
       new OptionalProcessor(logitBias, ({ params }) => params.logitBias !== null),
       new OptionalProcessor(noRepeatNgram, ({ params }) => Object.keys(params.extraArgs).length > 0),

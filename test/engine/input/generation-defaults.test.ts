@@ -23,6 +23,18 @@ test("suppressed and end tokens outside the vocabulary are left out", () => {
   });
 });
 
+test("suppressed sequences are kept as in transformers, unless a token is outside the vocabulary", () => {
+  const generationConfig = {
+    eos_token_id: [5],
+    bad_words_ids: [[7], [5], [8, 5], [], [9, 100], [-1]],
+    begin_suppress_tokens: [220, 50, 5, 50],
+  };
+  expect(readGenerationDefaults({ ...nothing, generationConfig })).toMatchObject({
+    suppressedSequences: [[7], [8, 5]],
+    beginSuppressedTokenIds: [50, 5],
+  });
+});
+
 test("sampling fields that are set become defaults, the others stay open", () => {
   const generationConfig = { temperature: 0.6, top_p: 0.9, top_k: null, max_new_tokens: 20, repetition_penalty: 1.1 };
   expect(readGenerationDefaults({ ...nothing, generationConfig }).samplingParams).toEqual({
@@ -40,6 +52,8 @@ test.for([
   [{ top_p: 7 }, /generation_config.json.*topP/],
   [{ eos_token_id: -1 }, /generation_config.json.*eos_token_id/],
   [{ suppress_tokens: ["a"] }, /generation_config.json.*suppress_tokens/],
+  [{ begin_suppress_tokens: 5 }, /generation_config.json.*begin_suppress_tokens/],
+  [{ bad_words_ids: [5] }, /generation_config.json.*bad_words_ids/],
 ] as const)("a generation_config.json with %j is rejected by name", ([generationConfig, message]) => {
   expect(() => readGenerationDefaults({ ...nothing, generationConfig })).toThrow(
     expect.objectContaining({ code: "invalid_checkpoint", message: expect.stringMatching(message) }),

@@ -52,18 +52,20 @@ describe("token ids outside the vocabulary", () => {
 });
 
 describe("bad words", () => {
-  test("of every request are the tokens that the checkpoint suppresses", async () => {
+  test("of every request are those that the checkpoint suppresses", async () => {
     await using suppressing = new OutputConstraints({
       tokenizer,
       vocabSize,
       eosTokenIds: [],
       suppressedTokenIds: [7, 9],
+      suppressedSequences: [[3, 4]],
+      beginSuppressedTokenIds: [6],
     });
     const [plain, more] = await Promise.all(
       [{}, { badWords: ["zq"] }].map((params) => suppressing.resolve(createSamplingParams(params), never)),
     );
-    expect(plain?.badWordsTokenIds).toEqual([[7], [9]]);
-    expect(more?.badWordsTokenIds.slice(0, 3)).toEqual([[7], [9], await encode("zq")]);
+    expect(plain).toMatchObject({ badWordsTokenIds: [[7], [9], [3, 4]], beginSuppressedTokenIds: [6] });
+    expect(more?.badWordsTokenIds.slice(0, 4)).toEqual([[7], [9], [3, 4], await encode("zq")]);
   });
 
   test("are tokenized as at the start of a text and, if that takes as many tokens, after a space", async () => {

@@ -1,6 +1,7 @@
 import type { SamplingParams } from "../../../../engine/contract/sampling-params.ts";
 import { AllowedTokensLogitsProcessor } from "../../../../engine/sampling/built-in/allowed-tokens.ts";
 import { BadWordsLogitsProcessor } from "../../../../engine/sampling/built-in/bad-words.ts";
+import { BeginSuppressedTokensLogitsProcessor } from "../../../../engine/sampling/built-in/begin-suppressed-tokens.ts";
 import { LogitBiasLogitsProcessor } from "../../../../engine/sampling/built-in/logit-bias.ts";
 import { MinPLogitsProcessor } from "../../../../engine/sampling/built-in/min-p.ts";
 import { MinTokensLogitsProcessor } from "../../../../engine/sampling/built-in/min-tokens.ts";
@@ -21,6 +22,12 @@ testLogitsProcessor("bad words", {
   create: () => new BadWordsLogitsProcessor(engineConfig),
   using: [{ badWords: ["any"] }],
   badWordsTokenIds: [[7], [5, 8], [0, 3, 12], [3, 3]],
+});
+
+testLogitsProcessor("tokens suppressed at the start", {
+  create: () => new BeginSuppressedTokensLogitsProcessor(engineConfig),
+  using: [{}],
+  beginSuppressedTokenIds: [5, 7, 47],
 });
 
 testLogitsProcessor("min tokens", {
