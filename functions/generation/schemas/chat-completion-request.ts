@@ -27,7 +27,7 @@ const typedPart = z.discriminatedUnion(
       describeUnknown(
         input,
         "type",
-        "must be a supported part type: text, image_url, video_url, file, document_url, input_text, input_image, input_video, input_file or image_embeds",
+        "must be a supported part type: text, image_url, video_url, video, file, document_url, input_text, input_image, input_video, input_file or image_embeds",
       ),
   },
 );

@@ -44,6 +44,11 @@ const badChats: [unknown, string | null, RegExp][] = [
   [user(5), "messages[0].content", /must be a string or a list of parts/],
   [user(null), "messages[0].content", /must be a string or a list of parts/],
   [user([{ type: "input_audio", input_audio: {} }]), "messages[0].content[0].type", /got "input_audio"/],
+  [
+    user([{ type: "audio" }]),
+    "messages[0].content[0].type",
+    /: text, image_url, video_url, video, file, document_url, input_text, input_image, input_video, input_file or image_embeds; got/,
+  ],
   [user([{ type: "text" }]), "messages[0].content[0].text", /must be a string/],
   [
     user([{ type: "image_url" }]),
