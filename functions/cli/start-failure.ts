@@ -75,6 +75,7 @@ export function describeLoadFailure(error: unknown, { engine }: Config): LoadFai
   const code = error.code as EngineErrorCode;
   const advice =
     openFilesAdvice(error) ??
+    weightsAdvice(error) ??
     settingAdvice(error, engine) ??
     (code === "invalid_configuration" ? bucketAdvice(error, engine) : null) ??
     adviceOf[code];
@@ -88,6 +89,12 @@ function openFilesAdvice(error: Error): string | null {
     if (/\bENFILE\b/.test(cause.message)) return "Raise the machine's limit on open files (sysctl fs.file-max).";
   }
   return null;
+}
+
+/** The runtime worked, so neither it nor the device is at fault. */
+function weightsAdvice({ message }: Error): string | null {
+  if (!message.includes("the model returned logits that are not numbers")) return null;
+  return "Download the checkpoint again: its weights may contain NaN. If they are in order, they overflow in this type: set DTYPE to bfloat16 or float32.";
 }
 
 function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): string | null {

@@ -101,6 +101,19 @@ test.for<[string, (folder: string) => unknown, string]>([
   });
 });
 
+test("weights that are NaN end the start with advice about them, not about the device", async () => {
+  const folder = await copyOfCheckpoint("not numbers");
+  const bytes = await readFile(join(folder, "model.safetensors"));
+  const weightsAt = 8 + Number(bytes.readBigUInt64LE(0));
+  // NaN as float32, bfloat16 and float16.
+  await writeFile(join(folder, "model.safetensors"), bytes.fill(0xff, weightsAt));
+  expect(await errorOfStart({ MODEL: folder, CACHE_FOLDER: join(temporary.path, "cache") })).toMatchObject({
+    code: "runtime_failed",
+    reason: "No token is left to sample: the model returned logits that are not numbers.",
+    advice: expect.stringMatching(/^Download the checkpoint again: its weights may contain NaN\..* set DTYPE/),
+  });
+});
+
 test.for<[string, () => Promise<string> | string]>([
   [
     "a file",
