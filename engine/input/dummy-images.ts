@@ -20,7 +20,8 @@ interface TokenSettings {
 const WARM_UP_EDGE = 32;
 
 /**
- * A small picture, so that the first picture of a request is not the first at all. No cache sees it.
+ * A small picture, so that the first picture of a request is not the first at all. No cache sees it. Null if the limits
+ * of pictures reject every size that was tried.
  *
  * Throws the processor's EngineError, and those of `placedUpdates`.
  */
@@ -28,9 +29,14 @@ export async function createWarmUpImage(
   inputs: LoadedImageInputs,
   settings: TokenSettings,
   signal: AbortSignal,
-): Promise<ImageFeature> {
+): Promise<ImageFeature | null> {
   const [size] = inputs.dummyInputs.build(1, { width: WARM_UP_EDGE, height: WARM_UP_EDGE }).imageSizes;
-  return processDummy(inputs, size!, settings, signal);
+  try {
+    return await processAccepted(inputs, size!, settings, signal);
+  } catch (error) {
+    if (isTooLarge(error)) return null;
+    throw error;
+  }
 }
 
 /** Shortens the edges of a picture that the limits of pictures reject. */
@@ -46,16 +52,31 @@ export async function createLargestImage(
   { expected, ...settings }: TokenSettings & { readonly expected: LargestSize | undefined },
   signal: AbortSignal,
 ): Promise<ImageOutline> {
-  let size = inputs.dummyInputs.build(1, expected).imageSizes[0]!;
+  const [size] = inputs.dummyInputs.build(1, expected).imageSizes;
+  return outlineOf(await processAccepted(inputs, size!, settings, signal));
+}
+
+/** The picture of this size, or the largest of those made by shortening it that the limits accept. */
+async function processAccepted(
+  inputs: LoadedImageInputs,
+  largest: ImageSize,
+  settings: TokenSettings,
+  signal: AbortSignal,
+): Promise<ImageFeature> {
+  let size = largest;
   for (;;) {
     try {
-      return outlineOf(await processDummy(inputs, size, settings, signal));
+      return await processDummy(inputs, size, settings, signal);
     } catch (error) {
       const isSmallest = size.width === 1 && size.height === 1;
-      if (!(error instanceof EngineError) || error.code !== "image_too_large" || isSmallest) throw error;
+      if (!isTooLarge(error) || isSmallest) throw error;
       size = { width: shrink(size.width), height: shrink(size.height) };
     }
   }
+}
+
+function isTooLarge(error: unknown): boolean {
+  return error instanceof EngineError && error.code === "image_too_large";
 }
 
 function shrink(edge: number): number {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { imageOfOutline } from "../../../engine/core/image-outline.ts";
-import { createLargestImage } from "../../../engine/input/dummy-images.ts";
+import { createLargestImage, createWarmUpImage } from "../../../engine/input/dummy-images.ts";
 import { numEmbeddingsOf } from "../../../engine/multimodal/placeholder.ts";
 import { createGoldenInputs, imageLimits } from "./golden-inputs.ts";
 
@@ -46,4 +46,24 @@ test("expected sizes and limits of pictures make the image smaller", async () =>
   // 60 x 48 pixels, shortened by tenths: 38 x 30 are too many, 34 x 27 have 6 x 5 patches.
   const accepted = await largestImage("fuyu", { maxImagePixels: 1000 });
   expect(numEmbeddingsOf(accepted.image)).toBe(30);
+});
+
+test.for([
+  ["any picture", {}, 32],
+  ["a picture of 32 x 32 pixels", { maxImagePixels: 32 * 32 }, 32],
+  ["smaller pictures only", { maxImagePixels: 1000 }, 28],
+  ["a single pixel", { maxImagePixels: 1 }, 1],
+] as const)("the warm-up picture has the size that limits which accept %s allow", async ([, limits, edge]) => {
+  await using inputs = await createGoldenInputs("fuyu", { settings: { imageLimits: { ...imageLimits, ...limits } } });
+  const { tokenizer, vocabSize } = inputs.options;
+  const image = await createWarmUpImage(inputs.imageInputs!, { tokenizer, vocabSize }, signal);
+  const patchSize = 6;
+  expect(numEmbeddingsOf(image!)).toBe(Math.ceil(edge / patchSize) ** 2);
+});
+
+test("there is no warm-up picture where the limits reject all", async () => {
+  const settings = { imageLimits: { ...imageLimits, maxImagePixels: 0 } };
+  await using inputs = await createGoldenInputs("fuyu", { settings });
+  const { tokenizer, vocabSize } = inputs.options;
+  expect(await createWarmUpImage(inputs.imageInputs!, { tokenizer, vocabSize }, signal)).toBe(null);
 });
