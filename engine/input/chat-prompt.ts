@@ -97,6 +97,23 @@ export function renderChat(conversation: Omit<ChatPromptInput, "kind">, options:
 }
 
 /**
+ * Whether the template writes the placeholder for a picture of a user. True also for a template that rejects such a
+ * conversation, which shows nothing.
+ */
+export function writesPictures(options: ChatPromptOptions): boolean {
+  const { imagePlaceholder } = options;
+  const messages: readonly ChatMessage[] = [{ role: "user", content: [{ type: "image", reference: null }] }];
+  try {
+    return (
+      imagePlaceholder === null ||
+      renderChat({ messages, addGenerationPrompt: true }, options).text.includes(imagePlaceholder)
+    );
+  } catch {
+    return true;
+  }
+}
+
+/**
  * Whether the tokenizer adds its tokens around a rendered conversation. Processors of transformers add them unless the
  * conversation begins with the beginning token; tokenizers of text models leave them to the template.
  *

@@ -39,6 +39,14 @@ export function wrongPlaceholders(numPlaceholders: number, imagePlaceholder: str
   );
 }
 
+/** For a chat template that writes something else for pictures. */
+export function unwrittenPictures(imagePlaceholder: string): EngineError {
+  return new EngineError(
+    "invalid_checkpoint",
+    `The model cannot be shown pictures: its chat template does not write ${imagePlaceholder} for one, which is the image token by config.json (image_token_id, or image_token_index). Correct this field, or set a template that writes the token.`,
+  );
+}
+
 /**
  * For a prompt that has a placeholder for each image: the model's own rules do not replace them.
  *

@@ -2,32 +2,27 @@
 import { EngineError } from "../contract/errors.ts";
 import type { MultiModalProcessor } from "../multimodal/multimodal-processor.ts";
 import { countOccurrences } from "../multimodal/sequence-search.ts";
-import type { Tokenizer } from "../text/tokenizer.ts";
-import type { ImageInputs } from "./image-inputs.ts";
+import { writesPictures } from "./chat-prompt.ts";
 import { fewestTokensOf } from "./item-parts.ts";
 import type { ItemPart } from "./item-parts.ts";
-import { mayHoldFeatures, wrongPlaceholders } from "./placeholder-checks.ts";
+import { mayHoldFeatures, unwrittenPictures, wrongPlaceholders } from "./placeholder-checks.ts";
 import { checkLength } from "./prompt-length.ts";
-import type { TokenizedPrompt } from "./tokenize-prompt.ts";
+import type { PromptTokenizing, TokenizedPrompt } from "./tokenize-prompt.ts";
 
-export interface TokenLimits {
-  readonly tokenizer: Tokenizer;
-  /** Null for a text-only model. */
-  readonly imageInputs: ImageInputs | null;
-  readonly maxModelLen: number;
+export interface TokenLimits extends PromptTokenizing {
   readonly vocabSize: number;
 }
 
 /**
  * @param parts The images and the items of videos.
  * @param mayBeShortened Whether the length is left to `shortenUnloaded` and `shortenExpanded`.
- * @throws EngineError `invalid_argument` or `prompt_too_long`.
+ * @throws EngineError `invalid_argument` or `prompt_too_long`; `invalid_checkpoint` if no conversation can have an image.
  */
 export function checkTokens(
   { tokenIds, isExact }: TokenizedPrompt,
   parts: readonly ItemPart[],
   mayBeShortened: boolean,
-  { tokenizer, imageInputs, maxModelLen, vocabSize }: TokenLimits,
+  { tokenizer, chatTemplate, imageInputs, maxModelLen, vocabSize }: TokenLimits,
 ): void {
   const checkNumTokens = (numTokens: number): void => {
     if (!mayBeShortened) checkLength(numTokens, maxModelLen, parts);
@@ -38,7 +33,7 @@ export function checkTokens(
     checkNumTokens(tokenIds.length);
     return;
   }
-  const { imagePlaceholder, imagePlaceholderTokenIds } = imageInputs.processor;
+  const { imagePlaceholder, imagePlaceholderTokenIds, markers, placesImagesInText } = imageInputs.processor;
   const numPlaceholders = countOccurrences(tokenIds, imagePlaceholderTokenIds);
   const fewestTokens = parts.reduce((sum, part) => sum + fewestTokensOf(part, imageInputs), 0);
   if (!isExact && parts.length > 0 && mayHoldFeatures(tokenIds, imageInputs, parts.length, fewestTokens)) {
@@ -51,6 +46,11 @@ export function checkTokens(
   if (!isExact && numPlaceholders < parts.length) {
     const pieces = tokenizer.decode(tokenIds).split(imagePlaceholder);
     if (pieces.length - 1 === parts.length) return;
+  }
+  if (isExact && numPlaceholders === 0 && chatTemplate !== null) {
+    // Parts always have their placeholders, so this is a conversation.
+    const rendering = { template: chatTemplate, imagePlaceholder, markers, placesImagesInText };
+    if (!writesPictures(rendering)) throw unwrittenPictures(imagePlaceholder);
   }
   throw wrongPlaceholders(numPlaceholders, imagePlaceholder, parts.length);
 }

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 
 import type { ImageSource } from "../../../engine/images/image-source.ts";
+import { ChatTemplate } from "../../../engine/text/chat-template.ts";
 import { createGoldenInputs } from "./golden-inputs.ts";
 import { image, request } from "./requests.ts";
 
@@ -41,6 +42,44 @@ test.for([
     message: expect.stringMatching(message),
   });
 });
+
+/** Writes `word` for the pictures of users, and nothing for those of others. */
+const templateWriting = (word: string): ChatTemplate =>
+  new ChatTemplate(
+    `{% for m in messages %}{% for p in m.content %}{{ p.text if p.type == 'text' else '${word}' if m.role == 'user' }}{% endfor %}{% endfor %}`,
+    {},
+  );
+
+test.for([
+  [
+    "the checkpoint's, if its template writes another token",
+    "<picture>",
+    "user",
+    "invalid_checkpoint",
+    /not write <image>.*image_token_id/,
+  ],
+  [
+    "the client's, if the template writes it for users",
+    "<image>",
+    "tool",
+    "invalid_argument",
+    /^The prompt has 0 image placeh/,
+  ],
+] as const)(
+  "a conversation without the placeholder of its picture is a fault of %s",
+  async ([, word, role, code, message]) => {
+    await using inputs = await createGoldenInputs("llava-default", { chatTemplate: templateWriting(word) });
+    const content = [
+      { type: "image", reference: "data:," },
+      { type: "text", text: "What is it?" },
+    ] as const;
+    const conversation = { kind: "chat", messages: [{ role, content }], addGenerationPrompt: true } as const;
+    await expect(inputs.inputProcessor.process(request(conversation), never)).rejects.toMatchObject({
+      code,
+      message: expect.stringMatching(message),
+    });
+  },
+);
 
 test("a prompt that leaves no room for output is rejected with both numbers, before its image is fetched", async () => {
   const fetched: string[] = [];
