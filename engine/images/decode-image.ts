@@ -9,6 +9,7 @@ import { splitFrames } from "./decoded-frames.ts";
 import { foreignFormatOf } from "./format-names.ts";
 import { countJpegScans } from "./jpeg-scans.ts";
 import type { PictureHeader } from "./picture-header.ts";
+import { describeTiffForm, rejectPlainYcbcr } from "./tiff-forms.ts";
 import { countTiffPixels } from "./tiff-tiles.ts";
 import { toRgb, type ColourModel } from "./to-rgb.ts";
 
@@ -86,7 +87,8 @@ export async function readPictureHeader(bytes: Uint8Array, limits: HeaderLimits)
   const format = requireFormat(bytes);
   // Before the library sees the file, because its metadata may be larger than the file.
   const numAvifPixels = format === "avif" ? countAvifPixels(bytes) : 0;
-  const header = await naming(format, async () => {
+  const header = await naming(bytes, format, async () => {
+    if (format === "tiff") rejectPlainYcbcr(bytes);
     const metadata = await sharp(barePicture(bytes, format), { ...inputOptions, limitInputPixels: false }).metadata();
     const { width, height, autoOrient, channels, depth, space, isProgressive } = metadata;
     const size = { width, height };
@@ -151,7 +153,7 @@ export async function decodeImage(
   const { format, isCmyk } = known;
   if (format === "rgb") return splitFrames(bytes, known);
   const { maxImagePixels, decodeTimeoutMs } = options;
-  return naming(format, async () => {
+  return naming(bytes, format, async () => {
     const { data, info } = await sharp(barePicture(bytes, format), {
       ...inputOptions,
       limitInputPixels: Math.min(Math.floor(maxImagePixels), Number.MAX_SAFE_INTEGER),
@@ -197,12 +199,13 @@ function requireFormat(bytes: Uint8Array): ImageFormat {
 }
 
 /** The library's message may contain memory addresses or host paths. The log receives it as the cause. */
-async function naming<Result>(format: ImageFormat, run: () => Promise<Result>): Promise<Result> {
+async function naming<Result>(bytes: Uint8Array, format: ImageFormat, run: () => Promise<Result>): Promise<Result> {
   try {
     return await run();
   } catch (error) {
     if (error instanceof EngineError) throw error;
-    throw new EngineError("invalid_image", `The ${format} picture is broken or incomplete.`, { cause: error });
+    const form = format === "tiff" ? describeTiffForm(bytes) : null;
+    throw new EngineError("invalid_image", form ?? `The ${format} picture is broken or incomplete.`, { cause: error });
   }
 }
 

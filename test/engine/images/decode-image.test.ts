@@ -174,6 +174,48 @@ test.for([
   }
 });
 
+const [COMPRESSION, COLOURS] = [259, 262];
+
+/** The TIFF with other numbers in its tags. */
+function withTags(tiff: Buffer, values: Readonly<Record<number, number>>): Buffer {
+  const changed = Buffer.from(tiff);
+  const directory = tiff.readUInt32LE(4);
+  for (let entry = 0; entry < tiff.readUInt16LE(directory); entry++) {
+    const at = directory + 2 + entry * 12;
+    const value = values[tiff.readUInt16LE(at)];
+    if (value !== undefined) changed.writeUInt16LE(value, at + 8);
+  }
+  return changed;
+}
+
+test.for([
+  ["YCbCr without a compression", { [COLOURS]: 6 }, /has YCbCr colours without being compressed as JPEG\. That is not/],
+  ["YCbCr with LZW", { [COLOURS]: 6, [COMPRESSION]: 5 }, /has YCbCr colours without being compressed as JPEG/],
+  [
+    "Zstandard",
+    { [COMPRESSION]: 50000 },
+    /is compressed with Zstandard\. That is not supported: save it as RGB with LZW/,
+  ],
+  ["LZMA", { [COMPRESSION]: 34925 }, /is compressed with LZMA/],
+  ["Lab of 8 bits", { [COLOURS]: 8 }, /has Lab colours/],
+  ["raw values", { [COLOURS]: 32803 }, /has raw values of a camera's sensor/],
+  ["a compression without a name", { [COMPRESSION]: 12345 }, /is broken or incomplete/],
+] as const)("a TIFF with %s is rejected with the reason", async ([, tags, reason]) => {
+  const plain = readPicture("plain.tif");
+  expect(withTags(plain, { [COMPRESSION]: 1, [COLOURS]: 2 })).toEqual(plain);
+  await expect(decodeImage(withTags(plain, tags), limits)).rejects.toMatchObject({
+    code: "invalid_image",
+    message: expect.stringMatching(reason),
+  });
+});
+
+test.for([4, 5, 7, 8, 9])("a TIFF of %i bytes is reported as broken", async (length) => {
+  await expect(decodeImage(readPicture("plain.tif").subarray(0, length), limits)).rejects.toMatchObject({
+    code: "invalid_image",
+    message: "The tiff picture is broken or incomplete.",
+  });
+});
+
 test("pictures with noise after their first bytes are reported or decoded, and the next one is correct", async () => {
   for (const name of ["rgb.png", "baseline.jpg", "lossy.webp", "animated.gif", "plain.tif", "still.avif"]) {
     const whole = readPicture(name);
