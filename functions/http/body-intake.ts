@@ -104,6 +104,31 @@ export class BodyIntake {
    * encoding, and the reason of `drainSignal`.
    */
   async receiveJson(request: Request, maxBodyBytes: number): Promise<ParsedJson> {
+    return this.#receiveWith(request, maxBodyBytes, (bytes) => this.#parser.parse(bytes));
+  }
+
+  /**
+   * The same for a body with other bytes behind `numJsonBytes` of JSON; `rest` is a view of them. Also throws HttpError
+   * 400 if the body is shorter than its JSON should be.
+   */
+  async receiveJsonAndRest(
+    request: Request,
+    maxBodyBytes: number,
+    numJsonBytes: number,
+  ): Promise<{ readonly json: ParsedJson; readonly rest: Uint8Array }> {
+    return this.#receiveWith(request, maxBodyBytes, async (bytes) => {
+      if (numJsonBytes > bytes.byteLength) throw tooShort(bytes.byteLength, numJsonBytes);
+      const rest = bytes.subarray(numJsonBytes);
+      // A copy, because the parser takes over the memory of long ones.
+      return { json: await this.#parser.parse(new Uint8Array(bytes.subarray(0, numJsonBytes))), rest };
+    });
+  }
+
+  async #receiveWith<Result>(
+    request: Request,
+    maxBodyBytes: number,
+    read: (bytes: Uint8Array<ArrayBuffer>) => Promise<Result>,
+  ): Promise<Result> {
     this.#drainSignal.throwIfAborted();
     const announced = Number(request.headers.get("content-length") ?? 0);
     if (announced > maxBodyBytes) throw tooLarge(`${announced} bytes`, maxBodyBytes);
@@ -113,7 +138,7 @@ export class BodyIntake {
       const bytes = await this.#receive(request, body, maxBodyBytes);
       body.isComplete = true;
       this.#keep(request, bytes.byteLength);
-      return await this.#parser.parse(bytes);
+      return await read(bytes);
     } finally {
       this.#release(body);
     }
@@ -274,6 +299,14 @@ function tooLarge(found: string, maxBodyBytes: number): HttpError {
     "body_too_large",
     `The body has ${found}; the limit is ${maxBodyBytes}. MAX_BODY_BYTES sets the limit.`,
     { headers: { Connection: "close" } },
+  );
+}
+
+function tooShort(numBytes: number, numJsonBytes: number): HttpError {
+  return new HttpError(
+    400,
+    "invalid_value",
+    `The body has ${numBytes} bytes, but its header says that ${numJsonBytes} bytes of JSON begin it.`,
   );
 }
 

@@ -24,11 +24,27 @@ export async function readJsonObject(
 ): Promise<object> {
   const contentType = request.headers.get("content-type");
   if (contentType !== null || !acceptsUntyped) checkContentType(contentType ?? "");
-  const body = valueOf(await bodies.receiveJson(request, maxBodyBytes), "The body");
-  if (typeof body !== "object" || body === null || Array.isArray(body)) {
-    throw new HttpError(400, "invalid_json", "The body must be a JSON object.");
-  }
-  return body;
+  return objectOf(await bodies.receiveJson(request, maxBodyBytes), "The body");
+}
+
+/**
+ * The same for a body whose first `numJsonBytes` are JSON, with the bytes behind them. All content types are accepted:
+ * the caller has that length from a header of its own, which browsers do not send for the pages of other origins.
+ */
+export async function readJsonObjectAndRest(
+  request: Request,
+  maxBodyBytes: number,
+  bodies: BodyIntake,
+  numJsonBytes: number,
+): Promise<{ readonly body: object; readonly rest: Uint8Array }> {
+  const { json, rest } = await bodies.receiveJsonAndRest(request, maxBodyBytes, numJsonBytes);
+  return { body: objectOf(json, "The JSON of the body"), rest };
+}
+
+function objectOf(parsed: ParsedJson, subject: string): object {
+  const body = valueOf(parsed, subject);
+  if (typeof body === "object" && body !== null && !Array.isArray(body)) return body;
+  throw new HttpError(400, "invalid_json", `${subject} must be a JSON object.`);
 }
 
 /**
