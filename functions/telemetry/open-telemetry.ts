@@ -21,6 +21,7 @@ import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
 import { readVersion } from "../package-version.ts";
 import type { TelemetryConfig } from "../settings/telemetry.ts";
+import { ExporterConnections } from "./exporter-connections.ts";
 import { createMetricProducer } from "./metric-producer.ts";
 import type { RequestSpan, SpanAttributes, SpanStart, Stage, Telemetry } from "./telemetry.ts";
 import type { TraceContext } from "./trace-context.ts";
@@ -35,7 +36,10 @@ const getter: TextMapGetter<TraceContext> = {
 /** One line in the log for this many failed exports at most. */
 const REPORT_INTERVAL_MS = 60_000;
 
-/** Time for the last messages when the process ends. Platforms kill a process some seconds after its requests. */
+/**
+ * Time for the last messages when the process ends, because platforms kill it some seconds after its requests, and before
+ * a snapshot.
+ */
 const LAST_EXPORT_MS = 3_000;
 
 export async function createOpenTelemetry(
@@ -50,10 +54,12 @@ export async function createOpenTelemetry(
   const producer = createMetricProducer(metrics, scope);
   let tracer: Tracer | null = null;
   let providers: readonly (TracerProvider | MeterProvider)[] = [];
+  let connections = new ExporterConnections();
   const resume = async (): Promise<void> => {
     const resource = createResource(config, version);
-    const tracerProvider = await createTracerProvider(config, resource);
-    const meterProvider = await createMeterProvider(config, resource, producer);
+    connections = new ExporterConnections();
+    const tracerProvider = await createTracerProvider(config, resource, connections);
+    const meterProvider = await createMeterProvider(config, resource, producer, connections);
     tracer = tracerProvider?.getTracer(scope.name, version) ?? null;
     providers = [tracerProvider, meterProvider].filter((provider) => provider !== null);
   };
@@ -62,12 +68,15 @@ export async function createOpenTelemetry(
     const closing = providers;
     tracer = null;
     providers = [];
-    await Promise.allSettled(closing.map((provider) => provider.shutdown()));
+    const flushed = Promise.allSettled(closing.map((provider) => provider.shutdown()));
+    await Promise.race([flushed, sleep(LAST_EXPORT_MS, undefined, { ref: false })]);
+    connections.close();
   };
   await resume();
   return {
     startSpan({ name, kind, parent, attributes }: SpanStart): RequestSpan {
-      const context = parent === null ? ROOT_CONTEXT : propagator.extract(ROOT_CONTEXT, parent, getter);
+      const context =
+        parent === null ? ROOT_CONTEXT : propagator.extract(ROOT_CONTEXT, parent, getter);
       const options = { kind: kinds[kind], attributes: toAttributes(attributes) };
       const span = tracer?.startSpan(name, options, context) ?? trace.wrapSpanContext(emptyContext);
       const ofSpan = trace.setSpan(context, span);
@@ -92,7 +101,7 @@ export async function createOpenTelemetry(
     suspend,
     resume,
     async close() {
-      await Promise.race([suspend(), sleep(LAST_EXPORT_MS, undefined, { ref: false })]);
+      await suspend();
       diag.disable();
     },
   };
@@ -128,13 +137,19 @@ function identityOf(span: Span): Pick<RequestSpan, "traceId" | "context"> {
 async function createTracerProvider(
   { traces, headers, timeoutMs, protocol, sampler, samplerRatio, spanDelayMs }: TelemetryConfig,
   resource: Resource,
+  { createAgent }: ExporterConnections,
 ): Promise<TracerProvider | null> {
   if (traces === null) return null;
   const { OTLPTraceExporter } =
     protocol === "http/json"
       ? await import("@opentelemetry/exporter-trace-otlp-http")
       : await import("@opentelemetry/exporter-trace-otlp-proto");
-  const exporter = new OTLPTraceExporter({ url: traces, headers: { ...headers }, timeoutMillis: timeoutMs });
+  const exporter = new OTLPTraceExporter({
+    url: traces,
+    headers: { ...headers },
+    timeoutMillis: timeoutMs,
+    httpAgentOptions: createAgent,
+  });
   return new TracerProvider({
     resource,
     sampler: createSampler(sampler, samplerRatio),
@@ -147,13 +162,19 @@ async function createMeterProvider(
   { metrics, metricIntervalMs, headers, timeoutMs, protocol }: TelemetryConfig,
   resource: Resource,
   producer: ReturnType<typeof createMetricProducer>,
+  { createAgent }: ExporterConnections,
 ): Promise<MeterProvider | null> {
   if (metrics === null) return null;
   const { OTLPMetricExporter } =
     protocol === "http/json"
       ? await import("@opentelemetry/exporter-metrics-otlp-http")
       : await import("@opentelemetry/exporter-metrics-otlp-proto");
-  const exporter = new OTLPMetricExporter({ url: metrics, headers: { ...headers }, timeoutMillis: timeoutMs });
+  const exporter = new OTLPMetricExporter({
+    url: metrics,
+    headers: { ...headers },
+    timeoutMillis: timeoutMs,
+    httpAgentOptions: createAgent,
+  });
   const reader = new PeriodicExportingMetricReader({
     exporter,
     exportIntervalMillis: metricIntervalMs,

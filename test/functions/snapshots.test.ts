@@ -1,6 +1,9 @@
 /** Quiescing and resuming, as platforms that take snapshots of memory do around a snapshot. */
 import { randomUUID } from "node:crypto";
+import { once } from "node:events";
 import { readFile } from "node:fs/promises";
+import { createServer } from "node:http";
+import type { AddressInfo, Socket } from "node:net";
 import { Queue, QueueEvents } from "bullmq";
 import { Redis } from "ioredis";
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
@@ -167,11 +170,39 @@ test("spans reach the collector before the snapshot", async () => {
   await post("/admin/quiesce");
   const names = () => receiver.spans().map(({ name }) => name);
   expect(names()).toContain("POST /v1/chat/completions");
+  await expect.poll(() => receiver.numConnections()).toBe(0);
   const numBefore = names().length;
   await post("/admin/resume");
   await ask();
   await service.close();
   expect(names().slice(numBefore)).toContain("POST /v1/chat/completions");
+});
+
+test("a collector that never answers delays no snapshot, and its connections are closed", async () => {
+  const silent = createServer((request) => void request.resume());
+  const open = new Set<Socket>();
+  silent.on("connection", (socket: Socket) => {
+    open.add(socket);
+    socket.on("close", () => open.delete(socket));
+  });
+  silent.listen(0, "127.0.0.1");
+  await once(silent, "listening");
+  const { service, post, ask } = await start({
+    OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${(silent.address() as AddressInfo).port}`,
+    OTEL_BSP_SCHEDULE_DELAY: 1,
+    OTEL_EXPORTER_OTLP_TIMEOUT: 600_000,
+  });
+  await using _ = service;
+  await ask();
+  await expect.poll(() => open.size, { timeout: 30_000 }).toBeGreaterThan(0);
+  const quiesced = await post("/admin/quiesce");
+  expect(await quiesced.json()).toMatchObject({ status: "quiesced", clean: true });
+  await expect.poll(() => open.size).toBe(0);
+  await post("/admin/resume");
+  await ask();
+  await expect.poll(() => open.size, { timeout: 30_000 }).toBeGreaterThan(0);
+  await service.close();
+  silent.close();
 });
 
 test("processes that are restored from one snapshot have traces and an instance id of their own", async () => {

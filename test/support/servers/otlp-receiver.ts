@@ -2,6 +2,7 @@
 import { once } from "node:events";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { promisify } from "node:util";
 import { gunzipSync } from "node:zlib";
 import protobuf from "protobufjs";
 
@@ -41,6 +42,8 @@ export interface OtlpReceiver extends AsyncDisposable {
   /** Attributes of the resource of the last message. */
   readonly resource: () => Readonly<Record<string, unknown>>;
   readonly headers: () => Readonly<Record<string, unknown>>;
+  /** Connections that are open. */
+  readonly numConnections: () => Promise<number>;
 }
 
 export async function startOtlpReceiver(): Promise<OtlpReceiver> {
@@ -70,6 +73,7 @@ export async function startOtlpReceiver(): Promise<OtlpReceiver> {
     metrics: () => metrics,
     resource: () => resource,
     headers: () => headers,
+    numConnections: promisify(server.getConnections.bind(server)),
     async [Symbol.asyncDispose]() {
       server.closeAllConnections();
       server.close();
