@@ -15,6 +15,9 @@ const samplers = [
   "parentbased_traceidratio",
 ] as const;
 
+const protocols = ["http/protobuf", "http/json"] as const;
+type Protocol = (typeof protocols)[number];
+
 export const telemetrySettings = {
   endpoint: setting(
     "OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -31,10 +34,12 @@ export const telemetrySettings = {
   ),
   protocol: setting(
     "OTEL_EXPORTER_OTLP_PROTOCOL",
-    oneOf(["http/protobuf", "http/json"]),
+    oneOf(protocols),
     "Form of the messages to the collector: http/protobuf or http/json.",
     { default: "http/protobuf" },
   ),
+  tracesProtocol: setting("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", oneOf(protocols), "The form of traces alone."),
+  metricsProtocol: setting("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", oneOf(protocols), "The form of metrics alone."),
   timeoutMs: setting(
     "OTEL_EXPORTER_OTLP_TIMEOUT",
     integer(1, 600_000, "milliseconds"),
@@ -47,6 +52,18 @@ export const telemetrySettings = {
   metricsExporter: setting("OTEL_METRICS_EXPORTER", oneOf(["otlp", "none"]), "none sends no metrics.", {
     default: "otlp",
   }),
+  logsExporter: setting(
+    "OTEL_LOGS_EXPORTER",
+    anyText(),
+    "Logs are written to standard output only: a value other than none or console is reported at the start.",
+  ),
+  logsProtocol: setting("OTEL_EXPORTER_OTLP_LOGS_PROTOCOL", anyText(), "Without effect, as logs are not sent."),
+  propagators: setting(
+    "OTEL_PROPAGATORS",
+    anyText(),
+    "Forms in which traces of callers are read: tracecontext is, others are reported at the start. none: every request starts a trace.",
+    { default: "tracecontext,baggage" },
+  ),
   serviceName: setting(
     "OTEL_SERVICE_NAME",
     anyText(),
@@ -84,7 +101,7 @@ export interface TelemetryConfig {
   readonly traces: string | null;
   readonly metrics: string | null;
   readonly headers: Readonly<Record<string, string>>;
-  readonly protocol: "http/protobuf" | "http/json";
+  readonly protocols: { readonly traces: Protocol; readonly metrics: Protocol };
   readonly timeoutMs: number;
   readonly serviceName: string;
   readonly resourceAttributes: Readonly<Record<string, string>>;
@@ -92,14 +109,27 @@ export interface TelemetryConfig {
   readonly samplerRatio: number;
   readonly spanDelayMs: number;
   readonly metricIntervalMs: number;
+  /** Whether traces of callers are continued. */
+  readonly continuesTraces: boolean;
+  /** Sentences about settings without effect. */
+  readonly warnings: readonly string[];
 }
 
-interface GivenTelemetry extends Omit<TelemetryConfig, "traces" | "metrics" | "serviceName"> {
+interface GivenTelemetry extends Omit<
+  TelemetryConfig,
+  "traces" | "metrics" | "serviceName" | "protocols" | "continuesTraces" | "warnings"
+> {
   readonly endpoint: string | null;
   readonly tracesEndpoint: string | null;
   readonly metricsEndpoint: string | null;
   readonly tracesExporter: "otlp" | "none";
   readonly metricsExporter: "otlp" | "none";
+  readonly protocol: Protocol;
+  readonly tracesProtocol: Protocol | null;
+  readonly metricsProtocol: Protocol | null;
+  readonly logsExporter: string | null;
+  readonly logsProtocol: string | null;
+  readonly propagators: string;
   readonly isDisabled: boolean;
   readonly serviceName: string | null;
 }
@@ -111,6 +141,12 @@ export function toTelemetryConfig({
   metricsEndpoint,
   tracesExporter,
   metricsExporter,
+  protocol,
+  tracesProtocol,
+  metricsProtocol,
+  logsExporter,
+  logsProtocol,
+  propagators,
   isDisabled,
   serviceName,
   ...rest
@@ -118,6 +154,36 @@ export function toTelemetryConfig({
   const below = (path: string): string | null => endpoint && `${endpoint.replace(/\/+$/, "")}/v1/${path}`;
   const traces = tracesExporter === "otlp" ? (tracesEndpoint ?? below("traces")) : null;
   const metrics = metricsExporter === "otlp" ? (metricsEndpoint ?? below("metrics")) : null;
+  const propagatorNames = propagators.split(/[\s,]+/).filter((name) => name !== "");
   if (isDisabled || (traces === null && metrics === null)) return null;
-  return { ...rest, traces, metrics, serviceName: serviceName ?? rest.resourceAttributes["service.name"] ?? "fovea" };
+  return {
+    ...rest,
+    traces,
+    metrics,
+    protocols: { traces: tracesProtocol ?? protocol, metrics: metricsProtocol ?? protocol },
+    continuesTraces: propagatorNames.includes("tracecontext"),
+    warnings: [...logWarnings(logsExporter, logsProtocol), ...propagatorWarnings(propagatorNames)],
+    serviceName: serviceName ?? rest.resourceAttributes["service.name"] ?? "fovea",
+  };
+}
+
+/** Logs go to standard output, so a request to write them there or nowhere is no surprise. */
+function logWarnings(exporter: string | null, protocol: string | null): readonly string[] {
+  if (exporter === "none" || exporter === "console" || (exporter === null && protocol === null)) return [];
+  const given =
+    exporter === null
+      ? `OTEL_EXPORTER_OTLP_LOGS_PROTOCOL is ${protocol?.slice(0, 100)}`
+      : `OTEL_LOGS_EXPORTER is ${exporter.slice(0, 100)}`;
+  return [`${given}, but logs are not sent over OpenTelemetry: collect them from standard output.`];
+}
+
+/** Baggage would only be passed on to services that Fovea calls, and it calls none in a trace. */
+const servedPropagators = new Set(["tracecontext", "baggage", "none"]);
+
+function propagatorWarnings(propagators: readonly string[]): readonly string[] {
+  const others = propagators.filter((name) => !servedPropagators.has(name));
+  if (others.length === 0) return [];
+  return [
+    `OTEL_PROPAGATORS has ${others.join(", ").slice(0, 100)}, but callers' traces are read from traceparent and tracestate (tracecontext) only.`,
+  ];
 }

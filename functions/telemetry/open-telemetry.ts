@@ -47,6 +47,7 @@ export async function createOpenTelemetry(
   metrics: Pick<Metrics, "read">,
   logger: Logger,
 ): Promise<Telemetry> {
+  for (const warning of config.warnings) logger.warn(warning);
   reportProblems(config, logger);
   const version = readVersion();
   const scope = { name: "fovea", version };
@@ -76,7 +77,7 @@ export async function createOpenTelemetry(
   return {
     startSpan({ name, kind, parent, attributes }: SpanStart): RequestSpan {
       const context =
-        parent === null ? ROOT_CONTEXT : propagator.extract(ROOT_CONTEXT, parent, getter);
+        parent === null || !config.continuesTraces ? ROOT_CONTEXT : propagator.extract(ROOT_CONTEXT, parent, getter);
       const options = { kind: kinds[kind], attributes: toAttributes(attributes) };
       const span = tracer?.startSpan(name, options, context) ?? trace.wrapSpanContext(emptyContext);
       const ofSpan = trace.setSpan(context, span);
@@ -135,13 +136,13 @@ function identityOf(span: Span): Pick<RequestSpan, "traceId" | "context"> {
 }
 
 async function createTracerProvider(
-  { traces, headers, timeoutMs, protocol, sampler, samplerRatio, spanDelayMs }: TelemetryConfig,
+  { traces, headers, timeoutMs, protocols, sampler, samplerRatio, spanDelayMs }: TelemetryConfig,
   resource: Resource,
   { createAgent }: ExporterConnections,
 ): Promise<TracerProvider | null> {
   if (traces === null) return null;
   const { OTLPTraceExporter } =
-    protocol === "http/json"
+    protocols.traces === "http/json"
       ? await import("@opentelemetry/exporter-trace-otlp-http")
       : await import("@opentelemetry/exporter-trace-otlp-proto");
   const exporter = new OTLPTraceExporter({
@@ -159,14 +160,14 @@ async function createTracerProvider(
 }
 
 async function createMeterProvider(
-  { metrics, metricIntervalMs, headers, timeoutMs, protocol }: TelemetryConfig,
+  { metrics, metricIntervalMs, headers, timeoutMs, protocols }: TelemetryConfig,
   resource: Resource,
   producer: ReturnType<typeof createMetricProducer>,
   { createAgent }: ExporterConnections,
 ): Promise<MeterProvider | null> {
   if (metrics === null) return null;
   const { OTLPMetricExporter } =
-    protocol === "http/json"
+    protocols.metrics === "http/json"
       ? await import("@opentelemetry/exporter-metrics-otlp-http")
       : await import("@opentelemetry/exporter-metrics-otlp-proto");
   const exporter = new OTLPMetricExporter({

@@ -29,7 +29,43 @@ test("an empty environment serves the shipped checkpoint to everyone on port 800
   });
 });
 
+const collector = { OTEL_EXPORTER_OTLP_ENDPOINT: "http://localhost:4318" };
+
 test.for<[Record<string, string>, (config: Config) => unknown, unknown]>([
+  [
+    { ...collector, OTEL_EXPORTER_OTLP_PROTOCOL: "http/json", OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: "http/protobuf" },
+    ({ telemetry }) => telemetry?.protocols,
+    { traces: "http/protobuf", metrics: "http/json" },
+  ],
+  [
+    { ...collector, OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: "http/json" },
+    ({ telemetry }) => telemetry?.protocols,
+    { traces: "http/protobuf", metrics: "http/json" },
+  ],
+  [collector, ({ telemetry }) => [telemetry?.continuesTraces, telemetry?.warnings], [true, []]],
+  [{ ...collector, OTEL_PROPAGATORS: "none" }, ({ telemetry }) => telemetry?.continuesTraces, false],
+  [{ ...collector, OTEL_PROPAGATORS: "none" }, ({ telemetry }) => telemetry?.warnings, []],
+  [
+    { ...collector, OTEL_PROPAGATORS: " b3multi, tracecontext, xray," },
+    ({ telemetry }) => [telemetry?.continuesTraces, telemetry?.warnings],
+    [true, [expect.stringMatching(/^OTEL_PROPAGATORS has b3multi, xray, but .* \(tracecontext\) only\.$/)]],
+  ],
+  [{ ...collector, OTEL_LOGS_EXPORTER: "none" }, ({ telemetry }) => telemetry?.warnings, []],
+  [
+    { ...collector, OTEL_LOGS_EXPORTER: "none", OTEL_EXPORTER_OTLP_LOGS_PROTOCOL: "grpc" },
+    ({ telemetry }) => telemetry?.warnings,
+    [],
+  ],
+  [
+    { ...collector, OTEL_LOGS_EXPORTER: "otlp" },
+    ({ telemetry }) => telemetry?.warnings,
+    [expect.stringMatching(/^OTEL_LOGS_EXPORTER is otlp, but logs are not sent/)],
+  ],
+  [
+    { ...collector, OTEL_EXPORTER_OTLP_LOGS_PROTOCOL: "grpc" },
+    ({ telemetry }) => telemetry?.warnings,
+    [expect.stringMatching(/^OTEL_EXPORTER_OTLP_LOGS_PROTOCOL is grpc, but logs are not sent/)],
+  ],
   [{ PORT: "0" }, (config) => config.port, 0],
   [{ PORT: " " }, (config) => config.port, 8000],
   [{}, (config) => config.engine.maxNumBatchedTokens, 512],

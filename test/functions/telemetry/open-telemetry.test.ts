@@ -219,6 +219,32 @@ test("protobuf, the default, has the same spans", async () => {
   expect(receiver.headers()).toMatchObject({ "content-type": "application/x-protobuf", "x-tenant": "a b" });
 });
 
+test("traces have a protocol of their own, and without a propagator no request continues its caller's", async () => {
+  const { OTEL_EXPORTER_OTLP_PROTOCOL: _, ...environment } = settings(receiver.url);
+  await using service = await startService({
+    ...environment,
+    OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: "http/json",
+    OTEL_PROPAGATORS: "b3",
+    OTEL_LOGS_EXPORTER: "otlp",
+  });
+  const { traceId, traceparent } = newTrace();
+  const numBefore = receiver.spans().length;
+  await (await ask(service, { messages: [{ role: "user", content: "a" }] }, { traceparent })).text();
+  const find = () => receiver.spans().find(({ name }, index) => index >= numBefore && name === chat);
+  await expect.poll(find, { timeout: 30_000 }).toBeDefined();
+  expect(find()!.parentSpanId).toBe("");
+  expect(find()!.traceId).not.toBe(traceId);
+  expect(receiver.headers()["content-type"]).toBe("application/json");
+  const warnings = service
+    .log()
+    .split("\n")
+    .filter((line) => line.includes('"level":"warn"'));
+  expect(warnings).toEqual([
+    expect.stringContaining("OTEL_LOGS_EXPORTER is otlp, but logs are not sent"),
+    expect.stringContaining("OTEL_PROPAGATORS has b3, but"),
+  ]);
+});
+
 test("metrics are those of /metrics, and the convention's under its own names", async () => {
   await using service = await startService({
     ...settings(receiver.url),
