@@ -6,6 +6,7 @@ import { Counter, Gauge, Histogram, Registry, collectDefaultMetrics } from "prom
 
 import type { FinishReason } from "../engine/index.ts";
 import { addAdapterMetric } from "./adapter-metrics.ts";
+import { finalStatuses } from "./batch/batch-record.ts";
 import type { FinalStatus, RemovedKind } from "./batch/batch-record.ts";
 import { addCacheMetrics } from "./cache-metrics.ts";
 import { addDraftMetrics } from "./draft-metrics.ts";
@@ -121,11 +122,8 @@ export function createMetrics(
     buckets: tokenBuckets,
     registers,
   });
-  const successes = new Counter({
-    name: "vllm:request_success_total",
-    help: "Finished sequences by finish reason.",
-    labelNames: ["finished_reason"],
-    registers,
+  const successes = createCounter(registry, "vllm:request_success_total", "Finished sequences by finish reason.", {
+    finished_reason: ["stop", "length", "abort", "error", "repetition"] satisfies readonly FinishReason[],
   });
   const images = new Counter({ name: "fovea_images_total", help: "Images in admitted requests.", registers });
   const videos = new Counter({ name: "fovea_videos_total", help: "Videos in admitted requests.", registers });
@@ -144,40 +142,37 @@ export function createMetrics(
     help: "Prompt tokens that are embeddings of frames of videos.",
     registers,
   });
-  const batches = new Counter({
-    name: "fovea_batches_total",
-    help: "Ended batches by final status.",
-    labelNames: ["status"],
-    registers,
+  const batches = createCounter(registry, "fovea_batches_total", "Ended batches by final status.", {
+    status: finalStatuses,
   });
-  const batchLines = new Counter({
-    name: "fovea_batch_lines_total",
-    help: "Answered lines of queued batches; errors count as failed.",
-    labelNames: ["outcome"],
-    registers,
-  });
+  const batchLines = createCounter(
+    registry,
+    "fovea_batch_lines_total",
+    "Answered lines of queued batches; errors count as failed.",
+    { outcome: ["completed", "failed"] },
+  );
   const unfinishedBatches = new Gauge({
     name: "fovea_batches_unfinished",
     help: "Unfinished batches of this model, on all replicas.",
     registers,
   });
-  const removed = new Counter({
-    name: "fovea_batch_store_removed_total",
-    help: "Expired files, batches after their retention, and leftovers of killed servers that were removed.",
-    labelNames: ["kind"],
-    registers,
-  });
+  const removed = createCounter(
+    registry,
+    "fovea_batch_store_removed_total",
+    "Expired files, batches after their retention, and leftovers of killed servers that were removed.",
+    { kind: ["file", "batch", "leftover"] satisfies readonly RemovedKind[] },
+  );
   const runningBatches = new Gauge({
     name: "fovea_batches_running",
     help: "Batches that this process is working on.",
     registers,
   });
-  const jobs = new Counter({
-    name: "fovea_jobs_total",
-    help: "Jobs of the queue by outcome: completed, rejected, released for another try, or lost: to another worker, or cancelled.",
-    labelNames: ["outcome"],
-    registers,
-  });
+  const jobs = createCounter(
+    registry,
+    "fovea_jobs_total",
+    "Jobs of the queue by outcome: completed, rejected, released for another try, or lost: to another worker, or cancelled.",
+    { outcome: ["completed", "rejected", "released", "lost"] satisfies readonly JobOutcome[] },
+  );
   const runningJobs = new Gauge({
     name: "fovea_jobs_running",
     help: "Jobs of the queue that this process has leased.",
@@ -231,6 +226,26 @@ export function createMetrics(
     countRemoved: (kind, numObjects) => removed.inc({ kind }, numObjects),
     setRunningBatches: (numBatches) => runningBatches.set(numBatches),
   };
+}
+
+/**
+ * A counter with one label. All its series are there from the start, with 0: Prometheus' `rate()` does not see the first
+ * event of a series that begins with it.
+ *
+ * @param values Of the label, by its name.
+ */
+function createCounter<Label extends string>(
+  registry: Registry,
+  name: string,
+  help: string,
+  values: Readonly<Record<Label, readonly string[]>>,
+): Counter<Label> {
+  const labelNames = Object.keys(values) as Label[];
+  const counter = new Counter({ name, help, labelNames, registers: [registry] });
+  for (const label of labelNames) {
+    for (const value of values[label]) counter.inc({ [label]: value } as Record<Label, string>, 0);
+  }
+  return counter;
 }
 
 function addStartTimes(registry: Registry, startTimes: StartTimes): void {

@@ -3,7 +3,7 @@ import { z } from "zod";
 
 import { batchUrls } from "./batch-line.ts";
 
-const finalStatuses = ["failed", "completed", "expired", "cancelled"] as const;
+export const finalStatuses = ["failed", "completed", "expired", "cancelled"] as const;
 const statuses = ["validating", "in_progress", "finalizing", "cancelling", ...finalStatuses] as const;
 export type BatchStatus = (typeof statuses)[number];
 export type FinalStatus = (typeof finalStatuses)[number];

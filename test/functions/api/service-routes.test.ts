@@ -341,6 +341,19 @@ test("probes are logged at debug, whatever their method and path", async () => {
   expect(loggedAt("info")).toEqual(others);
 });
 
+test("counters have a series for each value of their label before the first event", async () => {
+  const { app } = createTestApp();
+  const text = await (await app.request("/metrics")).text();
+  const valuesOf = (name: string, label: string) =>
+    Array.from(text.matchAll(new RegExp(`^${name}\\{${label}="(\\w+)",.*\\} 0$`, "gm")), ([, value]) => value);
+  const reasons = ["stop", "length", "abort", "error", "repetition"];
+  expect(valuesOf("vllm:request_success_total", "finished_reason")).toEqual(reasons);
+  expect(valuesOf("fovea_jobs_total", "outcome")).toEqual(["completed", "rejected", "released", "lost"]);
+  expect(valuesOf("fovea_batches_total", "status")).toEqual(["failed", "completed", "expired", "cancelled"]);
+  expect(valuesOf("fovea_batch_lines_total", "outcome")).toEqual(["completed", "failed"]);
+  expect(valuesOf("fovea_batch_store_removed_total", "kind")).toEqual(["file", "batch", "leftover"]);
+});
+
 test("metrics have vLLM's names and count served requests", async () => {
   const { post, app } = createTestApp();
   await post("/v1/chat/completions", chatBody);
