@@ -21,10 +21,10 @@ import { warmUpPrompt } from "./input/warm-up-prompt.ts";
 import type { LoadedModel } from "./loading/load-model.ts";
 import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
 import type { RequestTensors } from "./multimodal/held-tensors.ts";
-import type { RequestOutputs } from "./output/request-outputs.ts";
 import { renewRandomness } from "./random-ids.ts";
 import { checkGenerationRequest, checkPromptRequest } from "./request/check-request.ts";
 import { prepareSequences } from "./request/prepare-sequences.ts";
+import type { PreparedSequences } from "./request/prepare-sequences.ts";
 import { aboutCounting, checkTokenIds, toRequestError } from "./request/rendering-errors.ts";
 import { RequestRegistry } from "./request/request-registry.ts";
 import { RequestStages } from "./request/request-stages.ts";
@@ -115,9 +115,9 @@ export class ThreadedEngine implements Engine {
     return this.#model === null ? null : findRefusal(this.#model.logitsProcessors, params);
   }
 
-  generate(request: GenerationRequest, { signal }: GenerateOptions = {}): AsyncIterable<RequestOutput> {
+  generate(request: GenerationRequest, options: GenerateOptions = {}): AsyncIterable<RequestOutput> {
     const running = new RunningRequest();
-    const outputs = this.#generate(request, running, signal);
+    const outputs = this.#generate(request, running, options);
     const iterator: AsyncIterableIterator<RequestOutput> = {
       [Symbol.asyncIterator]: () => iterator,
       next: () => outputs.next(),
@@ -300,7 +300,7 @@ export class ThreadedEngine implements Engine {
   async *#generate(
     request: GenerationRequest,
     running: RunningRequest,
-    signal: AbortSignal | undefined,
+    { signal, onQueued }: GenerateOptions,
   ): AsyncGenerator<RequestOutput, void, undefined> {
     checkGenerationRequest(request);
     const { numChoices = 1 } = request;
@@ -311,7 +311,8 @@ export class ThreadedEngine implements Engine {
     const stopListening = running.endWith(signal);
     try {
       running.ended.throwIfAborted();
-      const outputs = await this.#start(request, running, { model, thread, sequenceIds, tensors });
+      const { outputs, figures } = await this.#start(request, running, { model, thread, sequenceIds, tensors });
+      onQueued?.(figures);
       for (let numOpen = numChoices; numOpen > 0;) {
         const output = await outputs.next();
         // The prompt is computed. No more requests run than memory is planned for.
@@ -375,8 +376,8 @@ export class ThreadedEngine implements Engine {
     request: GenerationRequest,
     running: RunningRequest,
     { model, thread, sequenceIds, tensors }: SequencesToStart,
-  ): Promise<RequestOutputs> {
-    const { outputs, message } = await prepareSequences(request, model, sequenceIds, running.ended, tensors);
+  ): Promise<Pick<PreparedSequences, "outputs" | "figures">> {
+    const { outputs, figures, message } = await prepareSequences(request, model, sequenceIds, running.ended, tensors);
     running.ended.throwIfAborted();
     running.outputs = outputs;
     for (const sequenceId of sequenceIds) running.inThread.add(sequenceId);
@@ -385,7 +386,7 @@ export class ThreadedEngine implements Engine {
     this.#requests.postAborts();
     // Tensors are copied, or shared if they are in shared memory: caches keep the tensors of images.
     thread.post(message);
-    return outputs;
+    return { outputs, figures };
   }
 
   #takeOutputs({ outputs, stats }: Extract<FromEngineThread, { kind: "outputs" }>): void {

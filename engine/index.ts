@@ -51,6 +51,7 @@ export type {
   GenerationRequest,
   ImagePart,
   Prompt,
+  PromptFigures,
   PromptRequest,
   VideoPart,
   VideoSampling,

@@ -9,7 +9,7 @@ import type { GivenLogitsProcessor } from "../sampling/custom/given-classes.ts";
 import type { ProcessorRefusal } from "../sampling/custom/processor-loading.ts";
 import type { EngineCoreStats } from "../thread/messages.ts";
 import type { EngineError } from "./errors.ts";
-import type { GenerationRequest, PromptRequest } from "./generation-request.ts";
+import type { GenerationRequest, PromptFigures, PromptRequest } from "./generation-request.ts";
 import type { Modality, RequestOutput } from "./request-output.ts";
 import type { SamplingParams } from "./sampling-params.ts";
 import type { OnStartPhase } from "./start-phase.ts";
@@ -69,9 +69,11 @@ export interface ModelInfo {
 export interface GenerateOptions {
   /** Aborting it frees the sequence's slot and ends the iteration with EngineError `aborted`. */
   readonly signal?: AbortSignal;
+  /** Called once, when the prompt is processed and its sequences begin to wait for the engine; it must not throw. */
+  readonly onQueued?: (figures: PromptFigures) => void;
 }
 
-export interface RenderOptions extends GenerateOptions {
+export interface RenderOptions extends Pick<GenerateOptions, "signal"> {
   /**
    * Also accept a prompt that is longer than the model length, to count its tokens. The limit is then
    * `MAX_COUNTED_TOKENS`, or the model length if that is larger. Default false.

@@ -135,6 +135,15 @@ export type PromptRequest = Pick<
 > &
   Partial<Pick<GenerationRequest, "samplingParams">>;
 
+/** The size of a prompt, with image placeholders expanded. */
+export interface PromptFigures {
+  readonly numPromptTokens: number;
+  /** Prompt tokens that are embeddings of images. */
+  readonly numImageTokens: number;
+  /** Prompt tokens that are embeddings of frames of videos. */
+  readonly numVideoTokens: number;
+}
+
 export interface GenerationRequest {
   /** Unique among the requests in flight. */
   readonly requestId: string;

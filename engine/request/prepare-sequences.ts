@@ -1,7 +1,7 @@
 /** Turns a request into the sequences that the engine thread computes. */
 import type { ModelInfo } from "../contract/engine.ts";
 import { EngineError } from "../contract/errors.ts";
-import type { GenerationRequest } from "../contract/generation-request.ts";
+import type { GenerationRequest, PromptFigures } from "../contract/generation-request.ts";
 import type { Modality } from "../contract/request-output.ts";
 import { isGreedy } from "../contract/sampling-params.ts";
 import { shown } from "../excerpt.ts";
@@ -20,6 +20,7 @@ import type { ToEngineThread } from "../thread/messages.ts";
 
 export interface PreparedSequences {
   readonly outputs: RequestOutputs;
+  readonly figures: PromptFigures;
   readonly message: Extract<ToEngineThread, { kind: "add" }>;
 }
 
@@ -60,14 +61,17 @@ export async function prepareSequences(
   });
   const { numOmittedImages, ...prompt } = await inputProcessor.complete(request, begun, signal, tensors);
   const adapterId = chosenAdapterId ?? defaultAdapterId(prompt, model.modelInfo);
+  const figures = {
+    numPromptTokens: prompt.promptTokenIds.length,
+    numImageTokens: numTokensOf(prompt, "image"),
+    numVideoTokens: numTokensOf(prompt, "video"),
+  };
   const options = {
     requestId,
     samplingParams,
     vocabulary: withTextTokens(tokenizer, textTokenIds),
     reasoningStart,
-    numPromptTokens: prompt.promptTokenIds.length,
-    numImageTokens: numTokensOf(prompt, "image"),
-    numVideoTokens: numTokensOf(prompt, "video"),
+    ...figures,
     numOmittedImages,
     prompt: describePrompt(request, prompt, tokenizer),
   };
@@ -83,6 +87,7 @@ export async function prepareSequences(
   const sequence = { ...first!, cacheSalt, priority, adapterId };
   return {
     outputs: new RequestOutputs(options, sequenceIds.length),
+    figures,
     message: { kind: "add", request: { ...prompt, ...constraints, ...sequence }, siblings },
   };
 }

@@ -1,6 +1,6 @@
 /** Runs the sequences of one HTTP request, merges them into one stream of outputs, and measures them. */
 import { EngineError } from "../../engine/index.ts";
-import type { GenerationRequest, RequestOutput } from "../../engine/index.ts";
+import type { Engine, GenerationRequest, PromptFigures, RequestOutput } from "../../engine/index.ts";
 import type { Metrics } from "../metrics.ts";
 import type { Admission } from "../service.ts";
 
@@ -21,7 +21,7 @@ export async function* runGenerations(
 ): AsyncGenerator<Generation> {
   const { engine, signal } = admission;
   try {
-    const outputs = requests.map((request) => measure(engine.generate(request, { signal }), metrics));
+    const outputs = requests.map((request) => measure(engine, request, signal, metrics));
     const firstChoices = firstChoicesOf(requests);
     for await (const { index, output } of merge(outputs)) yield { index: firstChoices[index]! + output.index, output };
   } catch (error) {
@@ -52,8 +52,19 @@ function firstChoicesOf(requests: readonly GenerationRequest[]): number[] {
   });
 }
 
-async function* measure(outputs: AsyncIterable<RequestOutput>, metrics: Metrics): AsyncGenerator<RequestOutput> {
+async function* measure(
+  engine: Engine,
+  request: GenerationRequest,
+  signal: AbortSignal,
+  metrics: Metrics,
+): AsyncGenerator<RequestOutput> {
   const start = performance.now();
+  /** Null until the prompt waits for the engine: until then, nothing counts, as in vLLM. */
+  let prompt: PromptFigures | null = null;
+  const onQueued = (figures: PromptFigures): void => {
+    prompt = figures;
+  };
+  const outputs = engine.generate(request, { signal, onQueued });
   /** By choice. */
   const lastTokens: number[] = [];
   const lastOutputs: RequestOutput[] = [];
@@ -72,10 +83,17 @@ async function* measure(outputs: AsyncIterable<RequestOutput>, metrics: Metrics)
     }
   } finally {
     const seconds = (performance.now() - start) / 1000;
-    for (const last of Object.values(lastOutputs)) {
-      metrics.observeSequence({ ...last, finishReason: last.finishReason ?? "abort" }, seconds);
+    for (let index = 0; index < (request.numChoices ?? 1); index++) {
+      const figures = lastOutputs[index] ?? withoutOutput(prompt, index);
+      if (figures === null) continue;
+      metrics.observeSequence({ ...figures, finishReason: figures.finishReason ?? "abort" }, seconds);
     }
   }
+}
+
+/** The figures of a sequence that ended before its first output. */
+function withoutOutput(prompt: PromptFigures | null, index: number) {
+  return prompt && { ...prompt, index, numOutputTokens: 0, finishReason: null };
 }
 
 /** `index` is that of the iterable. */

@@ -12,6 +12,7 @@ import type {
   Engine,
   EngineConfig,
   GenerationRequest,
+  PromptFigures,
   RequestOutput,
   SamplingParams,
 } from "../../engine/index.ts";
@@ -152,6 +153,28 @@ describe("a request that ends early", () => {
   test("by a signal that was aborted before never starts", async () => {
     const outputs = engine.generate(ask(greeting), { signal: AbortSignal.abort() });
     await expect(collect(outputs)).rejects.toMatchObject({ code: "aborted" });
+  });
+
+  test("before its first output has told the size of its prompt, unless it never waited", async () => {
+    const told: PromptFigures[] = [];
+    const onQueued = (figures: PromptFigures) => void told.push(figures);
+    const first = await collect(engine.generate(ask(greeting), { onQueued }));
+    const { numPromptTokens, numImageTokens } = first.last;
+    const aborting = new AbortController();
+    const outputs = engine.generate(ask(greeting), {
+      signal: aborting.signal,
+      onQueued(figures) {
+        onQueued(figures);
+        aborting.abort();
+      },
+    });
+    await expect(collect(outputs)).rejects.toMatchObject({ code: "aborted" });
+    const figures = { numPromptTokens, numImageTokens, numVideoTokens: 0 };
+    expect(told).toEqual([figures, figures]);
+    const wrong = engine.generate({ ...ask(greeting), numChoices: 2 }, { onQueued });
+    await expect(collect(wrong)).rejects.toThrow(/numChoices must be 1/);
+    expect(told).toHaveLength(2);
+    await waitUntilIdle(engine);
   });
 
   test("by leaving its iteration frees the slot", async () => {

@@ -66,6 +66,26 @@ describe("the openai client", () => {
     await expect(read()).rejects.toThrow(/Internal error/);
   });
 
+  test("that disconnects before the first token counts as an aborted request", async () => {
+    await using server = await start({ script: [hang, "a"] });
+    const controller = new AbortController();
+    const answer = server.client.chat.completions
+      .create({ model: "tiny", messages }, { signal: controller.signal })
+      .catch(() => null);
+    await expect.poll(() => server.engine.numRunning).toBe(1);
+    controller.abort();
+    await answer;
+    await expect
+      .poll(() => server.log.at(-1))
+      .toMatchObject({ message: "request", status: 499, finishReason: "abort", promptTokens: 5, completionTokens: 0 });
+    const text = await (await fetch(`${server.baseUrl}/metrics`)).text();
+    expect(text).toMatch(/^vllm:request_success_total\{finished_reason="abort",.*\} 1$/m);
+    expect(text).toMatch(/^vllm:request_prompt_tokens_sum\{.*\} 5$/m);
+    expect(text).toMatch(/^vllm:request_generation_tokens_count\{.*\} 1$/m);
+    expect(text).toMatch(/^vllm:e2e_request_latency_seconds_count\{.*\} 1$/m);
+    expect(text).toMatch(/^vllm:time_to_first_token_seconds_count\{.*\} 0$/m);
+  });
+
   test.for([true, false])("that disconnects (stream: %s) frees the sequence", async (stream) => {
     await using server = await start({ script: ["a", hang] });
     const controller = new AbortController();

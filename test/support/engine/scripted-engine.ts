@@ -88,10 +88,11 @@ export function createScriptedEngine(
     get numRunning() {
       return numRunning;
     },
-    async *generate(request, { signal } = {}) {
+    async *generate(request, { signal, onQueued } = {}) {
       requests.push(request);
       numRunning++;
       let isFinished = false;
+      onQueued?.({ numPromptTokens: 5, numImageTokens: 0, numVideoTokens: 0 });
       try {
         let numOutputTokens = 0;
         const script = scriptOf(request);
