@@ -43,6 +43,7 @@ import type { AppEnvironment } from "./http/request-trace.ts";
 import { eventsRoute } from "./jobs/routes/events.ts";
 import {
   cancelRoute,
+  purgeRoute,
   runpodHealthRoute,
   runRoute,
   runSyncRoute,
@@ -166,6 +167,7 @@ function runpodRoutes(dependencies: AppDependencies, jobs: RunpodJobs): readonly
     route("POST", `${prefix}/status/:job`, "key", statusRoute(jobs)),
     route("POST", `${prefix}/stream/:job`, "key", streamRoute(jobs)),
     route("POST", `${prefix}/cancel/:job`, "key", cancelRoute(jobs)),
+    route("POST", `${prefix}/purge-queue`, "key", purgeRoute(jobs)),
   ];
   return [
     ...routesBelow(""),

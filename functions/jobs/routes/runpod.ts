@@ -74,6 +74,10 @@ export function cancelRoute(jobs: RunpodJobs): Handler<AppEnvironment> {
   };
 }
 
+export function purgeRoute(jobs: RunpodJobs): Handler<AppEnvironment> {
+  return (c) => c.json({ removed: jobs.purge(c.get("tenant")), status: "completed" });
+}
+
 export function runpodHealthRoute(jobs: RunpodJobs): Handler<AppEnvironment> {
   return (c) => {
     const counts = jobs.count(c.get("tenant"));

@@ -121,6 +121,13 @@ export class RunpodJobs {
     this.#stop(job, "CANCELLED");
   }
 
+  /** Cancels the tenant's jobs that wait; those that run go on. Returns their number. */
+  purge(tenant: string): number {
+    const waiting = [...this.#jobs.values()].filter((job) => job.tenant === tenant && job.status === "IN_QUEUE");
+    for (const job of waiting) this.cancel(job);
+    return waiting.length;
+  }
+
   /** Takes the unread chunks. */
   readChunks(job: RunpodJob): unknown[] {
     const { chunks } = job;

@@ -104,6 +104,21 @@ async function metrics(): Promise<{ readonly running: number }> {
   return { running: Number(/^vllm:num_requests_running\S* (\d+)/m.exec(text)?.[1]) };
 }
 
+test("/purge-queue removes the jobs that wait, and leaves those that run", async () => {
+  const ids: string[] = [];
+  for (let count = 0; count < 8; count++) ids.push((await state("POST", "/run", { input: long })).id);
+  await expect.poll(async () => (await metrics()).running).toBeGreaterThan(0);
+  const purged = (await (await call("POST", "/v2/e/purge-queue")).json()) as { readonly removed: number };
+  expect(purged).toEqual({ removed: expect.any(Number), status: "completed" });
+  expect(purged.removed).toBeGreaterThan(0);
+  const states = await Promise.all(ids.map((id) => state("GET", `/status/${id}`)));
+  expect(states.filter(({ status }) => status === "CANCELLED")).toHaveLength(purged.removed);
+  expect(states[0]!.status).not.toBe("CANCELLED");
+  expect(await (await call("POST", "/purge-queue")).json()).toEqual({ removed: 0, status: "completed" });
+  for (const id of ids) await state("POST", `/cancel/${id}`);
+  await expect.poll(async () => (await metrics()).running).toBe(0);
+});
+
 test("/cancel removes a job that waits", async () => {
   const ids: string[] = [];
   for (let count = 0; count < 8; count++) ids.push((await state("POST", "/run", { input: long })).id);
