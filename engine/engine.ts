@@ -312,7 +312,7 @@ export class ThreadedEngine implements Engine {
     try {
       running.ended.throwIfAborted();
       const { outputs, figures } = await this.#start(request, running, { model, thread, sequenceIds, tensors });
-      onQueued?.(figures);
+      onQueued?.(figures, numChoices);
       for (let numOpen = numChoices; numOpen > 0;) {
         const output = await outputs.next();
         // The prompt is computed. No more requests run than memory is planned for.

@@ -70,7 +70,7 @@ export interface GenerateOptions {
   /** Aborting it frees the sequence's slot and ends the iteration with EngineError `aborted`. */
   readonly signal?: AbortSignal;
   /** Called once, when the prompt is processed and its sequences begin to wait for the engine; it must not throw. */
-  readonly onQueued?: (figures: PromptFigures) => void;
+  readonly onQueued?: (figures: PromptFigures, numChoices: number) => void;
 }
 
 export interface RenderOptions extends Pick<GenerateOptions, "signal"> {

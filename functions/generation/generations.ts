@@ -61,8 +61,11 @@ async function* measure(
   const start = performance.now();
   /** Null until the prompt waits for the engine: until then, nothing counts, as in vLLM. */
   let prompt: PromptFigures | null = null;
-  const onQueued = (figures: PromptFigures): void => {
+  /** Not what the client asks for, which the engine has not bounded before. */
+  let numQueued = 0;
+  const onQueued = (figures: PromptFigures, numChoices: number): void => {
     prompt = figures;
+    numQueued = numChoices;
   };
   const outputs = engine.generate(request, { signal, onQueued });
   /** By choice. */
@@ -83,7 +86,7 @@ async function* measure(
     }
   } finally {
     const seconds = (performance.now() - start) / 1000;
-    for (let index = 0; index < (request.numChoices ?? 1); index++) {
+    for (let index = 0; index < Math.max(numQueued, lastOutputs.length); index++) {
       const figures = lastOutputs[index] ?? withoutOutput(prompt, index);
       if (figures === null) continue;
       metrics.observeSequence({ ...figures, finishReason: figures.finishReason ?? "abort" }, seconds);

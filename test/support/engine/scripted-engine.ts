@@ -92,7 +92,7 @@ export function createScriptedEngine(
       requests.push(request);
       numRunning++;
       let isFinished = false;
-      onQueued?.({ numPromptTokens: 5, numImageTokens: 0, numVideoTokens: 0 });
+      onQueued?.({ numPromptTokens: 5, numImageTokens: 0, numVideoTokens: 0 }, 1);
       try {
         let numOutputTokens = 0;
         const script = scriptOf(request);
