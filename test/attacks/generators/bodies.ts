@@ -180,6 +180,7 @@ export const bodyRoutes: readonly BodyRoute[] = [
   createRoute("/v1/batches", batchRequest, batchBodies, null),
   createRoute("/predictions", predictionRequest, predictionBodies, null),
   createRoute("/v2/models/:model{.+}/infer", inferRequest, inferBodies, null),
+  createRoute("/v2/models/:model{.+}/versions/:version/infer", inferRequest, inferBodies, null),
 ];
 
 /** @param tokensField The field that bounds the output; null for a route that generates none. */
@@ -225,7 +226,7 @@ function createBodyAttack(target: string, body: Json, mutations: readonly Mutati
     run: async (wire) => [
       await wire.send({
         method: "POST",
-        target: target.replace(":model{.+}", "fovea-shapes"),
+        target: target.replace(":model{.+}", "fovea-shapes").replace(":version", "1"),
         headers: { "content-type": "application/json" },
         body: writeJson(mutated),
       }),
