@@ -21,7 +21,7 @@ const WARM_UP_EDGE = 32;
 
 /**
  * A small picture, so that the first picture of a request is not the first at all. No cache sees it. Null if the limits
- * of pictures reject every size that was tried.
+ * accept no picture of any tried size.
  *
  * Throws the processor's EngineError, and those of `placedUpdates`.
  */
