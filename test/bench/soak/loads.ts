@@ -12,6 +12,8 @@ const NUM_LARGE_PICTURES = 4;
 const NUM_PROMPTS = 200;
 const NUM_REPEATED_PICTURES = 20;
 const MAX_GRAMMAR_LENGTH = 40;
+/** As many grammars as the engine keeps without requests. */
+const NUM_LAST_GRAMMARS = 8;
 const BATCH_LINES = 8;
 const BATCH_POLL_MS = 100;
 /** The machine was too busy to read a request's body in time. */
@@ -33,6 +35,16 @@ export const loads = {
 
 export type LoadName = keyof typeof loads;
 export const loadNames = Object.keys(loads) as readonly LoadName[];
+
+/**
+ * The last requests before a rest, one after the other and the same each time, so that caches of the most recent things
+ * hold the same at every rest.
+ */
+export async function sendLastRequests(url: string): Promise<void> {
+  for (let maxLength = 1; maxLength <= NUM_LAST_GRAMMARS; maxLength++) {
+    await askWithin(url, { regex: `[0-9]{1,${maxLength}}` }, { seed: 1 });
+  }
+}
 
 async function readStream(url: string, random: Random): Promise<void> {
   const prompt = `a red ${randomBelow(random, NUM_PROMPTS)}`;
@@ -87,9 +99,12 @@ async function disconnect(url: string, random: Random): Promise<void> {
 async function askWithGrammar(url: string, random: Random): Promise<void> {
   const maxLength = 1 + randomBelow(random, MAX_GRAMMAR_LENGTH);
   const schema = { type: "object", properties: { name: { type: "string", maxLength } }, required: ["name"] };
-  const structured = random() < 0.5 ? { regex: `[a-z]{1,${maxLength}}` } : { json: schema };
+  await askWithin(url, random() < 0.5 ? { regex: `[a-z]{1,${maxLength}}` } : { json: schema });
+}
+
+async function askWithin(url: string, structured: object, sampling: object = {}): Promise<void> {
   const messages = [{ role: "user", content: "Answer." }];
-  await ask(`${url}/v1/chat/completions`, { messages, max_tokens: 64, structured_outputs: structured });
+  await ask(`${url}/v1/chat/completions`, { messages, max_tokens: 64, structured_outputs: structured, ...sampling });
 }
 
 async function askLong(url: string, random: Random): Promise<void> {

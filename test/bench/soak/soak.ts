@@ -17,7 +17,7 @@ import type { Figure } from "../measure.ts";
 import { startServerProcess, untilReady } from "../server-process.ts";
 import type { ServerProcess } from "../server-process.ts";
 import { InspectedIsolates } from "./inspected-isolates.ts";
-import { loads } from "./loads.ts";
+import { loads, sendLastRequests } from "./loads.ts";
 import type { LoadName } from "./loads.ts";
 import { countConnections, countOpenFiles, readProcessMemory } from "./process-resources.ts";
 
@@ -86,6 +86,7 @@ export async function benchSoak({ minutes, loadNames }: SoakOptions): Promise<Fi
     for (let index = 0; index < NUM_SAMPLES; index++) {
       const endMs = performance.now() + phaseMs;
       await Promise.all(clients.map((random) => runClient(random, endMs)));
+      await sendLastRequests(server.url);
       await delay(REST_MS);
       const sample = new Map([
         ["minutes", (performance.now() - server.startedAt) / 60_000],
