@@ -14,6 +14,7 @@ import {
   promptDtypeNames,
 } from "./contract/config.ts";
 import type { DocumentLimits, EngineConfig, HubConfig, ImageLimits, VideoLimits } from "./contract/config.ts";
+import { MAX_DATA_PARALLEL_SIZE } from "./contract/data-parallel.ts";
 import {
   defaultBatchedTokens,
   defaultEngineLimits,
@@ -64,6 +65,7 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
   dtype: z.enum(dtypeNames),
   device: z.enum(deviceNames),
   deviceId: count(0),
+  dataParallelSize: count(1, MAX_DATA_PARALLEL_SIZE),
   maxModelLen: count(MIN_MODEL_LEN).nullable(),
   maxNumSequences: count(1),
   kvLayout: z.enum(kvLayoutNames),

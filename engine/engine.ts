@@ -1,6 +1,7 @@
-/** The engine as seen by the rest of the process: inputs are processed on this thread, the model runs on its own. */
+/** The engine as seen by the rest of the process: inputs are processed on this thread, the model runs on others. */
 import type { EngineConfig } from "./contract/config.ts";
 import { cudaDeviceIdOf } from "./contract/cuda-device-id.ts";
+import { requireDeviceForCopies } from "./contract/data-parallel.ts";
 import { defaultEngineLimits } from "./contract/default-limits.ts";
 import type {
   Engine,
@@ -32,50 +33,38 @@ import { RunningRequest } from "./request/running-request.ts";
 import { collectGarbage } from "./runtime/collect-garbage.ts";
 import { findRefusal } from "./sampling/custom/processor-loading.ts";
 import type { ProcessorRefusal } from "./sampling/custom/processor-loading.ts";
-import { EngineThread } from "./thread/engine-thread.ts";
+import type { EngineThread } from "./thread/engine-thread.ts";
+import { EngineThreads } from "./thread/engine-threads.ts";
 import type { EngineCoreStats, FromEngineThread } from "./thread/messages.ts";
 import type { StepStall } from "./thread/step-progress.ts";
-
-const noStats: EngineCoreStats = {
-  numRequestsRunning: 0,
-  numRequestsWaiting: 0,
-  kvCacheUsage: 0,
-  kvCapacity: { blockSize: 0, numBlocks: 0, numTokens: 0 },
-  numPromptTokens: 0,
-  numGenerationTokens: 0,
-  numPrefixCacheQueries: 0,
-  numPrefixCacheHits: 0,
-  numPreemptions: 0,
-  numSteps: 0,
-  drafts: { numDrafts: 0, numDraftTokens: 0, numAcceptedTokens: 0, numAcceptedPerPosition: [] },
-  adapters: { running: [], waiting: [] },
-};
+import { noStats } from "./thread/total-stats.ts";
 
 /** The sequences of an admitted request, and where they run. */
 interface SequencesToStart {
   readonly model: LoadedModel;
-  readonly thread: EngineThread;
+  readonly threads: EngineThreads;
   readonly sequenceIds: readonly string[];
   /** Null for a text-only model. */
   readonly tensors: RequestTensors | null;
 }
 
-/** Mutable. Owns the engine thread and the threads that process images. */
+/** Mutable. Owns the engine threads and the threads that process images. */
 export class ThreadedEngine implements Engine {
   readonly ready: Promise<void>;
   readonly #config: EngineConfig;
-  readonly #requests = new RequestRegistry((requestIds) => this.#thread?.post({ kind: "abort", requestIds }));
+  readonly #requests = new RequestRegistry();
   readonly #closing = new AbortController();
-  /** Ends loading: the thread has failed, for example because there is no GPU. */
+  /** Ends loading: a thread has failed, for example because there is no GPU. */
   readonly #threadFailed = new AbortController();
   #state: EngineState = "loading";
   #failure: EngineError | null = null;
-  #stall: EngineStall | null = null;
   readonly #onStall: EngineDependencies["onStall"];
   readonly #onFailed: EngineDependencies["onFailed"];
   #stats = noStats;
   #model: LoadedModel | null = null;
-  #thread: EngineThread | null = null;
+  #threads: EngineThreads | null = null;
+  /** Those of threads whose step takes too long. */
+  readonly #stalls = new Map<EngineThread, EngineStall>();
   #closed: Promise<void> | null = null;
 
   constructor(config: EngineConfig, dependencies: EngineDependencies) {
@@ -96,7 +85,8 @@ export class ThreadedEngine implements Engine {
   }
 
   get stall(): EngineStall | null {
-    return this.#stall;
+    const stalls = [...this.#stalls.values()];
+    return stalls.find(({ isLasting }) => isLasting) ?? stalls[0] ?? null;
   }
 
   get modelInfo(): ModelInfo | null {
@@ -189,7 +179,7 @@ export class ThreadedEngine implements Engine {
     return this.#closed;
   }
 
-  /** Of this thread: the other one warms up the model. */
+  /** Of this thread: the others warm up the model. */
   async #warmUp({ inputProcessor, modelInfo }: LoadedModel, signal: AbortSignal): Promise<void> {
     if (this.#config.warmUp === true) await warmUpPrompt(inputProcessor, modelInfo.hasChatTemplate, signal);
   }
@@ -198,40 +188,41 @@ export class ThreadedEngine implements Engine {
     const ready = Promise.withResolvers<void>();
     ready.promise.catch(() => undefined);
     try {
-      const thread = this.#startThread(ready, dependencies);
+      requireDeviceForCopies(this.#config);
+      const threads = this.#startThreads(ready, dependencies);
       // Imported late, so that the process answers health checks before tokenizers and image decoders are in memory.
       const { loadModel } = await timePhase("modules", dependencies.onPhase, () => import("./loading/load-model.ts"));
       this.#closing.signal.throwIfAborted();
       const signal = AbortSignal.any([this.#closing.signal, this.#threadFailed.signal]);
       this.#model = await loadModel(this.#config, dependencies, signal);
       signal.throwIfAborted();
-      thread.load(this.#model.workerOptions);
+      threads.load(this.#model.workerOptions);
       // Parsed files and graphs under construction are garbage now, and this thread is idle.
       await Promise.all([ready.promise, this.#warmUp(this.#model, signal).then(collectGarbage)]);
       if (this.#state === "loading") this.#state = "ready";
     } catch (error) {
       const failure = this.#closing.signal.aborted ? closedError() : (this.#failure ?? toEngineError(error));
       this.#fail(failure);
-      await this.#thread?.close().catch(() => undefined);
+      await this.#threads?.close().catch(() => undefined);
       throw failure;
     }
   }
 
   /**
-   * `ready` resolves when the thread accepts requests. It rejects if the thread fails before, or if the engine is
-   * closed.
+   * `ready` resolves when all threads accept requests. It rejects if one fails before, or if the engine is closed.
    */
-  #startThread(
+  #startThreads(
     { resolve, reject }: PromiseWithResolvers<void>,
     { onPhase = () => {}, onDevice = () => {} }: Pick<EngineDependencies, "onPhase" | "onDevice">,
-  ): EngineThread {
+  ): EngineThreads {
     this.#closing.signal.addEventListener("abort", () => reject(closedError()), { once: true });
-    this.#thread = new EngineThread(
+    const config = this.#config;
+    this.#threads = new EngineThreads(
       {
         onPhase,
         onDevice,
-        onReady: (stats) => {
-          this.#stats = stats;
+        onReady: () => {
+          this.#readStats();
           resolve();
         },
         onOutputs: (message) => this.#takeOutputs(message),
@@ -239,7 +230,7 @@ export class ThreadedEngine implements Engine {
           const entries = images.map(({ mmHash, embeddings }) => ({ key: mmHash, value: embeddings }));
           this.#model?.caches.encoder.setMany(entries);
         },
-        onStall: (stall) => this.#takeStall(stall),
+        onStall: (stall, thread) => this.#takeStall(stall, thread),
         onFailed: (error) => {
           reject(error);
           const wasReady = this.#state === "ready" || this.#state === "stalled";
@@ -248,21 +239,26 @@ export class ThreadedEngine implements Engine {
           if (wasReady) this.#onFailed?.(error);
         },
       },
-      this.#config.stepTimeoutMs ?? defaultEngineLimits.stepTimeoutMs,
-      cudaDeviceIdOf(this.#config),
+      {
+        count: config.dataParallelSize ?? 1,
+        stepTimeoutMs: config.stepTimeoutMs ?? defaultEngineLimits.stepTimeoutMs,
+        cudaDeviceId: cudaDeviceIdOf(config),
+        reusesPrefixes: config.enablePrefixCaching ?? true,
+      },
     );
-    return this.#thread;
+    return this.#threads;
   }
 
-  /** Ends the requests of a step that does not end here, because the engine thread cannot. */
-  #takeStall(stall: StepStall | null): void {
+  /** Ends the requests of a step that does not end here, because the thread cannot. */
+  #takeStall(stall: StepStall | null, thread: EngineThread): void {
     if (this.#state !== "ready" && this.#state !== "stalled") return;
-    this.#state = stall === null ? "ready" : "stalled";
-    this.#stall = stall === null ? null : this.#describeStall(stall);
-    this.#onStall?.(this.#stall);
-    if (this.#stall?.isLasting !== true) return;
-    const error = stalledError(this.#stall);
-    this.#requests.endRunning(error);
+    if (stall === null) this.#stalls.delete(thread);
+    else this.#stalls.set(thread, this.#describeStall(stall));
+    const current = this.stall;
+    this.#state = current === null ? "ready" : "stalled";
+    this.#onStall?.(current);
+    const own = this.#stalls.get(thread);
+    if (own?.isLasting === true) this.#requests.endRunning(stalledError(own), thread);
   }
 
   #describeStall({ elapsedMs, activity, isLasting }: StepStall): EngineStall {
@@ -278,7 +274,7 @@ export class ThreadedEngine implements Engine {
   #fail(error: EngineError): void {
     if (this.#state === "closed" || this.#state === "failed") return;
     this.#state = "failed";
-    this.#stall = null;
+    this.#stalls.clear();
     this.#failure = error;
     this.#stats = { ...this.#stats, numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 };
     this.#requests.endAll(error);
@@ -286,12 +282,12 @@ export class ThreadedEngine implements Engine {
 
   async #close(): Promise<void> {
     this.#state = "closed";
-    this.#stall = null;
+    this.#stalls.clear();
     this.#closing.abort(closedError());
     this.#requests.endAll(closedError());
     await this.ready.catch(() => undefined);
     try {
-      await this.#thread?.close();
+      await this.#threads?.close();
     } finally {
       await this.#model?.[Symbol.asyncDispose]();
     }
@@ -304,14 +300,14 @@ export class ThreadedEngine implements Engine {
   ): AsyncGenerator<RequestOutput, void, undefined> {
     checkGenerationRequest(request);
     const { numChoices = 1 } = request;
-    const { model, thread } = this.#admit(request.requestId, numChoices);
+    const { model, threads } = this.#admit(request.requestId, numChoices);
     const sequenceIds = this.#requests.start(request.requestId, running, numChoices);
     using tensors = model.inputProcessor.openTensors(request);
     endIfRefused(running, tensors);
     const stopListening = running.endWith(signal);
     try {
       running.ended.throwIfAborted();
-      const { outputs, figures } = await this.#start(request, running, { model, thread, sequenceIds, tensors });
+      const { outputs, figures } = await this.#start(request, running, { model, threads, sequenceIds, tensors });
       onQueued?.(figures, numChoices);
       for (let numOpen = numChoices; numOpen > 0;) {
         const output = await outputs.next();
@@ -330,16 +326,17 @@ export class ThreadedEngine implements Engine {
   }
 
   /** Throws if the engine is not ready, the id is in use, or the queue is full. Null for a request without an id. */
-  #admit(requestId: string | null, numChoices: number): { readonly model: LoadedModel; readonly thread: EngineThread } {
+  #admit(requestId: string | null, numChoices: number): Pick<SequencesToStart, "model" | "threads"> {
     if (this.#state === "loading") throw new EngineError("not_ready", "The model is still loading.");
     if (this.#state === "closed") throw closedError();
-    if (this.#stall !== null) throw stalledError(this.#stall);
+    const { stall } = this;
+    if (stall !== null) throw stalledError(stall);
     if (this.#failure !== null) {
       throw new EngineError(this.#failure.code, `The engine has failed: ${this.#failure.message}`, {
         cause: this.#failure,
       });
     }
-    invariant(this.#model !== null && this.#thread !== null, "a ready engine has a model and a thread");
+    invariant(this.#model !== null && this.#threads !== null, "a ready engine has a model and threads");
     const { maxNumWaiting } = this.#config;
     const { maxNumSequences } = this.#model.modelInfo;
     const maxNumRunning = maxNumSequences + maxNumWaiting;
@@ -368,19 +365,20 @@ export class ThreadedEngine implements Engine {
         parameter: "requestId",
       });
     }
-    return { model: this.#model, thread: this.#thread };
+    return { model: this.#model, threads: this.#threads };
   }
 
-  /** Processes the input once and passes the sequences to the engine thread. */
+  /** Processes the input once and passes the sequences to an engine thread. */
   async #start(
     request: GenerationRequest,
     running: RunningRequest,
-    { model, thread, sequenceIds, tensors }: SequencesToStart,
+    { model, threads, sequenceIds, tensors }: SequencesToStart,
   ): Promise<Pick<PreparedSequences, "outputs" | "figures">> {
     const { outputs, figures, message } = await prepareSequences(request, model, sequenceIds, running.ended, tensors);
     running.ended.throwIfAborted();
     running.outputs = outputs;
-    for (const sequenceId of sequenceIds) running.inThread.add(sequenceId);
+    const thread = threads.choose(message.request);
+    this.#requests.send(running, thread, sequenceIds);
     if (request.onStage !== undefined) running.stages = new RequestStages(request.onStage, sequenceIds.length);
     // The request may take the place of one that has just been aborted.
     this.#requests.postAborts();
@@ -389,9 +387,14 @@ export class ThreadedEngine implements Engine {
     return { outputs, figures };
   }
 
-  #takeOutputs({ outputs, stats }: Extract<FromEngineThread, { kind: "outputs" }>): void {
-    this.#stats = stats;
+  #takeOutputs({ outputs }: Extract<FromEngineThread, { kind: "outputs" }>): void {
+    this.#readStats();
     this.#requests.take(outputs);
+  }
+
+  #readStats(): void {
+    invariant(this.#threads !== null, "threads report to the engine that has started them");
+    this.#stats = this.#threads.stats;
   }
 }
 

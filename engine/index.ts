@@ -38,6 +38,7 @@ export type {
   KvLayoutName,
   LogitsProcessorReference,
 } from "./contract/config.ts";
+export { totalSequences } from "./contract/data-parallel.ts";
 export { dotsPerInchRange } from "./contract/default-limits.ts";
 export { extraArgumentLimits } from "./contract/extra-arguments.ts";
 export type { ExtraArgument, ExtraArguments } from "./contract/extra-arguments.ts";

@@ -21,7 +21,7 @@ export type ApiConfig = Pick<
   | "pingStatusWhileStarting"
   | "vertexRoutes"
 > &
-  RequestConfig & { readonly engine: Pick<Config["engine"], "pipelinePath" | "maxNumSequences"> };
+  RequestConfig & { readonly engine: Pick<Config["engine"], "pipelinePath" | "maxNumSequences" | "dataParallelSize"> };
 
 export interface AppDependencies {
   readonly service: Service;

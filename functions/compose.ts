@@ -7,6 +7,7 @@ import {
   createEngine,
   createHttpsImageSource,
   createS3ImageSource,
+  totalSequences,
 } from "../engine/index.ts";
 import type { ByteStore, Engine, EngineError, EngineStall, LoadProgress } from "../engine/index.ts";
 import { createApp } from "./app.ts";
@@ -68,8 +69,8 @@ export async function compose(options: CompositionOptions): Promise<Composition>
   const { logger, servesRequests = true, startTimes = new StartTimes(), onProgress, onFailed } = options;
   const config = { ...options.config, outputFormats: await loadConfiguredFormats(options.config) };
   const openSource = config.jobs.source === null ? null : await openerOf(config.jobs.source, config);
-  const { maxNumSequences, maxNumWaiting } = config.engine;
-  const service = new Service({ maxNumRequests: maxNumSequences + maxNumWaiting, holdMs: config.coldStartHoldMs });
+  const maxNumRequests = totalSequences(config.engine) + config.engine.maxNumWaiting;
+  const service = new Service({ maxNumRequests, holdMs: config.coldStartHoldMs });
   const bodies = new BodyIntake({
     maxBodyBytes: config.maxBodyBytes,
     idleTimeoutMs: config.bodyIdleTimeoutMs,

@@ -73,6 +73,7 @@ export type LoadingSetting =
   | "dtype"
   | "device"
   | "deviceId"
+  | "dataParallelSize"
   | "cacheFolder"
   | "hubCacheFolder"
   | "chatTemplate"

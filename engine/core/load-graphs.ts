@@ -27,7 +27,7 @@ import { firstSnapshotRow, SNAPSHOTS_PER_SEQUENCE } from "../kv/state-rows.ts";
 import { StateSnapshots } from "../kv/state-snapshots.ts";
 import type { BuiltModel, DecoderGraph } from "../models/built-model.ts";
 import { requireCudnn } from "../runtime/execution-provider.ts";
-import { machineMemoryBytes } from "../runtime/machine-memory.ts";
+import { memoryShareBytes } from "../runtime/machine-memory.ts";
 import { Session } from "../runtime/session.ts";
 import type { WorkerOptions } from "../thread/messages.ts";
 import { BuiltVisionEncoder } from "../vision/built-vision-encoder.ts";
@@ -211,6 +211,7 @@ function roomOnDevice(device: MeasuredDevice, config: EngineConfig): number {
   return gpuKvRoomBytes(device.memoryBytes(), { utilization, maxKvBytes: config.kvCacheMemoryBytes });
 }
 
-function roomOnHost({ weightBytes }: DecoderGraph, { kvCacheMemoryBytes: maxKvBytes }: EngineConfig): number {
-  return kvRoomBytes({ weightBytes, machineBytes: machineMemoryBytes(), maxKvBytes });
+function roomOnHost({ weightBytes }: DecoderGraph, config: EngineConfig): number {
+  const { kvCacheMemoryBytes: maxKvBytes } = config;
+  return kvRoomBytes({ weightBytes, machineBytes: memoryShareBytes(config), maxKvBytes });
 }

@@ -1,5 +1,6 @@
 /** Describes the engine that the settings and the checkpoint's headers would give, without building or starting it. */
 import type { DtypeName, EngineConfig, ImageLimits } from "../contract/config.ts";
+import { requireDeviceForCopies } from "../contract/data-parallel.ts";
 import { defaultCacheConfig, itemsPerPrompt } from "../contract/default-limits.ts";
 import type { EngineDependencies } from "../contract/engine.ts";
 import { draftObstacleOf, requireDrafts } from "../decoder/draft-obstacle.ts";
@@ -17,7 +18,7 @@ import { resolvePromptDtype } from "../models/prompt-dtype.ts";
 import type { VisionPart } from "../models/vision-parts.ts";
 import { requireKernelsFor } from "../runtime/cuda-driver.ts";
 import { keepWasmCode } from "../runtime/keep-wasm-code.ts";
-import { machineMemoryBytes } from "../runtime/machine-memory.ts";
+import { memoryShareBytes } from "../runtime/machine-memory.ts";
 import { tryLogitsProcessors } from "../sampling/custom/try-processors.ts";
 import type { TriedLogitsProcessor } from "../sampling/custom/try-processors.ts";
 import { loadChatTemplate } from "../text/chat-template.ts";
@@ -93,6 +94,7 @@ export async function inspectCheckpoint(
   const opened = await openModel(folders, config);
   const { checkpoint } = opened;
   const defined = { ...checkpoint, definition: opened.definition };
+  requireDeviceForCopies(config);
   const layout = resolveKvLayout(config, defined);
   const kvPrecision = resolveKvPrecision(config, layout, defined);
   const { definition, model, dtype, widensPrompts, visionParts, contentHash, maxModelLen, kvLayout, decoder, ...plan } =
@@ -101,7 +103,7 @@ export async function inspectCheckpoint(
       definition: opened.definition,
       kvLayout: layout,
       kvPrecision,
-      widenedLayers: resolvePromptDtype(config, { layout, precision: kvPrecision }, defined, machineMemoryBytes()),
+      widenedLayers: resolvePromptDtype(config, { layout, precision: kvPrecision }, defined, memoryShareBytes(config)),
       signal,
     });
   const hasRecurrentLayers = model.decoder.recurrent !== undefined;
@@ -140,7 +142,7 @@ export async function inspectCheckpoint(
   // Without images and videos, an engine does not load the vision encoder.
   const { weights } = plan.costs;
   const costs = worstImage === null ? { ...plan.costs, weights: { ...weights, visionEncoder: 0 } } : plan.costs;
-  const machineBytes = machineMemoryBytes();
+  const machineBytes = memoryShareBytes(config);
   const weightBytes = costs.weights.embedding + costs.weights.decoder;
   const planned = { decoder, costs, weightBytes, maxModelLen, kvLayout };
   const gpuPlan =

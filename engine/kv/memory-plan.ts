@@ -190,6 +190,8 @@ const SHARE_OF_REST = 0.1;
 export interface HostMemory {
   readonly weightBytes: number;
   readonly machineBytes: number;
+  /** Of the model, each with that much memory; for messages. Default 1. */
+  readonly numCopies?: number;
   /** Limit of the settings for keys and values; null or left out: none. */
   readonly maxKvBytes?: number | null | undefined;
 }
@@ -247,9 +249,13 @@ export function requireRoomForSequences(
   throw new EngineError(
     "invalid_configuration",
     `The KV cache of one sequence of ${maxLen} tokens does not fit into memory: it takes ${formatBytes(reservedBytes)}, ` +
-      `the weights ${formatBytes(memory.weightBytes)}, the program ${formatBytes(PROGRAM_BYTES)}; the machine has ${formatBytes(memory.machineBytes)}. ${advice}`,
+      `the weights ${formatBytes(memory.weightBytes)}, the program ${formatBytes(PROGRAM_BYTES)}; the machine has ${formatBytes(memory.machineBytes)}${ofCopies(memory)}. ${advice}`,
     numTokens > 0 ? { setting: "maxModelLen" } : {},
   );
+}
+
+function ofCopies({ numCopies = 1 }: HostMemory): string {
+  return numCopies === 1 ? "" : ` for each of ${numCopies} copies`;
 }
 
 /**

@@ -4,7 +4,7 @@ import { totalmem } from "node:os";
 import type { EngineConfig } from "../contract/config.ts";
 import { layersOf } from "../models/kv-heads.ts";
 import { bytesPerElement } from "../runtime/element-type.ts";
-import { machineMemoryBytes } from "../runtime/machine-memory.ts";
+import { memoryShareBytes } from "../runtime/machine-memory.ts";
 import { releasablePageBytes } from "../runtime/page-memory.ts";
 import type { KvCapacity } from "./kv-manager.ts";
 import { largestSlot } from "./kv-tensors.ts";
@@ -39,7 +39,7 @@ const MAX_RESERVED_BYTES = 2 ** 44;
 /** Linux refuses a single mapping that is larger than all memory. */
 const MAX_SHARE_OF_MEMORY = 0.9;
 
-type SlotSettings = Pick<EngineConfig, "device" | "maxNumSequences" | "kvCacheMemoryBytes">;
+type SlotSettings = Pick<EngineConfig, "device" | "dataParallelSize" | "maxNumSequences" | "kvCacheMemoryBytes">;
 
 export interface SlotBlockOptions {
   readonly maxNumSequences: number;
@@ -99,16 +99,17 @@ export function planSlotBlocks(
 
 /** For this machine. Null on a device, too. */
 export function planSlotBlocksOf(
-  { device, maxNumSequences, kvCacheMemoryBytes }: SlotSettings,
+  settings: SlotSettings,
   decoder: KvShape & { readonly weightBytes: number },
   maxLen: number,
 ): SlotBlockPlan | null {
+  const { device, maxNumSequences, kvCacheMemoryBytes } = settings;
   if (!keepsKvOnHost(device, decoder)) return null;
   const { weightBytes } = decoder;
   return planSlotBlocks(
     decoder,
     { maxNumSequences, maxLen, pageBytes: releasablePageBytes(), totalMemoryBytes: totalmem() },
-    { weightBytes, machineBytes: machineMemoryBytes(), maxKvBytes: kvCacheMemoryBytes },
+    { weightBytes, machineBytes: memoryShareBytes(settings), maxKvBytes: kvCacheMemoryBytes },
   );
 }
 

@@ -1,5 +1,6 @@
 /** Loads a model for the engine thread, together with the processor of its inputs. */
 import type { EngineConfig } from "../contract/config.ts";
+import { numCopiesOnHost, totalSequences } from "../contract/data-parallel.ts";
 import { defaultCacheConfig, itemsPerPrompt, MAX_COUNTED_TOKENS } from "../contract/default-limits.ts";
 import type { EngineDependencies, ModelInfo } from "../contract/engine.ts";
 import { timePhase } from "../contract/start-phase.ts";
@@ -18,7 +19,7 @@ import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
 import { sampleText } from "../models/kv-steps/sample-text.ts";
 import { resolvePromptDtype } from "../models/prompt-dtype.ts";
 import { MultiModalCaches } from "../multimodal/caches/multimodal-caches.ts";
-import { machineMemoryBytes } from "../runtime/machine-memory.ts";
+import { memoryShareBytes } from "../runtime/machine-memory.ts";
 import { numUsableCores } from "../runtime/usable-cores.ts";
 import { takeClasses } from "../sampling/custom/given-classes.ts";
 import type { GivenLogitsProcessor } from "../sampling/custom/given-classes.ts";
@@ -69,14 +70,14 @@ export async function loadModel(
   const opened = await openModel(folders, config);
   const { checkpoint, definition, pipeline } = opened;
   const defined = { ...checkpoint, definition };
-  const numThreads = config.numThreads ?? numUsableCores();
+  const numThreads = config.numThreads ?? defaultThreads(config);
   const kvLayout = resolveKvLayout(config, defined);
   const kvPrecision = resolveKvPrecision(config, kvLayout, defined);
   const widenedLayers = resolvePromptDtype(
     config,
     { layout: kvLayout, precision: kvPrecision },
     defined,
-    machineMemoryBytes(),
+    memoryShareBytes(config),
   );
   const loadingTokenizer = opened.loadTokenizer();
   const sampleTokens = async (): Promise<number[]> =>
@@ -163,7 +164,7 @@ export async function loadModel(
     modelInfo: {
       architecture,
       maxModelLen,
-      maxNumSequences,
+      maxNumSequences: totalSequences({ ...config, maxNumSequences }),
       vocabSize,
       acceptsImages: servedImages !== null && accepted.image > 0,
       acceptsVideos: servedImages !== null && accepted.video > 0,
@@ -191,7 +192,12 @@ export async function loadModel(
     outputConstraints,
     logitsProcessors,
     workerOptions: {
-      config: { ...config, maxNumSequences, logitsProcessors: logitsProcessors.map(({ reference }) => reference) },
+      config: {
+        ...config,
+        maxNumSequences,
+        numThreads,
+        logitsProcessors: logitsProcessors.map(({ reference }) => reference),
+      },
       // Prompts are the same with and without images; only the memory of the encoder is saved.
       model: servedImages === null ? { ...model, visionEncoder: null } : model,
       maxModelLen,
@@ -207,6 +213,11 @@ export async function loadModel(
   };
 }
 
+/** Copies on the host divide its cores among themselves. */
+function defaultThreads(config: EngineConfig): number {
+  return Math.max(1, Math.floor(numUsableCores() / numCopiesOnHost(config)));
+}
+
 /** Sequences share the blocks of a paged cache, and those of slots where the system can give pages back. */
 function numSequencesOf(config: EngineConfig, decoder: BuiltModel["decoder"], maxLen: number): number {
   const { device, maxNumSequences, kvCacheMemoryBytes } = config;
@@ -215,7 +226,12 @@ function numSequencesOf(config: EngineConfig, decoder: BuiltModel["decoder"], ma
   const shared = planSlotBlocksOf(config, decoder, maxLen);
   if (shared !== null) return shared.numSlots;
   const { weightBytes } = decoder;
-  const host = { weightBytes, machineBytes: machineMemoryBytes(), maxKvBytes: kvCacheMemoryBytes };
+  const host = {
+    weightBytes,
+    machineBytes: memoryShareBytes(config),
+    numCopies: numCopiesOnHost(config),
+    maxKvBytes: kvCacheMemoryBytes,
+  };
   const memory = kvMemoryOf(device, decoder, host);
   return requireRoomForSequences(decoder, { maxNumSequences, maxLen }, memory);
 }

@@ -1,5 +1,6 @@
-/** The requests that run or render their prompt, and the sequences that the engine thread computes for them. */
+/** The requests that run or render their prompt, and the sequences that engine threads compute for them. */
 import type { EngineError } from "../contract/errors.ts";
+import type { EngineThread } from "../thread/engine-thread.ts";
 import type { EngineCoreOutput } from "../thread/messages.ts";
 import type { RunningRequest } from "./running-request.ts";
 
@@ -11,20 +12,14 @@ interface RunningSequence {
 
 /** Mutable. */
 export class RequestRegistry {
-  readonly #abort: (sequenceIds: readonly string[]) => void;
-  /** By the engine thread's ids, which are never reused, so a late output cannot reach another request. */
+  /** By the engine threads' ids, which are never reused, so a late output cannot reach another request. */
   readonly #sequences = new Map<string, RunningSequence>();
   readonly #rendering = new Set<RunningRequest>();
   /** The callers' ids of running requests. */
   readonly #requestIds = new Set<string>();
-  /** Sequences that the next message to the thread aborts. */
-  #toAbort: string[] = [];
+  /** Sequences that the next message to each thread aborts. */
+  readonly #toAbort = new Map<EngineThread, string[]>();
   #numStarted = 0;
-
-  /** @param abort Aborts sequences in the engine thread, if there is one. */
-  constructor(abort: (sequenceIds: readonly string[]) => void) {
-    this.#abort = abort;
-  }
 
   /** Without those that only render. */
   get numRunning(): number {
@@ -49,7 +44,7 @@ export class RequestRegistry {
     this.#rendering.delete(request);
   }
 
-  /** Returns the engine thread's ids for the request's sequences. */
+  /** Returns the engine threads' ids for the request's sequences. */
   start(requestId: string, request: RunningRequest, numChoices: number): readonly string[] {
     this.#numStarted += 1;
     const sequenceIds = Array.from({ length: numChoices }, (_, index) => `${requestId}#${this.#numStarted}.${index}`);
@@ -60,16 +55,26 @@ export class RequestRegistry {
     return sequenceIds;
   }
 
+  /** The thread computes the sequences from now on. */
+  send(request: RunningRequest, thread: EngineThread, sequenceIds: readonly string[]): void {
+    request.thread = thread;
+    thread.numSequences += sequenceIds.length;
+    for (const sequenceId of sequenceIds) request.inThread.add(sequenceId);
+  }
+
   /** Forgets the request, and aborts what the thread still computes of it. */
   end(requestId: string, request: RunningRequest, sequenceIds: readonly string[]): void {
+    if (request.thread !== null) request.thread.numSequences -= sequenceIds.length;
     for (const sequenceId of sequenceIds) this.#sequences.delete(sequenceId);
     this.#requestIds.delete(requestId);
     this.#endInThread(request);
   }
 
-  /** Ends running requests with the error. */
-  endRunning(error: EngineError): void {
-    for (const { request } of this.#sequences.values()) request.end(error);
+  /** Ends running requests with the error: those that were sent to the thread or to none yet, or all without a thread. */
+  endRunning(error: EngineError, thread: EngineThread | null = null): void {
+    for (const { request } of this.#sequences.values()) {
+      if (thread === null || request.thread === null || request.thread === thread) request.end(error);
+    }
   }
 
   /** Also those that only render a prompt. */
@@ -78,7 +83,7 @@ export class RequestRegistry {
     for (const request of this.#rendering) request.end(error);
   }
 
-  /** Passes outputs of the engine thread to their requests. */
+  /** Passes outputs of an engine thread to their requests. */
   take(outputs: readonly EngineCoreOutput[]): void {
     for (const output of outputs) {
       const sequence = this.#sequences.get(output.requestId);
@@ -91,26 +96,28 @@ export class RequestRegistry {
       request.stages?.take(output, isEndedHere);
       if (isEndedHere) {
         request.inThread.delete(output.requestId);
-        this.#abortInThread(output.requestId);
+        this.#abortInThread(request.thread, output.requestId);
       }
     }
   }
 
   /** Sends the aborts that wait for the next turn of the event loop. */
   postAborts(): void {
-    if (this.#toAbort.length === 0) return;
-    this.#abort(this.#toAbort);
-    this.#toAbort = [];
+    for (const [thread, requestIds] of this.#toAbort) thread.post({ kind: "abort", requestIds });
+    this.#toAbort.clear();
   }
 
-  #endInThread({ inThread }: RunningRequest): void {
-    for (const sequenceId of inThread) this.#abortInThread(sequenceId);
+  #endInThread({ thread, inThread }: RunningRequest): void {
+    for (const sequenceId of inThread) this.#abortInThread(thread, sequenceId);
     inThread.clear();
   }
 
   /** Sends one message for all aborts in one turn of the event loop: thousands of clients may disconnect at once. */
-  #abortInThread(sequenceId: string): void {
-    this.#toAbort.push(sequenceId);
-    if (this.#toAbort.length === 1) setImmediate(() => this.postAborts());
+  #abortInThread(thread: EngineThread | null, sequenceId: string): void {
+    if (thread === null) return;
+    if (this.#toAbort.size === 0) setImmediate(() => this.postAborts());
+    const waiting = this.#toAbort.get(thread);
+    if (waiting === undefined) this.#toAbort.set(thread, [sequenceId]);
+    else waiting.push(sequenceId);
   }
 }

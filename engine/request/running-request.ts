@@ -1,6 +1,7 @@
 /** One request from its admission to its end, whether it generates or only renders its prompt. */
 import { EngineError } from "../contract/errors.ts";
 import type { RequestOutputs } from "../output/request-outputs.ts";
+import type { EngineThread } from "../thread/engine-thread.ts";
 import type { RequestStages } from "./request-stages.ts";
 
 /** Mutable. */
@@ -10,6 +11,8 @@ export class RunningRequest {
   outputs: RequestOutputs | null = null;
   /** Null without an observer, and before the request is in the engine thread. */
   stages: RequestStages | null = null;
+  /** Null before it is sent to one. */
+  thread: EngineThread | null = null;
   /** Ids of its sequences that the engine thread holds and has not reported as ended. */
   readonly inThread = new Set<string>();
 

@@ -2,10 +2,17 @@
 import { totalmem } from "node:os";
 import { constrainedMemory } from "node:process";
 
+import { numCopiesOnHost } from "../contract/data-parallel.ts";
+import type { CopySettings } from "../contract/data-parallel.ts";
 import { containerLimits } from "./container-limits.ts";
 
 /** The machine's memory, or the smallest limit of its containers. */
 export function machineMemoryBytes(): number {
   const limit = constrainedMemory();
   return Math.min(totalmem(), containerLimits().memoryBytes, limit > 0 ? limit : Number.POSITIVE_INFINITY);
+}
+
+/** What each copy of the model has of it. */
+export function memoryShareBytes(settings: CopySettings): number {
+  return Math.floor(machineMemoryBytes() / numCopiesOnHost(settings));
 }

@@ -16,13 +16,14 @@ import type {
 } from "./messages.ts";
 import { StepProgress, StepWatchdog } from "./step-progress.ts";
 import type { StepStall } from "./step-progress.ts";
+import { noStats } from "./total-stats.ts";
 
 export interface EngineThreadListener {
   readonly onPhase: OnStartPhase;
   /** The thread has found its GPU. Only on CUDA. */
   onDevice(device: CudaDevice): void;
   /** The thread accepts requests from now on. */
-  onReady(stats: EngineCoreStats): void;
+  onReady(): void;
   onOutputs(message: Extract<FromEngineThread, { kind: "outputs" }>): void;
   onEncoded(images: readonly EncoderOutput[]): void;
   /** Called as `StepWatchdog` reports; not after `onFailed`. */
@@ -46,6 +47,9 @@ export class EngineThread {
   readonly #options: MessagePort;
   readonly #exited: Promise<void>;
   readonly #watchdog: StepWatchdog;
+  /** Sequences of requests that were sent here and have not ended; counted by who sends them. */
+  numSequences = 0;
+  #stats = noStats;
   #isStalled = false;
   #isOver = false;
 
@@ -88,8 +92,10 @@ export class EngineThread {
           return listener.onDevice(message.device);
         case "ready":
           this.#watchdog.start();
-          return listener.onReady(message.stats);
+          this.#stats = message.stats;
+          return listener.onReady();
         case "outputs":
+          this.#stats = message.stats;
           return listener.onOutputs(message);
         case "encoded":
           return listener.onEncoded(message.images);
@@ -103,6 +109,11 @@ export class EngineThread {
     this.#worker.on("exit", (exitCode) => {
       fail(new EngineError("internal", `The engine thread ended by itself, with exit code ${exitCode}.`));
     });
+  }
+
+  /** As of the last step. */
+  get stats(): EngineCoreStats {
+    return this.#stats;
   }
 
   /** Call it once. */

@@ -1,4 +1,5 @@
 /** `fovea batch`: answers the lines of a file, and resumes an earlier run. */
+import { totalSequences } from "../../engine/index.ts";
 import { prepareLine } from "../batch/answer-line.ts";
 import type { AnswerDependencies } from "../batch/answer-line.ts";
 import { runBatch } from "../batch/run-batch.ts";
@@ -89,7 +90,7 @@ async function run(
   warnOfFewerSequences(engine, config, logger);
   void stopped.promise.then(() => service.drain(config.shutdownGraceMs));
 
-  const { maxNumSequences, maxNumWaiting } = config.engine;
+  const maxNumSequences = totalSequences(config.engine);
   const dependencies: AnswerDependencies = { service, engine, metrics, logger, config, tenant: "" };
   const { readInput, results, numLines } = opened;
   return runBatch({
@@ -98,7 +99,7 @@ async function run(
     results,
     prepare: (line) => prepareLine(line, dependencies),
     // Twice the number of sequences, so that the next ones are prepared while the others are computed.
-    window: new WorkWindow(maxNumSequences + Math.min(maxNumSequences, maxNumWaiting)),
+    window: new WorkWindow(maxNumSequences + Math.min(maxNumSequences, config.engine.maxNumWaiting)),
     stopping,
     onProgress(completed) {
       if (numLines !== null) progress.show({ task: "lines", completed, total: numLines, unit: "lines" });

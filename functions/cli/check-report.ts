@@ -97,7 +97,7 @@ function memoryLines({
     requestBytes,
     totalBytes,
   } = memory;
-  const { maxNumBatchedTokens } = engine;
+  const { maxNumBatchedTokens, dataParallelSize = 1 } = engine;
   const isLimited = maxNumSequences < engine.maxNumSequences;
   const ofImages: Line[] = [
     ["encoder cache", bytes(encoderCache.maxBytes), `${encoderCache.maxNumEmbeddings} embeddings`],
@@ -105,7 +105,7 @@ function memoryLines({
   ];
   return [
     "",
-    "Memory",
+    dataParallelSize === 1 ? "Memory" : `Memory of each of ${dataParallelSize} copies (DATA_PARALLEL_SIZE)`,
     ["weights, embedding table", bytes(weights.embedding)],
     ["weights, decoder", bytes(weights.decoder)],
     ...(experts === null
@@ -129,9 +129,14 @@ function memoryLines({
     ["program", bytes(programBytes), "Node, ONNX Runtime, tokenizer; approximate"],
     ["requests in progress", bytes(requestBytes), "processed images and garbage; approximate"],
     ["total", bytes(totalBytes), engine.device === "cpu" ? "" : `of the host and of ${engine.device}`],
-    ["machine", bytes(machineBytes), engine.device === "cpu" ? "" : "the host's"],
+    ["machine", bytes(machineBytes), describeMachine(engine)],
     ...gpuLines(engine, gpuPlan),
   ];
+}
+
+function describeMachine({ device, dataParallelSize = 1 }: EngineConfig): string {
+  if (device !== "cpu") return "the host's";
+  return dataParallelSize === 1 ? "" : "share of a copy";
 }
 
 function gpuLines({ gpuMemoryUtilization, device }: EngineConfig, plan: ModelInspection["gpuPlan"]): Line[] {

@@ -20,7 +20,12 @@ export async function runWorstCase(
   inspection: ModelInspection,
   onProgress: (progress: Progress) => void,
 ): Promise<readonly MeasuredStage[]> {
-  const engineConfig = { ...config.engine, caches: { ...config.engine.caches, maxMemoryBytes: 0 } };
+  // Copies do the same beside each other.
+  const engineConfig = {
+    ...config.engine,
+    dataParallelSize: 1,
+    caches: { ...config.engine.caches, maxMemoryBytes: 0 },
+  };
   const engine = createEngine(engineConfig, {
     imageSources: [createDataUrlImageSource()],
     ...(loadsFromS3(engineConfig) && { createS3Client: await loadS3ClientFactory(config) }),

@@ -153,6 +153,7 @@ const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>
   dtype: "DTYPE sets it.",
   device: "DEVICE sets it.",
   deviceId: "DEVICE_ID sets it.",
+  dataParallelSize: "DATA_PARALLEL_SIZE sets it.",
   visionDtype: "VISION_DTYPE, VISION_DEVICE, PROJECTOR_DTYPE and PROJECTOR_DEVICE set it.",
   modelDefinitions: "MODEL_DEFINITIONS sets them.",
   multimodalPipeline: "MULTIMODAL_PIPELINE sets it.",

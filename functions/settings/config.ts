@@ -107,10 +107,15 @@ function conflictsOf({
       `MAX_NUM_BATCHED_TOKENS is ${maxNumBatchedTokens}: expected at least MAX_NUM_SEQS, which is ${maxNumSequences}.`,
     );
   }
-  if (maxNumBatchSequences > maxNumSequences) {
+  const dataParallelSize = engine.dataParallelSize ?? 1;
+  if (maxNumBatchSequences > dataParallelSize * maxNumSequences) {
+    const times = dataParallelSize === 1 ? "" : ` DATA_PARALLEL_SIZE (${dataParallelSize}) times`;
     conflicts.push(
-      `BATCH_MAX_NUM_SEQS is ${maxNumBatchSequences}: expected at most MAX_NUM_SEQS, which is ${maxNumSequences}.`,
+      `BATCH_MAX_NUM_SEQS is ${maxNumBatchSequences}: expected at most${times} MAX_NUM_SEQS, which is ${maxNumSequences}.`,
     );
+  }
+  if (engine.device === "webgpu" && dataParallelSize > 1) {
+    conflicts.push(`DATA_PARALLEL_SIZE is ${dataParallelSize}: expected 1 with DEVICE=webgpu.`);
   }
   const baseNames = servedModelNames ?? (engine.model === undefined ? [] : [nameOf(engine.model)]);
   const taken = engine.loraModules?.find(({ name }) => baseNames.includes(name));

@@ -9,6 +9,7 @@ import {
   kvLayoutNames,
   promptDtypeNames,
 } from "../../engine/contract/config.ts";
+import { MAX_DATA_PARALLEL_SIZE } from "../../engine/contract/data-parallel.ts";
 import { defaultBatchedTokens, defaultEngineLimits, MIN_MODEL_LEN } from "../../engine/contract/default-limits.ts";
 import { objectAddressForms } from "../../engine/contract/model-reference.ts";
 import { cacheSettings } from "./caches.ts";
@@ -76,10 +77,16 @@ export const engineSettings = {
   ),
   device: setting("DEVICE", oneOf(deviceNames), "cpu, cuda or webgpu.", { default: "cpu" }),
   deviceId: setting("DEVICE_ID", integer(0, 1023), "Number of the GPU, from 0.", { default: 0 }),
+  dataParallelSize: setting(
+    "DATA_PARALLEL_SIZE",
+    integer(1, MAX_DATA_PARALLEL_SIZE, "copies"),
+    "Copies of the model that share the requests: on cuda one on each GPU from DEVICE_ID on, on cpu one on each part of the cores.",
+    { default: 1 },
+  ),
   numThreads: setting(
     "NUM_THREADS",
     integer(1, 1024, "threads"),
-    "Threads per computation; default: the physical cores that the process or its container may use.",
+    "Threads per computation of a copy; default: the physical cores that the process or its container may use, divided among the copies.",
   ),
   /** Null if it depends on the user's home. */
   cacheFolder: setting(
@@ -96,7 +103,7 @@ export const engineSettings = {
   maxNumSequences: setting(
     "MAX_NUM_SEQS",
     integer(1, MAX_SEQUENCES, "sequences"),
-    "Largest number of sequences that run together.",
+    "Largest number of sequences that run together, in each copy of the model.",
     { default: defaultEngineLimits.maxNumSequences },
   ),
   maxNumBatchedTokens: setting(

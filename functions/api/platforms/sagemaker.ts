@@ -4,6 +4,7 @@
  */
 import type { Handler } from "hono";
 
+import { totalSequences } from "../../../engine/index.ts";
 import type { AppDependencies } from "../../app-dependencies.ts";
 
 /** SageMaker's limit for the product of both numbers. */
@@ -11,7 +12,7 @@ const MAX_MIB_IN_PROGRESS = 100;
 const MEBIBYTE = 1024 ** 2;
 
 export function executionParametersRoute({ config }: Pick<AppDependencies, "config">): Handler {
-  const maxConcurrentTransforms = Math.min(config.engine.maxNumSequences, MAX_MIB_IN_PROGRESS);
+  const maxConcurrentTransforms = Math.min(totalSequences(config.engine), MAX_MIB_IN_PROGRESS);
   const room = Math.floor(MAX_MIB_IN_PROGRESS / maxConcurrentTransforms);
   return (c) =>
     c.json({

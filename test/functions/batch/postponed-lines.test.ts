@@ -124,7 +124,7 @@ test("the end of a rejected try is no room for the next one, and the end of a re
       return service.numRequests > 0 ? busy : answered;
     },
   });
-  const config = { engine: { maxNumSequences: 8 }, batches: { maxNumSequences: null } };
+  const config = { engine: { dataParallelSize: 1, maxNumSequences: 8 }, batches: { maxNumSequences: null } };
   const { summary } = startBatch(["a", "b"].map(rejected), createWindow(config, service, engine));
   await settle();
   expect(numTries).toBe(2);

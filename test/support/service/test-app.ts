@@ -84,7 +84,7 @@ export function createTestApp({
     maxLogprobs: 20,
     schedulingPolicy: "fcfs",
     inlineImages: "completions",
-    engine: { maxNumSequences: 8, maxNumWaiting: 256, pipelinePath: [], videoLimits: defaultVideoLimits },
+    engine: { dataParallelSize: 1, maxNumSequences: 8, maxNumWaiting: 256, pipelinePath: [], videoLimits: defaultVideoLimits },
     videoSampling: {},
     defaultExtraArguments: {},
     servedModelNames: ["tiny", "tiny-alias"],
