@@ -166,12 +166,11 @@ export interface EngineConfig {
   readonly loraModules?: readonly LoraModule[];
   readonly dtype: DtypeName;
   readonly device: DeviceName;
-  /** Of the first copy; see `dataParallelSize`. */
   readonly deviceId: number;
   /**
-   * Copies of the model, among which requests are divided. Each has a thread of its own, and on `cuda` a GPU of its own:
-   * `deviceId` and the following ones. Limits of sequences, of tokens in a step and of the KV cache are those of each
-   * copy. Default 1.
+   * Copies of the model on the CPU, among which requests are divided. Each has an engine thread, and its part of the
+   * cores and of the memory. Limits of sequences, of tokens in a step and of the KV cache are those of each copy.
+   * Default 1.
    */
   readonly dataParallelSize?: number;
   /** The maximum length of one sequence in tokens, prompt and output; null takes the checkpoint's own limit. */

@@ -4,21 +4,20 @@ import { EngineError } from "./errors.ts";
 
 export const MAX_DATA_PARALLEL_SIZE = 64;
 
-export type CopySettings = Pick<EngineConfig, "device" | "dataParallelSize">;
-
-/** @throws EngineError `invalid_configuration` if the device computes only one copy. */
-export function requireDeviceForCopies({ device, dataParallelSize = 1 }: CopySettings): void {
-  if (device !== "webgpu" || dataParallelSize === 1) return;
+/** @throws EngineError `invalid_configuration` if a part of the model computes on a device that has room for one copy. */
+export function requireDeviceForCopies({
+  device,
+  visionDevice,
+  projectorDevice,
+  dataParallelSize = 1,
+}: Pick<EngineConfig, "device" | "visionDevice" | "projectorDevice" | "dataParallelSize">): void {
+  const other = [device, visionDevice, projectorDevice].find((each) => each != null && each !== "cpu");
+  if (other === undefined || dataParallelSize === 1) return;
   throw new EngineError(
     "invalid_configuration",
-    `${dataParallelSize} copies of the model run on cpu and cuda, not on webgpu.`,
+    `${dataParallelSize} copies of the model divide the cores of a cpu. On ${other}, an engine computes one: start an engine for each GPU.`,
     { setting: "dataParallelSize" },
   );
-}
-
-/** Copies that share the processor and the memory of the machine: one if each has a GPU of its own. */
-export function numCopiesOnHost({ device, dataParallelSize = 1 }: CopySettings): number {
-  return device === "cpu" ? dataParallelSize : 1;
 }
 
 /** The largest number of sequences that run together in all copies. */

@@ -1,6 +1,6 @@
 /** Loads a model for the engine thread, together with the processor of its inputs. */
 import type { EngineConfig } from "../contract/config.ts";
-import { numCopiesOnHost, totalSequences } from "../contract/data-parallel.ts";
+import { totalSequences } from "../contract/data-parallel.ts";
 import { defaultCacheConfig, itemsPerPrompt, MAX_COUNTED_TOKENS } from "../contract/default-limits.ts";
 import type { EngineDependencies, ModelInfo } from "../contract/engine.ts";
 import { timePhase } from "../contract/start-phase.ts";
@@ -70,7 +70,8 @@ export async function loadModel(
   const opened = await openModel(folders, config);
   const { checkpoint, definition, pipeline } = opened;
   const defined = { ...checkpoint, definition };
-  const numThreads = config.numThreads ?? defaultThreads(config);
+  const numCopies = config.dataParallelSize ?? 1;
+  const numThreads = config.numThreads ?? Math.max(1, Math.floor(numUsableCores() / numCopies));
   const kvLayout = resolveKvLayout(config, defined);
   const kvPrecision = resolveKvPrecision(config, kvLayout, defined);
   const widenedLayers = resolvePromptDtype(
@@ -213,11 +214,6 @@ export async function loadModel(
   };
 }
 
-/** Copies on the host divide its cores among themselves. */
-function defaultThreads(config: EngineConfig): number {
-  return Math.max(1, Math.floor(numUsableCores() / numCopiesOnHost(config)));
-}
-
 /** Sequences share the blocks of a paged cache, and those of slots where the system can give pages back. */
 function numSequencesOf(config: EngineConfig, decoder: BuiltModel["decoder"], maxLen: number): number {
   const { device, maxNumSequences, kvCacheMemoryBytes } = config;
@@ -229,7 +225,7 @@ function numSequencesOf(config: EngineConfig, decoder: BuiltModel["decoder"], ma
   const host = {
     weightBytes,
     machineBytes: memoryShareBytes(config),
-    numCopies: numCopiesOnHost(config),
+    numCopies: config.dataParallelSize ?? 1,
     maxKvBytes: kvCacheMemoryBytes,
   };
   const memory = kvMemoryOf(device, decoder, host);

@@ -2,8 +2,7 @@
 import { totalmem } from "node:os";
 import { constrainedMemory } from "node:process";
 
-import { numCopiesOnHost } from "../contract/data-parallel.ts";
-import type { CopySettings } from "../contract/data-parallel.ts";
+import type { EngineConfig } from "../contract/config.ts";
 import { containerLimits } from "./container-limits.ts";
 
 /** The machine's memory, or the smallest limit of its containers. */
@@ -13,6 +12,6 @@ export function machineMemoryBytes(): number {
 }
 
 /** What each copy of the model has of it. */
-export function memoryShareBytes(settings: CopySettings): number {
-  return Math.floor(machineMemoryBytes() / numCopiesOnHost(settings));
+export function memoryShareBytes({ dataParallelSize = 1 }: Pick<EngineConfig, "dataParallelSize">): number {
+  return Math.floor(machineMemoryBytes() / dataParallelSize);
 }

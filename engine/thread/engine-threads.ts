@@ -1,9 +1,10 @@
-/** The engine threads. Each computes the whole model, on a GPU of its own if it is on CUDA, for a part of the requests. */
+/** The engine threads. Each computes a copy of the model, for a part of the requests. */
 import type { EngineRequest } from "../core/engine-request.ts";
 import { EngineThread } from "./engine-thread.ts";
 import type { EngineThreadListener } from "./engine-thread.ts";
 import type { EngineCoreStats, FromEngineThread, WorkerOptions } from "./messages.ts";
 import { PrefixRoutes } from "./prefix-routes.ts";
+import type { KnownPrefix } from "./prefix-routes.ts";
 import type { StepStall } from "./step-progress.ts";
 import { totalStats } from "./total-stats.ts";
 
@@ -22,23 +23,22 @@ export interface EngineThreadsOptions {
   /** At least 1. */
   readonly count: number;
   readonly stepTimeoutMs: number;
-  /** The GPU of the first thread; the others have the following ones. Null if nothing computes on CUDA's. */
+  /** See `EngineThreadData`. */
   readonly cudaDeviceId: number | null;
   /** Whether threads reuse the keys and values of prefixes. */
   readonly reusesPrefixes: boolean;
 }
 
-/** A thread with the prefix of a prompt is chosen up to this many sequences more than another one has. */
-const MAX_MORE_SEQUENCES = 4;
+/** A thread that knows this many tokens of a prompt may have one sequence more than another thread, and be chosen. */
+const TOKENS_PER_MORE_SEQUENCE = 128;
+const MAX_MORE_SEQUENCES = 2;
 
 /** Mutable. */
 export class EngineThreads {
   readonly #threads: readonly EngineThread[];
   readonly #routes: PrefixRoutes<EngineThread> | null;
-  /** Where the search for the least busy thread begins, so that idle threads take turns. */
+  /** Where the search for the least busy thread begins. */
   #next = 0;
-  #isOneByOne = false;
-  #options: WorkerOptions | null = null;
 
   /** Starts the threads, which load their modules and wait for `load`. */
   constructor(
@@ -55,7 +55,6 @@ export class EngineThreads {
           onReady: () => {
             numReady += 1;
             if (numReady === count) listener.onReady();
-            else if (this.#isOneByOne) this.#loadThread(numReady);
           },
           onOutputs: (message) => listener.onOutputs(message),
           onEncoded: (images) => listener.onEncoded(images),
@@ -63,7 +62,7 @@ export class EngineThreads {
           onFailed: (error) => listener.onFailed(error),
         },
         stepTimeoutMs,
-        cudaDeviceId === null ? null : cudaDeviceId + index,
+        cudaDeviceId,
       );
       return thread;
     });
@@ -77,25 +76,15 @@ export class EngineThreads {
 
   /** Call it once. */
   load(options: WorkerOptions): void {
-    this.#options = options;
-    // While a graph is captured on one GPU, CUDA rejects calls for all others that allocate memory.
-    this.#isOneByOne = options.config.device === "cuda";
-    const numAtOnce = this.#isOneByOne ? 1 : this.#threads.length;
-    for (let index = 0; index < numAtOnce; index++) this.#loadThread(index);
+    for (const thread of this.#threads) thread.load(options);
   }
 
-  /**
-   * The thread that computes the request: the one that last had the longest part of its prompt, unless that is much
-   * busier than others, or the least busy one.
-   */
+  /** The thread that computes the request: one that knows the longest part of its prompt, or the least busy one. */
   choose(request: EngineRequest): EngineThread {
-    const least = this.#leastBusy();
-    if (this.#routes === null) return least;
+    if (this.#routes === null) return this.#leastBusy(this.#threads);
     const keys = this.#routes.keysOf(request);
-    const known = this.#routes.find(keys);
-    const isKept = known !== null && known.numSequences <= least.numSequences + MAX_MORE_SEQUENCES;
-    const chosen = isKept ? known : least;
-    this.#routes.set(keys, chosen);
+    const chosen = this.#chooseFor(this.#routes.find(keys));
+    this.#routes.add(keys, chosen);
     return chosen;
   }
 
@@ -106,19 +95,20 @@ export class EngineThreads {
     if (failed !== undefined) throw failed.reason;
   }
 
-  #loadThread(index: number): void {
-    const options = this.#options!;
-    const { config } = options;
-    // Other devices are one device for all threads.
-    const deviceId = config.device === "cuda" ? config.deviceId + index : config.deviceId;
-    this.#threads[index]!.load(index === 0 ? options : { ...options, config: { ...config, deviceId } });
+  #chooseFor(known: KnownPrefix<EngineThread> | null): EngineThread {
+    if (known === null) return this.#leastBusy(this.#threads);
+    const knowing = this.#leastBusy(known.targets);
+    const numMore = Math.min(MAX_MORE_SEQUENCES, Math.floor(known.numTokens / TOKENS_PER_MORE_SEQUENCE));
+    const fewest = Math.min(...this.#threads.map(({ numSequences }) => numSequences));
+    return knowing.numSequences <= fewest + numMore ? knowing : this.#leastBusy(this.#threads);
   }
 
-  #leastBusy(): EngineThread {
-    const { length } = this.#threads;
-    const ordered = this.#threads.map((_, index) => this.#threads[(this.#next + index) % length]!);
+  /** Those that are equally busy take turns. */
+  #leastBusy(threads: readonly EngineThread[]): EngineThread {
+    const { length } = threads;
+    const ordered = threads.map((_, index) => threads[(this.#next + index) % length]!);
     const least = ordered.reduce((best, thread) => (thread.numSequences < best.numSequences ? thread : best));
-    this.#next = (this.#threads.indexOf(least) + 1) % length;
+    this.#next = (threads.indexOf(least) + 1) % length;
     return least;
   }
 }

@@ -1,4 +1,4 @@
-/** Remembers which thread has computed the beginnings of prompts, and so may still hold their keys and values. */
+/** Remembers which threads have computed the beginnings of prompts, and so may still hold their keys and values. */
 import type { EngineRequest } from "../core/engine-request.ts";
 
 export type RoutedRequest = Pick<EngineRequest, "promptTokenIds" | "images" | "cacheSalt" | "adapterId">;
@@ -9,10 +9,16 @@ const MAX_CHUNKS = 256;
 /** Of a million tokens. */
 const MAX_ROUTES = 16_384;
 
+export interface KnownPrefix<Target> {
+  readonly numTokens: number;
+  /** At least one. */
+  readonly targets: readonly Target[];
+}
+
 /** Mutable. Keys are hashes, of which two may be equal by chance: a request is then computed from its start. */
 export class PrefixRoutes<Target> {
   /** In the order of last use. */
-  readonly #targets = new Map<number, Target>();
+  readonly #targets = new Map<number, readonly Target[]>();
 
   /** For each whole chunk of the prompt, a hash of everything up to its end. */
   keysOf({ promptTokenIds, images, cacheSalt, adapterId = 0 }: RoutedRequest): readonly number[] {
@@ -35,19 +41,21 @@ export class PrefixRoutes<Target> {
     return keys;
   }
 
-  /** That of the longest known beginning. */
-  find(keys: readonly number[]): Target | null {
+  /** The longest known beginning. */
+  find(keys: readonly number[]): KnownPrefix<Target> | null {
     for (let index = keys.length - 1; index >= 0; index--) {
-      const target = this.#targets.get(keys[index]!);
-      if (target !== undefined) return target;
+      const targets = this.#targets.get(keys[index]!);
+      if (targets !== undefined) return { numTokens: (index + 1) * CHUNK_TOKENS, targets };
     }
     return null;
   }
 
-  set(keys: readonly number[], target: Target): void {
+  /** The target computes all of the beginnings. */
+  add(keys: readonly number[], target: Target): void {
     for (const key of keys) {
+      const known = this.#targets.get(key) ?? [];
       this.#targets.delete(key);
-      this.#targets.set(key, target);
+      this.#targets.set(key, known.includes(target) ? known : [...known, target]);
     }
     for (const oldest of this.#targets.keys()) {
       if (this.#targets.size <= MAX_ROUTES) break;

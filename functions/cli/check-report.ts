@@ -97,7 +97,7 @@ function memoryLines({
     requestBytes,
     totalBytes,
   } = memory;
-  const { maxNumBatchedTokens, dataParallelSize = 1 } = engine;
+  const { maxNumBatchedTokens, dataParallelSize } = engine;
   const isLimited = maxNumSequences < engine.maxNumSequences;
   const ofImages: Line[] = [
     ["encoder cache", bytes(encoderCache.maxBytes), `${encoderCache.maxNumEmbeddings} embeddings`],
@@ -135,8 +135,8 @@ function memoryLines({
 }
 
 function describeMachine({ device, dataParallelSize = 1 }: EngineConfig): string {
-  if (device !== "cpu") return "the host's";
-  return dataParallelSize === 1 ? "" : "share of a copy";
+  if (dataParallelSize > 1) return "share of a copy";
+  return device === "cpu" ? "" : "the host's";
 }
 
 function gpuLines({ gpuMemoryUtilization, device }: EngineConfig, plan: ModelInspection["gpuPlan"]): Line[] {

@@ -114,8 +114,10 @@ function conflictsOf({
       `BATCH_MAX_NUM_SEQS is ${maxNumBatchSequences}: expected at most${times} MAX_NUM_SEQS, which is ${maxNumSequences}.`,
     );
   }
-  if (engine.device === "webgpu" && dataParallelSize > 1) {
-    conflicts.push(`DATA_PARALLEL_SIZE is ${dataParallelSize}: expected 1 with DEVICE=webgpu.`);
+  if (engine.device !== undefined && engine.device !== "cpu" && dataParallelSize > 1) {
+    conflicts.push(
+      `DATA_PARALLEL_SIZE is ${dataParallelSize}: expected 1 with DEVICE=${engine.device}. Start a process for each GPU.`,
+    );
   }
   const baseNames = servedModelNames ?? (engine.model === undefined ? [] : [nameOf(engine.model)]);
   const taken = engine.loraModules?.find(({ name }) => baseNames.includes(name));

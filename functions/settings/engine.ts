@@ -80,7 +80,7 @@ export const engineSettings = {
   dataParallelSize: setting(
     "DATA_PARALLEL_SIZE",
     integer(1, MAX_DATA_PARALLEL_SIZE, "copies"),
-    "Copies of the model that share the requests: on cuda one on each GPU from DEVICE_ID on, on cpu one on each part of the cores.",
+    "Copies of the model on the CPU, which divide the cores, the memory and the requests among themselves.",
     { default: 1 },
   ),
   numThreads: setting(

@@ -138,8 +138,11 @@ test("a step that hangs ends the requests of its copy only", async () => {
   await expect.poll(() => engine.state, { timeout: 10_000 }).toBe("ready");
 });
 
-test("webgpu has one copy", async () => {
-  const engine = createEngine({ dataParallelSize: 2, device: "webgpu" });
-  await expect(engine.ready).rejects.toMatchObject({ code: "invalid_configuration", setting: "dataParallelSize" });
-  await engine.close();
-});
+test.each<EngineOptions>([{ device: "webgpu" }, { device: "cuda" }, { visionDevice: "cuda" }])(
+  "a GPU has one copy: %o",
+  async (options) => {
+    const engine = createEngine({ dataParallelSize: 2, ...options });
+    await expect(engine.ready).rejects.toMatchObject({ code: "invalid_configuration", setting: "dataParallelSize" });
+    await engine.close();
+  },
+);

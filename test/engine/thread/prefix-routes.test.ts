@@ -19,18 +19,19 @@ test("the longest known beginning counts", () => {
   const routes = new PrefixRoutes<string>();
   const short = numbers(100);
   const long = [...short, ...numbers(100, 5000)];
-  routes.set(routes.keysOf(request(short)), "first");
-  expect(routes.find(routes.keysOf(request(long)))).toBe("first");
-  routes.set(routes.keysOf(request([...numbers(64), ...numbers(64, 9000)])), "second");
-  // The shared beginning was last computed by the second one.
-  expect(routes.find(routes.keysOf(request(short)))).toBe("second");
-  expect(routes.find(routes.keysOf(request([...numbers(64), ...numbers(200, 9000)])))).toBe("second");
+  routes.add(routes.keysOf(request(short)), "first");
+  expect(routes.find(routes.keysOf(request(long)))).toEqual({ numTokens: 64, targets: ["first"] });
+  routes.add(routes.keysOf(request([...numbers(64), ...numbers(64, 9000)])), "second");
+  routes.add(routes.keysOf(request(short)), "first");
+  expect(routes.find(routes.keysOf(request(short)))).toEqual({ numTokens: 64, targets: ["first", "second"] });
+  const other = [...numbers(64), ...numbers(200, 9000)];
+  expect(routes.find(routes.keysOf(request(other)))).toEqual({ numTokens: 128, targets: ["second"] });
 });
 
 test("prompts that are short, or differ in their beginning, salt, adapter or pictures, have no route", () => {
   const routes = new PrefixRoutes<string>();
   const prompt = numbers(300);
-  routes.set(routes.keysOf(request(prompt, { images: [image("a", 10)] })), "first");
+  routes.add(routes.keysOf(request(prompt, { images: [image("a", 10)] })), "first");
   expect(routes.keysOf(request(numbers(63)))).toEqual([]);
   const others = [
     request(numbers(300, 1), { images: [image("a", 10)] }),
@@ -40,16 +41,17 @@ test("prompts that are short, or differ in their beginning, salt, adapter or pic
     request(prompt),
   ];
   expect(others.map((other) => routes.find(routes.keysOf(other)))).toEqual(others.map(() => null));
-  expect(routes.find(routes.keysOf(request(prompt, { images: [image("a", 10), image("c", 290)] })))).toBe("first");
+  const longer = request(prompt, { images: [image("a", 10), image("c", 290)] });
+  expect(routes.find(routes.keysOf(longer))).toEqual({ numTokens: 256, targets: ["first"] });
 });
 
 test("only the routes of a million tokens are kept", () => {
   const routes = new PrefixRoutes<number>();
   const keysOf = (index: number) => routes.keysOf(request(numbers(16_384, index * 20_000)));
-  for (let index = 0; index < 65; index++) routes.set(keysOf(index), index);
+  for (let index = 0; index < 65; index++) routes.add(keysOf(index), index);
   expect(routes.find(keysOf(0))).toBe(null);
-  expect(routes.find(keysOf(1))).toBe(1);
-  expect(routes.find(keysOf(64))).toBe(64);
+  expect(routes.find(keysOf(1))?.targets).toEqual([1]);
+  expect(routes.find(keysOf(64))?.targets).toEqual([64]);
 });
 
 test("keys of similar prompts differ", () => {
