@@ -28,6 +28,7 @@ import {
   benchLoadAgainstLlamaCpp,
   benchLoadAgainstVllm,
   benchLoadInFloat32,
+  benchLoadOfCopies,
   benchLoadOfPictures,
   benchLoadOverHttp,
 } from "./load/load.ts";
@@ -70,6 +71,7 @@ const benches: Readonly<Record<string, Bench>> = {
     title: "A serving load against OpenVINO GenAI with activations of float32",
     run: benchLoadInFloat32,
   },
+  "load-copies": { title: "Serving loads with a copy of the model for each thread", run: benchLoadOfCopies },
   "load-llama-cpp": { title: "A serving load against node-llama-cpp", run: benchLoadAgainstLlamaCpp },
   "load-vllm": { title: "A serving load over HTTP against vLLM", run: benchLoadAgainstVllm },
   "load-http": { title: "A serving load over HTTP against in process", run: benchLoadOverHttp },

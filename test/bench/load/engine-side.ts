@@ -11,9 +11,12 @@ import { createPrompts, runLoad, type Load, type LoadFigures } from "./run-load.
 /** As many sequences run together as clients send requests, up to this many. */
 export const MAX_SEQUENCES = 64;
 
-export function measureInProcess(dtype: BenchDtype, load: Load): Promise<LoadFigures> {
+/** @param numCopies Of the model, which divide the threads. */
+export function measureInProcess(dtype: BenchDtype, load: Load, numCopies = 1): Promise<LoadFigures> {
+  const options = engineOptions(dtype);
+  const copies = { dataParallelSize: numCopies, numThreads: Math.floor(options.numThreads / numCopies) };
   const limits = { maxModelLen: load.promptTokens + load.outputTokens + 1, maxNumSequences: MAX_SEQUENCES };
-  return withEngineOf({ ...benchConfig(engineOptions(dtype)), ...limits }, (engine) => {
+  return withEngineOf({ ...benchConfig(options), ...limits, ...copies }, (engine) => {
     const nextPrompt = createPrompts(load.promptTokens, shape.vocabSize);
     return runLoad(load, async (number, onTokens) => {
       const request = {
@@ -27,12 +30,17 @@ export function measureInProcess(dtype: BenchDtype, load: Load): Promise<LoadFig
 }
 
 /** @param checkpoint The bench's, where not given. */
-export async function measureOverHttp(dtype: BenchDtype, load: Load, checkpoint?: string): Promise<LoadFigures> {
+export async function measureOverHttp(
+  dtype: BenchDtype,
+  load: Load,
+  { checkpoint, numCopies = 1 }: { readonly checkpoint?: string | undefined; readonly numCopies?: number } = {},
+): Promise<LoadFigures> {
   const { model, numThreads, cacheFolder } = engineOptions(dtype);
   await using server = await startServerProcess({
     MODEL: checkpoint ?? model,
     DTYPE: dtype,
-    NUM_THREADS: String(numThreads),
+    DATA_PARALLEL_SIZE: String(numCopies),
+    NUM_THREADS: String(Math.floor(numThreads / numCopies)),
     CACHE_FOLDER: cacheFolder,
     MAX_MODEL_LEN: String(load.promptTokens + load.outputTokens + 1),
     MAX_NUM_SEQS: String(MAX_SEQUENCES),

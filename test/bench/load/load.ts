@@ -2,6 +2,7 @@
 import { comparedFigure, median, plainFigure, ratioFigure, reportProgress } from "../measure.ts";
 import type { Figure } from "../measure.ts";
 import { requirePeer } from "../peers.ts";
+import { numThreads } from "../settings.ts";
 import type { BenchDtype } from "../settings.ts";
 import { writeQuantisedCheckpoint } from "../write-quantised-checkpoint.ts";
 import { measureInProcess, measureOverHttp } from "./engine-side.ts";
@@ -57,34 +58,37 @@ function summary({ outputTokensPerSecond, firstTokenMs, betweenTokensMs }: LoadF
  * @param only See `selectLoadParts`.
  */
 export async function benchLoad(rounds: number, only: readonly string[]): Promise<Figure[]> {
-  const { dtypes, clientCounts, shapes, open } = selectLoadParts(only);
+  const { dtypes, clientCounts, shapes, open, numCopies } = selectLoadParts(only);
   const programs = await installOpenVino();
   const figures: Figure[] = [];
   for (const dtype of dtypes) {
-    const sidesOf = (load: Load) => ({
+    const sidesOf = (load: Load, copies: number) => ({
       theirs: () => measureOpenVino(programs, dtype, load),
-      ours: () => measureInProcess(dtype, load),
+      ours: () => measureInProcess(dtype, load, copies),
     });
-    const measureClosed = async (shape: LoadShape, clients: number): Promise<Sides> => {
-      const name = `${dtype}, ${shape.name}, ${clients} clients`;
-      const sides = await inTurn(rounds, name, sidesOf(closedLoad(shape, clients)));
+    const measureClosed = async (shape: LoadShape, clients: number, copies: number): Promise<Sides> => {
+      const name = `${dtype}, ${shape.name}, ${clients} clients${ofCopies(copies)}`;
+      const sides = await inTurn(rounds, name, sidesOf(closedLoad(shape, clients), copies));
       figures.push(...against(name, targets[dtype], sides));
       return sides;
     };
     let mostClients: Sides | undefined;
     for (const shape of shapes) {
       for (const clients of clientCounts) {
-        const sides = await measureClosed(shape, clients);
-        if (shape === mainLoad) mostClients = sides;
+        for (const copies of numCopies) {
+          const sides = await measureClosed(shape, clients, copies);
+          if (shape === mainLoad) mostClients = sides;
+        }
       }
     }
     if (!open) continue;
-    mostClients ??= await measureClosed(mainLoad, clientCounts.at(-1)!);
+    const copies = numCopies.at(-1)!;
+    mostClients ??= await measureClosed(mainLoad, clientCounts.at(-1)!, copies);
     const capacity = requestsPerSecond(mostClients, mainLoad);
     for (const share of sharesOfCapacity) {
-      const name = `${dtype}, ${mainLoad.name}, open loop at ${share * 100} %`;
+      const name = `${dtype}, ${mainLoad.name}, open loop at ${share * 100} %${ofCopies(copies)}`;
       const load = { ...mainLoad, requestsPerSecond: share * capacity, requests: openLoopRequests };
-      const { ours, theirs } = await inTurn(rounds, name, sidesOf(load));
+      const { ours, theirs } = await inTurn(rounds, name, sidesOf(load, copies));
       // The arrivals set the throughput.
       figures.push(...latencies(name, ours, theirs));
     }
@@ -92,16 +96,42 @@ export async function benchLoad(rounds: number, only: readonly string[]): Promis
   return figures;
 }
 
+function ofCopies(copies: number): string {
+  return copies === 1 ? "" : `, ${copies} copies`;
+}
+
+/** Ours: as many copies of the model as threads. Theirs: one copy with all threads. */
+export async function benchLoadOfCopies(rounds: number, only: readonly string[]): Promise<Figure[]> {
+  const { dtypes, clientCounts, shapes } = selectLoadParts(only);
+  const figures: Figure[] = [];
+  for (const dtype of dtypes) {
+    for (const shape of shapes) {
+      for (const clients of clientCounts) {
+        const load = closedLoad(shape, clients);
+        const name = `${dtype}, ${shape.name}, ${clients} clients: ${numThreads} copies against one`;
+        const { ours, theirs } = await inTurn(rounds, name, {
+          theirs: () => measureInProcess(dtype, load),
+          ours: () => measureInProcess(dtype, load, numThreads),
+        });
+        figures.push(comparedFigure(name, "tok/s", speeds(ours), speeds(theirs)), ...latencies(name, ours, theirs));
+      }
+    }
+  }
+  return figures;
+}
+
 /** What the slower side answered in its slowest round. */
 function requestsPerSecond({ ours, theirs }: Sides, { outputTokens }: LoadShape): number {
-  const speeds = [...ours, ...theirs].map(({ outputTokensPerSecond }) => outputTokensPerSecond);
-  return Math.min(...speeds) / outputTokens;
+  return Math.min(...speeds([...ours, ...theirs])) / outputTokens;
 }
 
 function against(name: string, target: number, { ours, theirs }: Sides): Figure[] {
-  const speed = (side: readonly LoadFigures[]): number[] => side.map((figures) => figures.outputTokensPerSecond);
-  const ratio = ratioFigure({ name, unit: "tok/s", ours: speed(ours), theirs: speed(theirs), target });
+  const ratio = ratioFigure({ name, unit: "tok/s", ours: speeds(ours), theirs: speeds(theirs), target });
   return [ratio, ...latencies(name, ours, theirs)];
+}
+
+function speeds(side: readonly LoadFigures[]): number[] {
+  return side.map(({ outputTokensPerSecond }) => outputTokensPerSecond);
 }
 
 const latencyKinds = { "first token": "firstTokenMs", "between tokens": "betweenTokensMs" } as const;
@@ -157,19 +187,21 @@ const vllmTarget = 2;
 
 /** Both sides over HTTP. vLLM computes in bfloat16 or 8 bits, ours in 8 bits: of the same weights, or of the same file. */
 export async function benchLoadAgainstVllm(rounds: number, only: readonly string[]): Promise<Figure[]> {
-  const { vllmForms, clientCounts } = selectLoadParts(only);
+  const { vllmForms, clientCounts, numCopies: copyCounts } = selectLoadParts(only);
   const programs = await installVllm();
   const figures: Figure[] = [];
   for (const form of vllmForms) {
     const checkpoint = form === "bfloat16" ? undefined : writeQuantisedCheckpoint(form);
     for (const clients of clientCounts) {
-      const load = closedLoad(mainLoad, clients);
-      const name = `int8 against vLLM in ${form}, ${load.name}, ${clients} clients`;
-      const sides = await inTurn(rounds, name, {
-        theirs: () => measureVllm(programs, form, load),
-        ours: () => measureOverHttp("int8", load, checkpoint),
-      });
-      figures.push(...against(name, vllmTarget, sides));
+      for (const numCopies of copyCounts) {
+        const load = closedLoad(mainLoad, clients);
+        const name = `int8 against vLLM in ${form}, ${load.name}, ${clients} clients${ofCopies(numCopies)}`;
+        const sides = await inTurn(rounds, name, {
+          theirs: () => measureVllm(programs, form, load),
+          ours: () => measureOverHttp("int8", load, { checkpoint, numCopies }),
+        });
+        figures.push(...against(name, vllmTarget, sides));
+      }
     }
   }
   return figures;
@@ -186,8 +218,7 @@ export async function benchLoadOfPictures(rounds: number): Promise<Figure[]> {
       measured.push(await measurePictures(arrivals, pictureOutputTokens));
       reportProgress(`${name}: ${summary(measured.at(-1)!)}`);
     }
-    const speeds = measured.map(({ outputTokensPerSecond }) => outputTokensPerSecond);
-    figures.push(plainFigure(name, "tok/s", speeds), ...latencies(name, measured));
+    figures.push(plainFigure(name, "tok/s", speeds(measured)), ...latencies(name, measured));
   }
   return [...figures, ...(await benchStreams(rounds))];
 }
@@ -205,11 +236,10 @@ async function benchStreams(rounds: number): Promise<Figure[]> {
     picturesMs.push(median(figures.picturesMs));
     reportProgress(`${name}: ${summary(figures.besidePictures)}; alone: ${summary(figures.alone)}`);
   }
-  const speed = (side: readonly LoadFigures[]): number[] => side.map((each) => each.outputTokensPerSecond);
   const longest = (side: readonly LoadFigures[]): number[] =>
     side.map(({ betweenTokensMs }) => betweenTokensMs.max ?? 0);
   return [
-    comparedFigure(name, "tok/s", speed(beside), speed(alone)),
+    comparedFigure(name, "tok/s", speeds(beside), speeds(alone)),
     ...latencies(name, beside, alone),
     comparedFigure(`${name}: between tokens, longest`, "ms", longest(beside), longest(alone)),
     plainFigure("first token about a new picture beside 4 streams", "ms", picturesMs),

@@ -1,5 +1,5 @@
 /** Parts of the benches of loads that `--only` names. */
-import { benchDtypes } from "../settings.ts";
+import { benchDtypes, numThreads } from "../settings.ts";
 import type { LoadShape } from "./run-load.ts";
 
 /** What requests ask for, by the name of the part. */
@@ -12,11 +12,13 @@ const shapes = {
 export const mainLoad: LoadShape = shapes["256-in"];
 
 const clientCounts = { "1-client": 1, "8-clients": 8, "32-clients": 32, "64-clients": 64 } as const;
+const engineForms = ["one-copy", "copies"] as const;
 const vllmForms = ["bfloat16", "w8a8"] as const;
 
 const kinds = {
   dtypes: benchDtypes,
   vllmForms,
+  engineForms,
   clients: Object.keys(clientCounts) as (keyof typeof clientCounts)[],
   loads: [...(Object.keys(shapes) as (keyof typeof shapes)[]), "open" as const],
 };
@@ -27,6 +29,8 @@ export const loadPartNames: readonly string[] = Object.values(kinds).flat();
 export interface LoadParts {
   readonly dtypes: typeof kinds.dtypes;
   readonly vllmForms: readonly (typeof vllmForms)[number][];
+  /** Copies of the model in our engine: one, or as many as threads. Where none is named, one. */
+  readonly numCopies: readonly number[];
   /** Of closed loops. */
   readonly clientCounts: readonly number[];
   readonly shapes: readonly LoadShape[];
@@ -47,8 +51,15 @@ export function selectLoadParts(only: readonly string[]): LoadParts {
   return {
     dtypes: named(kinds.dtypes),
     vllmForms: named(kinds.vllmForms),
+    numCopies: (only.some((part) => isEngineForm(part)) ? named(kinds.engineForms) : ["one-copy" as const]).map(
+      (form) => (form === "copies" ? numThreads : 1),
+    ),
     clientCounts: named(kinds.clients).map((part) => clientCounts[part]),
     shapes: loads.flatMap((part) => (part === "open" ? [] : [shapes[part]])),
     open: loads.includes("open"),
   };
+}
+
+function isEngineForm(part: string): boolean {
+  return (engineForms as readonly string[]).includes(part);
 }
