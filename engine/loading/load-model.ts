@@ -197,6 +197,8 @@ export async function loadModel(
         ...config,
         maxNumSequences,
         numThreads,
+        // Of all requests that the engine admits, one copy may get the whole of several choices.
+        maxNumWaiting: config.maxNumWaiting + (numCopies - 1) * maxNumSequences,
         logitsProcessors: logitsProcessors.map(({ reference }) => reference),
       },
       // Prompts are the same with and without images; only the memory of the encoder is saved.

@@ -24,4 +24,9 @@ test("batches cannot have more sequences than the engine", () => {
   expect(() => loadConfig({ MAX_NUM_SEQS: "4", BATCH_MAX_NUM_SEQS: "5" })).toThrow(
     "BATCH_MAX_NUM_SEQS is 5: expected at most MAX_NUM_SEQS, which is 4.",
   );
+  const copies = { DATA_PARALLEL_SIZE: "2", MAX_NUM_SEQS: "4" };
+  expect(loadConfig({ ...copies, BATCH_MAX_NUM_SEQS: "8" }).batches.maxNumSequences).toBe(8);
+  expect(() => loadConfig({ ...copies, BATCH_MAX_NUM_SEQS: "9" })).toThrow(
+    "BATCH_MAX_NUM_SEQS is 9: expected at most DATA_PARALLEL_SIZE (2) times MAX_NUM_SEQS, which is 4.",
+  );
 });

@@ -125,6 +125,15 @@ test("slots that share memory show the tokens that fit at once, and all of MAX_N
   expect(more.stdout).toMatch(/^ +no room for more; MAX_NUM_SEQS=200$/m);
 });
 
+test("copies of the model divide the memory of the machine", async () => {
+  const machine = (report: string): number => Number(/^ {2}machine +([\d.]+) GiB/m.exec(report)![1]);
+  const whole = await check([], {});
+  const divided = await check([], { DATA_PARALLEL_SIZE: "2" });
+  expect(divided.stdout).toMatch(/^Memory of each of 2 copies \(DATA_PARALLEL_SIZE\)$/m);
+  expect(divided.stdout).toMatch(/^ {2}machine .* share of a copy$/m);
+  expect(machine(divided.stdout) / machine(whole.stdout)).toBeCloseTo(0.5, 1);
+});
+
 test("a RunPod worker can be checked on another machine", async () => {
   expect((await check([], { JOB_SOURCE: "runpod" })).exitCode).toBe(0);
 });

@@ -382,6 +382,13 @@ test("reports a conflict between settings together with the other problems", () 
   ]);
 });
 
+test("copies of the model share a processor, not a GPU", () => {
+  expect(loadConfig({ DATA_PARALLEL_SIZE: "4" }).engine.dataParallelSize).toBe(4);
+  expect(problemsOf({ DATA_PARALLEL_SIZE: "4", DEVICE: "cuda" })).toEqual([
+    "DATA_PARALLEL_SIZE is 4: expected 1 with DEVICE=cuda. Start a process for each GPU.",
+  ]);
+});
+
 test("reports no conflict with a setting that does not parse", () => {
   expect(problemsOf({ MAX_NUM_SEQS: "x", BATCH_MAX_NUM_SEQS: "64" })).toHaveLength(1);
 });

@@ -88,7 +88,13 @@ test.for<[number, number, object]>([
 ])(
   "a batch transform with %i sequences and bodies of %i MiB sends lines alone, 100 MiB at once",
   async ([maxNumSequences, mebibytes, expected]) => {
-    const engine = { dataParallelSize: 1, maxNumSequences, maxNumWaiting: 256, pipelinePath: [], videoLimits: defaultVideoLimits };
+    const engine = {
+      dataParallelSize: 1,
+      maxNumSequences,
+      maxNumWaiting: 256,
+      pipelinePath: [],
+      videoLimits: defaultVideoLimits,
+    };
     const { app } = createTestApp({ config: { engine, maxBodyBytes: mebibytes * 1024 ** 2 } });
     const response = await app.request("/execution-parameters");
     expect(await response.json()).toEqual({ BatchStrategy: "SINGLE_RECORD", ...expected });
