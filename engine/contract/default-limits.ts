@@ -77,6 +77,14 @@ export function itemsPerPrompt({
   return { image: imageLimits.maxImagesPerPrompt, video: videoLimits.maxVideosPerPrompt };
 }
 
+/** Whether a prompt may bring the output of the vision encoder in place of its images, so that none is needed. */
+export function takesOnlyEmbeddings(
+  settings: Pick<EngineConfig, "imageLimits" | "videoLimits" | "enableMmEmbeds">,
+): boolean {
+  const { image, video } = itemsPerPrompt(settings);
+  return settings.enableMmEmbeds === true && image === 0 && video === 0;
+}
+
 /** At 144 dots per inch, a page of A4 has 1,191 x 1,684 pixels, and small print is legible. */
 export const defaultDocumentLimits: DocumentLimits = {
   maxDocumentBytes: 32 * MEBIBYTE,

@@ -93,7 +93,10 @@ export function checkImages(
     throw new EngineError("invalid_argument", "This model does not accept images.", { parameter });
   }
   const { info, enableMmEmbeds } = imageInputs;
-  if (numImages > maxImages) {
+  const numEmbeddings = parts.filter(({ type }) => type === "image_embeds").length;
+  // As in vLLM, a limit of 0 is one of pictures, so that a server of embeddings needs no vision encoder.
+  const isUnlimited = enableMmEmbeds && maxImages === 0 && numEmbeddings === numImages;
+  if (numImages > maxImages && !isUnlimited) {
     const { image: supported = 0 } = info.supportedLimits;
     const isSet = supported === null || numImages <= supported;
     const images = hasPages ? "images and pages of documents, or more" : "images";
@@ -104,7 +107,6 @@ export function checkImages(
       { parameter, ...(isSet && { setting: "maxImagesPerPrompt" }) },
     );
   }
-  const numEmbeddings = parts.filter(({ type }) => type === "image_embeds").length;
   if (numEmbeddings > 0 && !enableMmEmbeds) {
     throw new EngineError("invalid_argument", "This server does not accept image embeddings, only images.", {
       parameter,

@@ -1,7 +1,7 @@
 /** Describes the engine that the settings and the checkpoint's headers would give, without building or starting it. */
 import type { DtypeName, EngineConfig, ImageLimits } from "../contract/config.ts";
 import { requireDeviceForCopies } from "../contract/data-parallel.ts";
-import { defaultCacheConfig, itemsPerPrompt } from "../contract/default-limits.ts";
+import { defaultCacheConfig, itemsPerPrompt, takesOnlyEmbeddings } from "../contract/default-limits.ts";
 import type { EngineDependencies } from "../contract/engine.ts";
 import { draftObstacleOf, requireDrafts } from "../decoder/draft-obstacle.ts";
 import { createDataUrlImageSource } from "../images/data-url-image-source.ts";
@@ -144,14 +144,16 @@ export async function inspectCheckpoint(
   const costs = worstImage === null ? { ...plan.costs, weights: { ...weights, visionEncoder: 0 } } : plan.costs;
   const machineBytes = memoryShareBytes(config);
   const weightBytes = costs.weights.embedding + costs.weights.decoder;
-  const planned = { decoder, costs, weightBytes, maxModelLen, kvLayout };
+  const ofEmbeddings = takesOnlyEmbeddings(config) ? imageInputs?.info.maxTokensPerItem : undefined;
+  const maxEmbeddings = worstImage?.maxEmbeddings ?? ofEmbeddings ?? 0;
+  const planned = { decoder, costs, weightBytes, maxModelLen, kvLayout, maxEmbeddings };
   const gpuPlan =
     config.device === "cuda" && gpu?.kind === "usable"
       ? planCard(config, planned, gpu.device, worstImage, visionParts?.vision.device ?? config.device)
       : null;
   const { blocks, slotBlocks, maxNumSequences } = planKv(config, planned, machineBytes, gpuPlan?.kvRoomBytes ?? 0);
-  if (model.decoder.keepsImagesWhole === true && worstImage !== null) {
-    requireRoomForImage({ maxNumBatchedTokens, maxNumSequences }, worstImage.maxEmbeddings);
+  if (model.decoder.keepsImagesWhole === true && maxEmbeddings > 0) {
+    requireRoomForImage({ maxNumBatchedTokens, maxNumSequences }, maxEmbeddings);
   }
   const memory = planMemory(decoder, costs, {
     maxNumSequences,
@@ -159,7 +161,7 @@ export async function inspectCheckpoint(
     maxModelLen,
     blocks,
     slotBlocks,
-    maxEmbeddingsPerImage: worstImage?.maxEmbeddings ?? 0,
+    maxEmbeddingsPerImage: maxEmbeddings,
     expectedEmbeddingsPerImage: worstImage?.numEmbeddings ?? 0,
     imageBytesPerSequence: worstImage === null ? 0 : worstImage.numBytes * worstImage.numFitting,
     processorCacheBytes: (config.caches ?? defaultCacheConfig).maxMemoryBytes,

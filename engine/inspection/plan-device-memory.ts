@@ -16,6 +16,8 @@ import type { WorstImage } from "./worst-image.ts";
 export interface PlannedModel extends Pick<ModelPlan, "decoder" | "costs" | "maxModelLen" | "kvLayout"> {
   /** Of the decoder. */
   readonly weightBytes: number;
+  /** Of an image or of given embeddings; 0 without both. */
+  readonly maxEmbeddings: number;
 }
 
 /**
@@ -26,7 +28,7 @@ export interface PlannedModel extends Pick<ModelPlan, "decoder" | "costs" | "max
  */
 export function planCard(
   config: EngineConfig,
-  { decoder, costs, weightBytes, maxModelLen, kvLayout }: PlannedModel,
+  { decoder, costs, weightBytes, maxModelLen, kvLayout, maxEmbeddings }: PlannedModel,
   { memoryBytes }: CudaDevice,
   worstImage: WorstImage | null,
   visionDevice: DeviceName,
@@ -44,7 +46,7 @@ export function planCard(
     maxModelLen,
     vocabSize: decoder.vocabSize,
     numEmbeddings: encodesOnCard ? (worstImage?.numEmbeddings ?? 0) : 0,
-    featureBytes: isPaged ? planEncoderCache(decoder.imageWidth, worstImage?.maxEmbeddings ?? 0).maxBytes : 0,
+    featureBytes: isPaged ? planEncoderCache(decoder.imageWidth, maxEmbeddings).maxBytes : 0,
   });
 }
 

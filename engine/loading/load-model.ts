@@ -1,7 +1,12 @@
 /** Loads a model for the engine thread, together with the processor of its inputs. */
 import type { EngineConfig } from "../contract/config.ts";
 import { totalSequences } from "../contract/data-parallel.ts";
-import { defaultCacheConfig, itemsPerPrompt, MAX_COUNTED_TOKENS } from "../contract/default-limits.ts";
+import {
+  defaultCacheConfig,
+  itemsPerPrompt,
+  MAX_COUNTED_TOKENS,
+  takesOnlyEmbeddings,
+} from "../contract/default-limits.ts";
 import type { EngineDependencies, ModelInfo } from "../contract/engine.ts";
 import { timePhase } from "../contract/start-phase.ts";
 import type { OnStartPhase } from "../contract/start-phase.ts";
@@ -147,8 +152,9 @@ export async function loadModel(
       ? await createLargestImage(servedImages, { expected, ...tokens }, signal)
       : null;
   onPhase("build", (performance.now() - start) / 1000 - reportedSeconds);
-  if (model.decoder.keepsImagesWhole === true && servedImages !== null) {
-    requireRoomForImage({ ...config, maxNumSequences }, servedImages.info.maxTokensPerItem);
+  const servedEmbeddings = servedImages ?? (takesOnlyEmbeddings(config) ? imageInputs : null);
+  if (model.decoder.keepsImagesWhole === true && servedEmbeddings !== null) {
+    requireRoomForImage({ ...config, maxNumSequences }, servedEmbeddings.info.maxTokensPerItem);
   }
   const maxJoinedTokens = model.decoder.joinsImages === true ? config.maxNumBatchedTokens - maxNumSequences + 1 : null;
   const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
@@ -206,7 +212,8 @@ export async function loadModel(
       maxModelLen,
       eosTokenIds,
       // Joined images are encoded and computed like one.
-      maxEmbeddingsPerImage: servedImages === null ? 0 : (maxJoinedTokens ?? servedImages.info.maxTokensPerItem),
+      maxEmbeddingsPerImage:
+        servedEmbeddings === null ? 0 : (maxJoinedTokens ?? servedEmbeddings.info.maxTokensPerItem),
       // On a GPU, encoding a picture again costs less than copying its embeddings to the host every time.
       wantsEmbeddings: config.device === "cpu" ? caches.encoder.tiers.length > 0 : caches.report.store !== null,
       warmUpImage,

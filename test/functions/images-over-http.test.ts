@@ -336,6 +336,27 @@ describe("a checkpoint that accepts embeddings", () => {
     }
   });
 
+  test("a limit of no images is for embeddings alone, which need no vision encoder", async () => {
+    await using alone = await startService({
+      MODEL: join(goldensFolder, "llava-default"),
+      DTYPE: "float32",
+      ENABLE_MM_EMBEDS: "true",
+      LIMIT_MM_PER_PROMPT: '{"image": 0}',
+      CACHE_FOLDER: cache.path,
+    });
+    const { status, body } = await ask(alone, fill(embeddings), greedy());
+    expect({ status, text: body.choices?.[0]?.message.content }).toEqual({
+      status: 200,
+      text: await textOf(golden.greedyTokenIds),
+    });
+    const rejected = await ask(alone, about({ type: "image_url", image_url: { url: picture } }));
+    expect(rejected.status).toBe(400);
+    expect(rejected.body.error?.message).toMatch(/has 1 images; the limit is 0, set by the server/);
+    const mixed = await ask(alone, about(embeddings[0]!, { type: "image_url", image_url: { url: picture } }));
+    expect(mixed.status).toBe(400);
+    expect(mixed.body.error?.message).toMatch(/has 2 images; the limit is 0/);
+  });
+
   const here = "messages[0].content[0].image_embeds";
   const rows = Buffer.alloc(4 * 48);
   test.for<[string, () => object[], string, RegExp]>([
