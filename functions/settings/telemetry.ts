@@ -32,6 +32,16 @@ export const telemetrySettings = {
     "Headers for the collector: name=value pairs separated by commas, values percent-encoded.",
     { secret: true, unset: {} },
   ),
+  tracesHeaders: setting(
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+    keyValues(),
+    "Headers for traces alone, in addition; those of the same name win.",
+    { secret: true, unset: {} },
+  ),
+  metricsHeaders: setting("OTEL_EXPORTER_OTLP_METRICS_HEADERS", keyValues(), "The same for metrics.", {
+    secret: true,
+    unset: {},
+  }),
   protocol: setting(
     "OTEL_EXPORTER_OTLP_PROTOCOL",
     oneOf(protocols),
@@ -45,6 +55,16 @@ export const telemetrySettings = {
     integer(1, 600_000, "milliseconds"),
     "Longest time of one message to the collector, in milliseconds.",
     { default: 10_000 },
+  ),
+  tracesTimeoutMs: setting(
+    "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT",
+    integer(1, 600_000, "milliseconds"),
+    "The longest time of one message with traces.",
+  ),
+  metricsTimeoutMs: setting(
+    "OTEL_EXPORTER_OTLP_METRICS_TIMEOUT",
+    integer(1, 600_000, "milliseconds"),
+    "The longest time of one message with metrics.",
   ),
   tracesExporter: setting("OTEL_TRACES_EXPORTER", oneOf(["otlp", "none"]), "none sends no traces.", {
     default: "otlp",
@@ -96,13 +116,19 @@ export const telemetrySettings = {
   isDisabled: setting("OTEL_SDK_DISABLED", boolean(), "true turns OpenTelemetry off.", { default: false }),
 };
 
-export interface TelemetryConfig {
-  /** URL of the collector for each signal; null if it is not sent. */
-  readonly traces: string | null;
-  readonly metrics: string | null;
+/** How one signal is sent. */
+export interface ExporterConfig {
+  /** Of the collector. */
+  readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
-  readonly protocols: { readonly traces: Protocol; readonly metrics: Protocol };
+  readonly protocol: Protocol;
   readonly timeoutMs: number;
+}
+
+export interface TelemetryConfig {
+  /** Null if none are sent. */
+  readonly traces: ExporterConfig | null;
+  readonly metrics: ExporterConfig | null;
   readonly serviceName: string;
   readonly resourceAttributes: Readonly<Record<string, string>>;
   readonly sampler: (typeof samplers)[number];
@@ -117,8 +143,14 @@ export interface TelemetryConfig {
 
 interface GivenTelemetry extends Omit<
   TelemetryConfig,
-  "traces" | "metrics" | "serviceName" | "protocols" | "continuesTraces" | "warnings"
+  "traces" | "metrics" | "serviceName" | "continuesTraces" | "warnings"
 > {
+  readonly headers: ExporterConfig["headers"];
+  readonly tracesHeaders: ExporterConfig["headers"];
+  readonly metricsHeaders: ExporterConfig["headers"];
+  readonly timeoutMs: number;
+  readonly tracesTimeoutMs: number | null;
+  readonly metricsTimeoutMs: number | null;
   readonly endpoint: string | null;
   readonly tracesEndpoint: string | null;
   readonly metricsEndpoint: string | null;
@@ -141,9 +173,15 @@ export function toTelemetryConfig({
   metricsEndpoint,
   tracesExporter,
   metricsExporter,
+  headers,
+  tracesHeaders,
+  metricsHeaders,
   protocol,
   tracesProtocol,
   metricsProtocol,
+  timeoutMs,
+  tracesTimeoutMs,
+  metricsTimeoutMs,
   logsExporter,
   logsProtocol,
   propagators,
@@ -151,16 +189,32 @@ export function toTelemetryConfig({
   serviceName,
   ...rest
 }: GivenTelemetry): TelemetryConfig | null {
-  const below = (path: string): string | null => endpoint && `${endpoint.replace(/\/+$/, "")}/v1/${path}`;
+  const below = (path: string): string | null =>
+    endpoint === null ? null : `${endpoint.replace(/\/+$/, "")}/v1/${path}`;
   const traces = tracesExporter === "otlp" ? (tracesEndpoint ?? below("traces")) : null;
   const metrics = metricsExporter === "otlp" ? (metricsEndpoint ?? below("metrics")) : null;
   const propagatorNames = propagators.split(/[\s,]+/).filter((name) => name !== "");
   if (isDisabled || (traces === null && metrics === null)) return null;
   return {
     ...rest,
-    traces,
-    metrics,
-    protocols: { traces: tracesProtocol ?? protocol, metrics: metricsProtocol ?? protocol },
+    traces:
+      traces === null
+        ? null
+        : {
+            url: traces,
+            headers: { ...headers, ...tracesHeaders },
+            protocol: tracesProtocol ?? protocol,
+            timeoutMs: tracesTimeoutMs ?? timeoutMs,
+          },
+    metrics:
+      metrics === null
+        ? null
+        : {
+            url: metrics,
+            headers: { ...headers, ...metricsHeaders },
+            protocol: metricsProtocol ?? protocol,
+            timeoutMs: metricsTimeoutMs ?? timeoutMs,
+          },
     continuesTraces: propagatorNames.includes("tracecontext"),
     warnings: [...logWarnings(logsExporter, logsProtocol), ...propagatorWarnings(propagatorNames)],
     serviceName: serviceName ?? rest.resourceAttributes["service.name"] ?? "fovea",

@@ -136,19 +136,19 @@ function identityOf(span: Span): Pick<RequestSpan, "traceId" | "context"> {
 }
 
 async function createTracerProvider(
-  { traces, headers, timeoutMs, protocols, sampler, samplerRatio, spanDelayMs }: TelemetryConfig,
+  { traces, sampler, samplerRatio, spanDelayMs }: TelemetryConfig,
   resource: Resource,
   { createAgent }: ExporterConnections,
 ): Promise<TracerProvider | null> {
   if (traces === null) return null;
   const { OTLPTraceExporter } =
-    protocols.traces === "http/json"
+    traces.protocol === "http/json"
       ? await import("@opentelemetry/exporter-trace-otlp-http")
       : await import("@opentelemetry/exporter-trace-otlp-proto");
   const exporter = new OTLPTraceExporter({
-    url: traces,
-    headers: { ...headers },
-    timeoutMillis: timeoutMs,
+    url: traces.url,
+    headers: { ...traces.headers },
+    timeoutMillis: traces.timeoutMs,
     httpAgentOptions: createAgent,
   });
   return new TracerProvider({
@@ -160,26 +160,26 @@ async function createTracerProvider(
 }
 
 async function createMeterProvider(
-  { metrics, metricIntervalMs, headers, timeoutMs, protocols }: TelemetryConfig,
+  { metrics, metricIntervalMs }: TelemetryConfig,
   resource: Resource,
   producer: ReturnType<typeof createMetricProducer>,
   { createAgent }: ExporterConnections,
 ): Promise<MeterProvider | null> {
   if (metrics === null) return null;
   const { OTLPMetricExporter } =
-    protocols.metrics === "http/json"
+    metrics.protocol === "http/json"
       ? await import("@opentelemetry/exporter-metrics-otlp-http")
       : await import("@opentelemetry/exporter-metrics-otlp-proto");
   const exporter = new OTLPMetricExporter({
-    url: metrics,
-    headers: { ...headers },
-    timeoutMillis: timeoutMs,
+    url: metrics.url,
+    headers: { ...metrics.headers },
+    timeoutMillis: metrics.timeoutMs,
     httpAgentOptions: createAgent,
   });
   const reader = new PeriodicExportingMetricReader({
     exporter,
     exportIntervalMillis: metricIntervalMs,
-    exportTimeoutMillis: Math.min(timeoutMs, metricIntervalMs),
+    exportTimeoutMillis: Math.min(metrics.timeoutMs, metricIntervalMs),
     metricProducers: [producer],
   });
   return new MeterProvider({ resource, readers: [reader] });
@@ -206,7 +206,7 @@ function toAttributes(attributes: SpanAttributes): Attributes {
 /** Errors of the SDK, such as those of a collector that does not answer, become lines of the log. */
 function reportProblems({ traces, metrics }: TelemetryConfig, logger: Logger): void {
   // Without what may be a secret in their paths.
-  const collectors = [traces, metrics].filter((url) => url !== null).map((url) => new URL(url).origin);
+  const collectors = [traces, metrics].flatMap((exporter) => (exporter === null ? [] : [new URL(exporter.url).origin]));
   let reportedMs = Number.NEGATIVE_INFINITY;
   const report = (message: string, ...details: readonly unknown[]): void => {
     if (performance.now() - reportedMs < REPORT_INTERVAL_MS) return;

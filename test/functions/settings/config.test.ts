@@ -34,13 +34,36 @@ const collector = { OTEL_EXPORTER_OTLP_ENDPOINT: "http://localhost:4318" };
 test.for<[Record<string, string>, (config: Config) => unknown, unknown]>([
   [
     { ...collector, OTEL_EXPORTER_OTLP_PROTOCOL: "http/json", OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: "http/protobuf" },
-    ({ telemetry }) => telemetry?.protocols,
-    { traces: "http/protobuf", metrics: "http/json" },
+    ({ telemetry }) => [telemetry?.traces?.protocol, telemetry?.metrics?.protocol],
+    ["http/protobuf", "http/json"],
   ],
   [
     { ...collector, OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: "http/json" },
-    ({ telemetry }) => telemetry?.protocols,
-    { traces: "http/protobuf", metrics: "http/json" },
+    ({ telemetry }) => [telemetry?.traces?.protocol, telemetry?.metrics?.protocol],
+    ["http/protobuf", "http/json"],
+  ],
+  [
+    {
+      ...collector,
+      OTEL_EXPORTER_OTLP_HEADERS: "authorization=both,tenant=a",
+      OTEL_EXPORTER_OTLP_METRICS_HEADERS: "authorization=metrics",
+      OTEL_EXPORTER_OTLP_TRACES_TIMEOUT: "500",
+    },
+    ({ telemetry }) => [telemetry?.traces, telemetry?.metrics],
+    [
+      {
+        url: "http://localhost:4318/v1/traces",
+        headers: { authorization: "both", tenant: "a" },
+        protocol: "http/protobuf",
+        timeoutMs: 500,
+      },
+      {
+        url: "http://localhost:4318/v1/metrics",
+        headers: { authorization: "metrics", tenant: "a" },
+        protocol: "http/protobuf",
+        timeoutMs: 10_000,
+      },
+    ],
   ],
   [collector, ({ telemetry }) => [telemetry?.continuesTraces, telemetry?.warnings], [true, []]],
   [{ ...collector, OTEL_PROPAGATORS: "none" }, ({ telemetry }) => telemetry?.continuesTraces, false],

@@ -209,14 +209,23 @@ test("protobuf, the default, has the same spans", async () => {
   await using service = await startService({
     ...settings(receiver.url),
     OTEL_EXPORTER_OTLP_PROTOCOL: "",
-    OTEL_EXPORTER_OTLP_HEADERS: "x-tenant=a%20b",
+    OTEL_EXPORTER_OTLP_HEADERS: "x-tenant=a%20b,authorization=Basic%20both",
+    OTEL_EXPORTER_OTLP_TRACES_HEADERS: "authorization=Basic%20traces",
+    OTEL_EXPORTER_OTLP_METRICS_HEADERS: "x-metrics=1",
+    OTEL_METRIC_EXPORT_INTERVAL: "86400000",
   });
   const { traceId, spanId, traceparent } = newTrace();
   await ask(service, aboutPicture(), { traceparent });
   const spans = await spansOf(traceId, chat);
   expect(spans.get(chat)?.parentSpanId).toBe(spanId);
   expect(spans.get("prefill")?.parentSpanId).toBe(spans.get(chat)?.spanId);
-  expect(receiver.headers()).toMatchObject({ "content-type": "application/x-protobuf", "x-tenant": "a b" });
+  const headers = receiver.headers();
+  expect(headers).toMatchObject({
+    "content-type": "application/x-protobuf",
+    "x-tenant": "a b",
+    authorization: "Basic traces",
+  });
+  expect(headers).not.toHaveProperty("x-metrics");
 });
 
 test("traces have a protocol of their own, and without a propagator no request continues its caller's", async () => {
