@@ -96,17 +96,20 @@ test("the next turn of a conversation goes to the copy that has computed the ear
 
 test("requests end in the copy that computes them, and others take their place", async () => {
   await using engine = await startEngine({ dataParallelSize: 2, maxNumSequences: 1, maxNumWaiting: 2 });
-  const controllers = Array.from({ length: 4 }, () => new AbortController());
-  const running = controllers.map(async ({ signal }, index) => {
-    const outputs = engine.generate(ask(`long-${index}`, { maxTokens: 400 }), { signal });
-    for await (const output of outputs) void output;
-  });
-  const ended = Promise.allSettled(running);
-  await expect.poll(() => engine.stats.numRequestsRunning).toBe(2);
-  await expect(tokensOf(engine, ask("one too many"))).rejects.toMatchObject({ code: "queue_full" });
-  for (const controller of controllers) controller.abort();
-  expect((await ended).map(({ status }) => status)).toEqual(controllers.map(() => "rejected"));
-  await expect.poll(() => engine.stats).toMatchObject({ numRequestsRunning: 0, numRequestsWaiting: 0 });
+  for (const round of ["first", "second", "third"]) {
+    const controllers = Array.from({ length: 4 }, () => new AbortController());
+    const running = controllers.map(async ({ signal }, index) => {
+      const outputs = engine.generate(ask(`${round}-${index}`, { maxTokens: 400 }), { signal });
+      for await (const output of outputs) void output;
+    });
+    const ended = Promise.allSettled(running);
+    // Both copies are busy in every round: none counts the requests of earlier ones.
+    await expect.poll(() => engine.stats.numRequestsRunning).toBe(2);
+    await expect(tokensOf(engine, ask("one too many"))).rejects.toMatchObject({ code: "queue_full" });
+    for (const controller of controllers) controller.abort();
+    expect((await ended).map(({ status }) => status)).toEqual(controllers.map(() => "rejected"));
+    await expect.poll(() => engine.stats).toMatchObject({ numRequestsRunning: 0, numRequestsWaiting: 0 });
+  }
   const after = await Promise.all([1, 2, 3, 4].map((index) => tokensOf(engine, ask(`after-${index}`))));
   expect(after.map(({ length }) => length)).toEqual([16, 16, 16, 16]);
 });

@@ -108,6 +108,8 @@ test.for<[string, EngineOptions, number]>([
   ["gemma3", {}, 4],
   ["gemma4", paged, 5],
   ["lfm2-vl", {}, 6],
+  ["qwen3-vl", { dataParallelSize: 2 }, 7],
+  ["qwen3.5", { ...paged, dataParallelSize: 2 }, 8],
 ])("%s %o, seed %i", async ([name, form, seed]) => {
   await using folder = await createTemporaryFolder();
   const config = await writeModel(name, folder.path, seed);
