@@ -388,6 +388,8 @@ export class ThreadedEngine implements Engine {
   }
 
   #takeOutputs({ outputs }: Extract<FromEngineThread, { kind: "outputs" }>): void {
+    // Other threads go on until they are closed.
+    if (this.#state === "failed") return;
     this.#readStats();
     this.#requests.take(outputs);
   }

@@ -131,6 +131,24 @@ test("a step that hangs ends the requests of its copy only", async () => {
   await expect.poll(() => engine.state, { timeout: 10_000 }).toBe("ready");
 });
 
+test("the death of a copy ends the requests of all, and the engine for good", async () => {
+  const className = `${new URL("./exiting-processor.ts", import.meta.url).pathname}:Exiting`;
+  await using engine = await startEngine({ dataParallelSize: 2, logitsProcessors: [{ className, options: {} }] });
+  const [first, second] = [join(folder.path, "first-exits"), join(folder.path, "second-exits")];
+  const running = [first, second].map((file, index) =>
+    tokensOf(engine, ask(`request-${index}`, { maxTokens: 400, extraArgs: { exits_when: file } })),
+  );
+  const ended = Promise.allSettled(running);
+  await expect.poll(() => engine.stats.numRequestsRunning).toBe(2);
+  await writeFile(first, "");
+  expect(await ended).toMatchObject(running.map(() => ({ status: "rejected", reason: { code: "internal" } })));
+  expect(engine.state).toBe("failed");
+  // The other copy, which is in its step, goes on, and ends too.
+  await writeFile(second, "");
+  await engine.close();
+  expect(engine.stats).toMatchObject({ numRequestsRunning: 0, numRequestsWaiting: 0, kvCacheUsage: 0 });
+});
+
 test.each<EngineOptions>([{ device: "webgpu" }, { device: "cuda" }, { visionDevice: "cuda" }])(
   "a GPU has one copy: %o",
   async (options) => {
