@@ -81,7 +81,7 @@ export class EngineThreads {
 
   /** The thread that computes the request: one that knows the longest part of its prompt, or the least busy one. */
   choose(request: EngineRequest): EngineThread {
-    if (this.#routes === null) return this.#leastBusy(this.#threads);
+    if (this.#routes === null) return this.#nextLeastBusy();
     const keys = this.#routes.keysOf(request);
     const chosen = this.#chooseFor(this.#routes.find(keys));
     this.#routes.add(keys, chosen);
@@ -96,19 +96,23 @@ export class EngineThreads {
   }
 
   #chooseFor(known: KnownPrefix<EngineThread> | null): EngineThread {
-    if (known === null) return this.#leastBusy(this.#threads);
-    const knowing = this.#leastBusy(known.targets);
+    if (known === null) return this.#nextLeastBusy();
+    const knowing = leastBusyOf(known.targets);
     const numMore = Math.min(MAX_MORE_SEQUENCES, Math.floor(known.numTokens / TOKENS_PER_MORE_SEQUENCE));
-    const fewest = Math.min(...this.#threads.map(({ numSequences }) => numSequences));
-    return knowing.numSequences <= fewest + numMore ? knowing : this.#leastBusy(this.#threads);
+    const isFreeEnough = knowing.numSequences <= leastBusyOf(this.#threads).numSequences + numMore;
+    return isFreeEnough ? knowing : this.#nextLeastBusy();
   }
 
   /** Those that are equally busy take turns. */
-  #leastBusy(threads: readonly EngineThread[]): EngineThread {
-    const { length } = threads;
-    const ordered = threads.map((_, index) => threads[(this.#next + index) % length]!);
-    const least = ordered.reduce((best, thread) => (thread.numSequences < best.numSequences ? thread : best));
-    this.#next = (threads.indexOf(least) + 1) % length;
+  #nextLeastBusy(): EngineThread {
+    const ordered = [...this.#threads.slice(this.#next), ...this.#threads.slice(0, this.#next)];
+    const least = leastBusyOf(ordered);
+    this.#next = (this.#threads.indexOf(least) + 1) % this.#threads.length;
     return least;
   }
+}
+
+/** The first of those with the fewest sequences. */
+function leastBusyOf(threads: readonly EngineThread[]): EngineThread {
+  return threads.reduce((best, thread) => (thread.numSequences < best.numSequences ? thread : best));
 }

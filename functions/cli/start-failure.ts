@@ -110,7 +110,7 @@ function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): st
     case "deviceId":
       return "Set DEVICE_ID to the number of a device that is there; they count from 0.";
     case "dataParallelSize":
-      return "Leave DATA_PARALLEL_SIZE out, or set it to a number that fits.";
+      return "Leave DATA_PARALLEL_SIZE out, or let all parts of the model compute on the CPU.";
     case "visionDtype":
       return "Leave VISION_DTYPE, VISION_DEVICE, PROJECTOR_DTYPE and PROJECTOR_DEVICE out, or set them as the reason says.";
     case "modelDefinitions":

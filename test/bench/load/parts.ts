@@ -48,18 +48,13 @@ export function selectLoadParts(only: readonly string[]): LoadParts {
     return selected.length > 0 ? selected : parts;
   };
   const loads = named(kinds.loads);
+  const forms = kinds.engineForms.filter((form) => only.includes(form));
   return {
     dtypes: named(kinds.dtypes),
     vllmForms: named(kinds.vllmForms),
-    numCopies: (only.some((part) => isEngineForm(part)) ? named(kinds.engineForms) : ["one-copy" as const]).map(
-      (form) => (form === "copies" ? numThreads : 1),
-    ),
+    numCopies: forms.length > 0 ? forms.map((form) => (form === "copies" ? numThreads : 1)) : [1],
     clientCounts: named(kinds.clients).map((part) => clientCounts[part]),
     shapes: loads.flatMap((part) => (part === "open" ? [] : [shapes[part]])),
     open: loads.includes("open"),
   };
-}
-
-function isEngineForm(part: string): boolean {
-  return (engineForms as readonly string[]).includes(part);
 }
