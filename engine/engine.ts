@@ -240,7 +240,6 @@ export class ThreadedEngine implements Engine {
         },
       },
       {
-        count: config.dataParallelSize ?? 1,
         stepTimeoutMs: config.stepTimeoutMs ?? defaultEngineLimits.stepTimeoutMs,
         cudaDeviceId: cudaDeviceIdOf(config),
         reusesPrefixes: config.enablePrefixCaching ?? true,

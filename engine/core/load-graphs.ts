@@ -25,7 +25,7 @@ import { SlotBlocks } from "../kv/slot-blocks.ts";
 import { SlotKvManager } from "../kv/slot-kv-manager.ts";
 import { firstSnapshotRow, SNAPSHOTS_PER_SEQUENCE } from "../kv/state-rows.ts";
 import { StateSnapshots } from "../kv/state-snapshots.ts";
-import type { BuiltModel, DecoderGraph } from "../models/built-model.ts";
+import type { DecoderGraph } from "../models/built-model.ts";
 import { requireCudnn } from "../runtime/execution-provider.ts";
 import { memoryShareBytes } from "../runtime/machine-memory.ts";
 import { Session } from "../runtime/session.ts";
@@ -46,7 +46,10 @@ import {
 } from "./session-options.ts";
 import { warnOfLargeSteps } from "./step-warning.ts";
 
-type GraphOptions = Pick<WorkerOptions, "config" | "model" | "maxModelLen" | "maxEmbeddingsPerImage" | "largestImage">;
+type GraphOptions = Pick<
+  WorkerOptions,
+  "config" | "model" | "copy" | "maxModelLen" | "maxEmbeddingsPerImage" | "largestImage"
+>;
 
 export interface LoadedDecoder {
   /** The caller disposes of it. */
@@ -75,7 +78,7 @@ export function loadGraphs(
   if (model.visionEncoder !== null && visionDeviceOf(config, model) === "cuda") requireCudnn();
   if (device !== null) requireRoomForWeights(weightsOn(device, options), freeBytesOf(device));
   using loaded = new DisposableStack();
-  const visionEncoder = loaded.use(loadVisionEncoder(config, model));
+  const visionEncoder = loaded.use(loadVisionEncoder(options));
   const { decoder, kvManager } = loadDecoder(options, device, visionEncoder);
   loaded.move();
   return { decoder, kvManager, visionEncoder };
@@ -111,7 +114,7 @@ export function loadDecoder(
     decoder = new ExportedDecoder(graph, decoderSessionOptions(config, model), kvSlots, snapshots);
   } else {
     const pool = loaded.use(createGraphPool(options, graph));
-    const session = loaded.use(Session.load(graph.path, slotSessionOptions(config, model)));
+    const session = loaded.use(Session.load(graph.path, slotSessionOptions(config, model, options.copy)));
     if (device?.name === config.device) requireRoomForSlots(options, { graph, session, device, visionEncoder });
     decoder = new InPlaceDecoder(graph, session, kvSlots, snapshots, slotBlocks, pool);
   }
@@ -122,10 +125,10 @@ export function loadDecoder(
 }
 
 /** Null for a text model. */
-function loadVisionEncoder(config: EngineConfig, model: BuiltModel): VisionEncoder | null {
+function loadVisionEncoder({ config, model, copy }: GraphOptions): VisionEncoder | null {
   const { visionEncoder, decoder } = model;
   if (visionEncoder === null) return null;
-  const options = visionEncoderSessionOptions(config, model);
+  const options = visionEncoderSessionOptions(config, model, copy);
   return visionEncoder.form === "export"
     ? new ExportedVisionEncoder(visionEncoder, decoder.imageWidth, options)
     : new BuiltVisionEncoder(visionEncoder, decoder.imageWidth, options);
@@ -163,7 +166,7 @@ function loadPagedDecoder(
   const { maxNumSequences, maxNumBatchedTokens } = config;
   warnOfLargeSteps(config);
   using loaded = new DisposableStack();
-  const session = loaded.use(Session.load(graph.path, pagedSessionOptions(config, model)));
+  const session = loaded.use(Session.load(graph.path, pagedSessionOptions(config, model, options.copy)));
   const limits = {
     maxNumTokens: maxNumBatchedTokens,
     maxNumSequences,
@@ -211,7 +214,8 @@ function roomOnDevice(device: MeasuredDevice, config: EngineConfig): number {
   return gpuKvRoomBytes(device.memoryBytes(), { utilization, maxKvBytes: config.kvCacheMemoryBytes });
 }
 
-function roomOnHost({ weightBytes }: DecoderGraph, config: EngineConfig): number {
+function roomOnHost(graph: DecoderGraph, config: EngineConfig): number {
   const { kvCacheMemoryBytes: maxKvBytes } = config;
-  return kvRoomBytes({ weightBytes, machineBytes: memoryShareBytes(config), maxKvBytes });
+  const machineBytes = memoryShareBytes(config, graph);
+  return kvRoomBytes({ weightBytes: graph.weightBytes, machineBytes, maxKvBytes });
 }

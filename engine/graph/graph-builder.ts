@@ -3,7 +3,7 @@
  * the other files `*-ops.ts`); they check element types and shapes and then call `addNode` here.
  */
 import { EngineError } from "../contract/errors.ts";
-import type { ElementType, StoredTensor } from "../weights/stored-tensor.ts";
+import type { ElementType, ExternalTensor, StoredTensor } from "../weights/stored-tensor.ts";
 import { constantBytes, type ConstantData } from "./constant-bytes.ts";
 import { externalDataLocation } from "./external-data.ts";
 import {
@@ -95,6 +95,19 @@ export class GraphBuilder {
   /** The lowest version of the standard's operators that has every node. */
   get opset(): number {
     return this.#opset;
+  }
+
+  /** In the order of their first use. */
+  get externalTensors(): ExternalTensor[] {
+    return Array.from(this.#tensors, ([name, { stored, value }]) => ({
+      name,
+      elementType: stored.elementType as ExternalTensor["elementType"],
+      // `externalTensor` has set it to sizes.
+      shape: value.shape as readonly number[],
+      file: stored.file,
+      byteOffset: stored.byteOffset,
+      byteLength: stored.byteLength,
+    }));
   }
 
   /** Total size of external tensors. */

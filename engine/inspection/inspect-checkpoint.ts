@@ -18,7 +18,7 @@ import { resolvePromptDtype } from "../models/prompt-dtype.ts";
 import type { VisionPart } from "../models/vision-parts.ts";
 import { requireKernelsFor } from "../runtime/cuda-driver.ts";
 import { keepWasmCode } from "../runtime/keep-wasm-code.ts";
-import { memoryShareBytes } from "../runtime/machine-memory.ts";
+import { machineMemoryBytes, memoryShareBytes } from "../runtime/machine-memory.ts";
 import { tryLogitsProcessors } from "../sampling/custom/try-processors.ts";
 import type { TriedLogitsProcessor } from "../sampling/custom/try-processors.ts";
 import { loadChatTemplate } from "../text/chat-template.ts";
@@ -103,7 +103,7 @@ export async function inspectCheckpoint(
       definition: opened.definition,
       kvLayout: layout,
       kvPrecision,
-      widenedLayers: resolvePromptDtype(config, { layout, precision: kvPrecision }, defined, memoryShareBytes(config)),
+      widenedLayers: resolvePromptDtype(config, { layout, precision: kvPrecision }, defined, machineMemoryBytes()),
       signal,
     });
   const hasRecurrentLayers = model.decoder.recurrent !== undefined;
@@ -142,8 +142,8 @@ export async function inspectCheckpoint(
   // Without images and videos, an engine does not load the vision encoder.
   const { weights } = plan.costs;
   const costs = worstImage === null ? { ...plan.costs, weights: { ...weights, visionEncoder: 0 } } : plan.costs;
-  const machineBytes = memoryShareBytes(config);
   const weightBytes = costs.weights.embedding + costs.weights.decoder;
+  const machineBytes = memoryShareBytes(config, { ...decoder, weightBytes });
   const ofEmbeddings = takesOnlyEmbeddings(config) ? imageInputs?.info.maxTokensPerItem : undefined;
   const maxEmbeddings = worstImage?.maxEmbeddings ?? ofEmbeddings ?? 0;
   const planned = { decoder, costs, weightBytes, maxModelLen, kvLayout, maxEmbeddings };

@@ -109,7 +109,7 @@ export function planSlotBlocksOf(
   return planSlotBlocks(
     decoder,
     { maxNumSequences, maxLen, pageBytes: releasablePageBytes(), totalMemoryBytes: totalmem() },
-    { weightBytes, machineBytes: memoryShareBytes(settings), maxKvBytes: kvCacheMemoryBytes },
+    { weightBytes, machineBytes: memoryShareBytes(settings, decoder), maxKvBytes: kvCacheMemoryBytes },
   );
 }
 

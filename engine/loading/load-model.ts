@@ -24,7 +24,7 @@ import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
 import { sampleText } from "../models/kv-steps/sample-text.ts";
 import { resolvePromptDtype } from "../models/prompt-dtype.ts";
 import { MultiModalCaches } from "../multimodal/caches/multimodal-caches.ts";
-import { memoryShareBytes } from "../runtime/machine-memory.ts";
+import { machineMemoryBytes, memoryShareBytes } from "../runtime/machine-memory.ts";
 import { numUsableCores } from "../runtime/usable-cores.ts";
 import { takeClasses } from "../sampling/custom/given-classes.ts";
 import type { GivenLogitsProcessor } from "../sampling/custom/given-classes.ts";
@@ -83,7 +83,8 @@ export async function loadModel(
     config,
     { layout: kvLayout, precision: kvPrecision },
     defined,
-    memoryShareBytes(config),
+    // Of copies, too: they share their weights.
+    machineMemoryBytes(),
   );
   const loadingTokenizer = opened.loadTokenizer();
   const sampleTokens = async (): Promise<number[]> =>
@@ -233,7 +234,7 @@ function numSequencesOf(config: EngineConfig, decoder: BuiltModel["decoder"], ma
   const { weightBytes } = decoder;
   const host = {
     weightBytes,
-    machineBytes: memoryShareBytes(config),
+    machineBytes: memoryShareBytes(config, decoder),
     numCopies: config.dataParallelSize ?? 1,
     maxKvBytes: kvCacheMemoryBytes,
   };

@@ -5,6 +5,7 @@
 
 import type { DeviceName } from "../contract/config.ts";
 import type { ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import type { ExternalTensor } from "../weights/stored-tensor.ts";
 
 export type KvElementType = "float32" | "float16" | "bfloat16" | "int8" | "float8e4m3";
 
@@ -155,6 +156,8 @@ export interface DecoderGraph extends DecoderShape {
   readonly path: string;
   /** Bytes of the decoder's weights, with the whole embedding table. */
   readonly weightBytes: number;
+  /** All of them, in their files. */
+  readonly weights: readonly ExternalTensor[];
 }
 
 /**
@@ -252,6 +255,8 @@ export interface VisionEncoderGraph extends VisionEncoderShape {
   readonly device?: DeviceName;
   readonly path: string;
   readonly weightBytes: number;
+  /** All of them, in their files. */
+  readonly weights: readonly ExternalTensor[];
 }
 
 /** An input of an exported vision encoder, for one image per run. */

@@ -22,7 +22,8 @@ export type OutputLocation = "host" | "device";
 
 /** The part of a session that its bindings use. */
 export interface BindingOwner {
-  readonly handle: Pointer;
+  /** ONNX Runtime's session for a run that begins now: one of several with the same inputs and outputs. */
+  chooseHandle(): Pointer;
   readonly inputNames: readonly string[];
   readonly outputNames: readonly string[];
   /** Null if the device uses the host's memory. */
@@ -36,7 +37,10 @@ const outputCount: OutPointer = new BigUint64Array(1);
 
 export class IoBinding implements Disposable {
   readonly #owner: BindingOwner;
-  #binding: Pointer | null;
+  /** By ONNX Runtime's sessions, for each that has run this binding. Null after the disposal. */
+  #handles: Map<Pointer, Pointer> | null = new Map();
+  /** Of the last run. */
+  #lastHandle: Pointer | null = null;
   // Keeps the arrays under bound tensors alive, because native code knows only their addresses.
   readonly #inputs = new Map<string, Tensor>();
   // In the order of the first binding of each name, which is ONNX Runtime's order of bound outputs.
@@ -45,9 +49,10 @@ export class IoBinding implements Disposable {
   #isBusy = false;
 
   /** Only sessions call this. All other code calls `Session.createBinding`. */
-  constructor(owner: BindingOwner, binding: Pointer) {
+  constructor(owner: BindingOwner) {
     this.#owner = owner;
-    this.#binding = binding;
+    // At once, so that tensors on devices are copied when they are bound.
+    this.#handleFor(owner.chooseHandle());
   }
 
   /**
@@ -59,7 +64,7 @@ export class IoBinding implements Disposable {
   bindInput(name: string, tensor: Tensor): void {
     requireName("input", name, this.#inputs, this.#owner.inputNames);
     const { api } = ortEnvironment();
-    checkStatus(api, api.BindInput(this.#handle, name, tensor.value));
+    for (const handle of this.#live.values()) checkStatus(api, api.BindInput(handle, name, tensor.value));
     this.#inputs.set(name, tensor);
   }
 
@@ -71,7 +76,7 @@ export class IoBinding implements Disposable {
   bindOutput(name: string, tensor: Tensor): void {
     requireName("output", name, this.#outputs, this.#owner.outputNames);
     const { api } = ortEnvironment();
-    checkStatus(api, api.BindOutput(this.#handle, name, tensor.value));
+    for (const handle of this.#live.values()) checkStatus(api, api.BindOutput(handle, name, tensor.value));
     this.#outputs.set(name, tensor);
   }
 
@@ -94,8 +99,8 @@ export class IoBinding implements Disposable {
    */
   run(options: Pick<RunOptions, "handle"> | null = null): void {
     const { api } = ortEnvironment();
-    this.#prepareRun();
-    checkStatus(api, api.RunWithBinding(this.#owner.handle, options?.handle ?? null, this.#handle));
+    const [session, binding] = this.#prepareRun();
+    checkStatus(api, api.RunWithBinding(session, options?.handle ?? null, binding));
     this.#owner.noteRun(this);
   }
 
@@ -107,11 +112,11 @@ export class IoBinding implements Disposable {
    */
   async runAsync(options: Pick<RunOptions, "handle">): Promise<void> {
     const { api } = ortEnvironment();
-    this.#prepareRun();
+    const [session, binding] = this.#prepareRun();
     const { promise, resolve, reject } = Promise.withResolvers<Status>();
     this.#isBusy = true;
     try {
-      api.RunWithBinding.async(this.#owner.handle, options.handle, this.#handle, (error, status) => {
+      api.RunWithBinding.async(session, options.handle, binding, (error, status) => {
         if (error === null) resolve(status);
         else reject(error);
       });
@@ -128,9 +133,11 @@ export class IoBinding implements Disposable {
   releaseRunMemory(): void {
     invariant(!this.#isBusy, "the memory of a run is released while it is under way");
     const { api } = ortEnvironment();
-    // The memory can only be released at the end of a run. This run ends, with an error, before its first node.
-    const status = api.RunWithBinding(this.#owner.handle, shrinkingRunOptions(), this.#handle);
-    if (status !== null) api.ReleaseStatus(status);
+    for (const [session, handle] of this.#live) {
+      // The memory can only be released at the end of a run. This run ends, with an error, before its first node.
+      const status = api.RunWithBinding(session, shrinkingRunOptions(), handle);
+      if (status !== null) api.ReleaseStatus(status);
+    }
   }
 
   /**
@@ -154,47 +161,68 @@ export class IoBinding implements Disposable {
   }
 
   clearInputs(): void {
-    ortEnvironment().api.ClearBoundInputs(this.#handle);
+    for (const handle of this.#live.values()) ortEnvironment().api.ClearBoundInputs(handle);
     this.#inputs.clear();
   }
 
   clearOutputs(): void {
-    ortEnvironment().api.ClearBoundOutputs(this.#handle);
+    for (const handle of this.#live.values()) ortEnvironment().api.ClearBoundOutputs(handle);
     this.#outputs.clear();
   }
 
   /** Bound tensors still belong to the caller. Disposing twice has no effect. */
   [Symbol.dispose](): void {
-    if (this.#binding === null) return;
+    if (this.#handles === null) return;
     invariant(!this.#isBusy, "a binding is disposed of while its run is under way");
-    ortEnvironment().api.ReleaseIoBinding(this.#binding);
-    this.#binding = null;
+    for (const handle of this.#handles.values()) ortEnvironment().api.ReleaseIoBinding(handle);
+    this.#handles = null;
     this.#inputs.clear();
     this.#outputs.clear();
     this.#owner.forget(this);
   }
 
-  get #handle(): Pointer {
-    invariant(this.#binding !== null, "the binding is used after its disposal");
-    return this.#binding;
+  get #live(): Map<Pointer, Pointer> {
+    invariant(this.#handles !== null, "the binding is used after its disposal");
+    return this.#handles;
   }
 
-  #prepareRun(): void {
+  /** Created when the session first runs the binding. */
+  #handleFor(session: Pointer): Pointer {
+    const known = this.#live.get(session);
+    if (known !== undefined) return known;
+    const { api, out } = ortEnvironment();
+    checkStatus(api, api.CreateIoBinding(session, out));
+    const handle = out[0]!;
+    this.#live.set(session, handle);
+    for (const [name, tensor] of this.#inputs) checkStatus(api, api.BindInput(handle, name, tensor.value));
+    for (const [name, bound] of this.#outputs) {
+      if (typeof bound === "string") this.#bindLocation(name, bound);
+      else checkStatus(api, api.BindOutput(handle, name, bound.value));
+    }
+    return handle;
+  }
+
+  /** Returns what to run. */
+  #prepareRun(): [session: Pointer, binding: Pointer] {
     invariant(!this.#isBusy, "a binding is run while its last run is under way");
     // ONNX Runtime would write into a value left by the previous run, with its old shape.
     for (const [name, bound] of this.#outputs) if (typeof bound === "string") this.#bindLocation(name, bound);
+    const session = this.#owner.chooseHandle();
+    this.#lastHandle = this.#handleFor(session);
+    return [session, this.#lastHandle];
   }
 
   #bindLocation(name: string, location: OutputLocation): void {
     const { api, hostMemory } = ortEnvironment();
     const memoryInfo = location === "device" ? (this.#owner.deviceMemory?.memoryInfo ?? hostMemory) : hostMemory;
-    checkStatus(api, api.BindOutputToDevice(this.#handle, name, memoryInfo));
+    for (const handle of this.#live.values()) checkStatus(api, api.BindOutputToDevice(handle, name, memoryInfo));
   }
 
   /** The caller releases each of them. */
   #boundValues(): Pointer[] {
     const { api, allocator, out } = ortEnvironment();
-    checkStatus(api, api.GetBoundOutputValues(this.#handle, allocator, out, outputCount));
+    invariant(this.#lastHandle !== null, "the outputs of a run are read before the first one");
+    checkStatus(api, api.GetBoundOutputValues(this.#lastHandle, allocator, out, outputCount));
     const list = out[0]!;
     const values = pointersAt(list, Number(outputCount[0]));
     checkStatus(api, api.AllocatorFree(allocator, list));

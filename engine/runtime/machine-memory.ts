@@ -11,7 +11,14 @@ export function machineMemoryBytes(): number {
   return Math.min(totalmem(), containerLimits().memoryBytes, limit > 0 ? limit : Number.POSITIVE_INFINITY);
 }
 
-/** What each copy of the model has of it. */
-export function memoryShareBytes({ dataParallelSize = 1 }: Pick<EngineConfig, "dataParallelSize">): number {
-  return Math.floor(machineMemoryBytes() / dataParallelSize);
+/**
+ * What each copy of the model has of it: the weights, which all copies share, and its part of the rest. A ready-made export
+ * is loaded by each copy for itself.
+ */
+export function memoryShareBytes(
+  { dataParallelSize = 1 }: Pick<EngineConfig, "dataParallelSize">,
+  { form, weightBytes }: { readonly form?: "in-place" | "export"; readonly weightBytes: number },
+): number {
+  const sharedBytes = form === "export" ? 0 : Math.min(weightBytes, machineMemoryBytes());
+  return sharedBytes + Math.floor((machineMemoryBytes() - sharedBytes) / dataParallelSize);
 }

@@ -33,6 +33,9 @@ export interface OrtApi {
     options: Pointer,
     session: OutPointer,
   ) => Status;
+  readonly CreatePrepackedWeightsContainer: (container: OutPointer) => Status;
+  readonly ReleasePrepackedWeightsContainer: (container: Pointer) => void;
+  readonly CreateSessionFromArrayWithPrepackedWeightsContainer: CreateFromArrayWithContainer;
   readonly CreateSessionOptions: (options: OutPointer) => Status;
   readonly DisableMemPattern: (options: Pointer) => Status;
   readonly SetSessionLogSeverityLevel: (options: Pointer, severity: number) => Status;
@@ -82,6 +85,7 @@ export interface OrtApi {
   readonly CreateRunOptions: (options: OutPointer) => Status;
   readonly RunOptionsSetTerminate: (options: Pointer) => Status;
   readonly AddSessionConfigEntry: (options: Pointer, key: string, value: string) => Status;
+  readonly AddInitializer: (options: Pointer, name: string, value: Pointer) => Status;
   readonly CreateAllocator: (session: Pointer, memoryInfo: Pointer, allocator: OutPointer) => Status;
   readonly ReleaseAllocator: (allocator: Pointer) => void;
   readonly RunWithBinding: RunWithBinding;
@@ -125,6 +129,21 @@ interface CopyTensors {
   (...args: CopyArguments): Status;
   /** The same on a thread of libuv's pool. `done` is called by this thread's event loop. */
   async(...args: [...CopyArguments, done: (error: Error | null, status: Status) => void]): void;
+}
+
+export type CreationArguments = [
+  env: Pointer,
+  model: Uint8Array,
+  numBytes: number,
+  options: Pointer,
+  container: Pointer,
+  session: OutPointer,
+];
+
+interface CreateFromArrayWithContainer {
+  (...args: CreationArguments): Status;
+  /** The same on a thread of libuv's pool. `done` is called by this thread's event loop. */
+  async(...args: [...CreationArguments, done: (error: Error | null, status: Status) => void]): void;
 }
 
 interface RunWithBinding {
@@ -190,7 +209,11 @@ const signatures: Readonly<Record<keyof OrtApi, Signature>> = {
   GetBoundOutputValues: [140, ptr, [ptr, ptr, ptr, ptr]],
   ClearBoundInputs: [141, "void", [ptr]],
   ClearBoundOutputs: [142, "void", [ptr]],
+  AddInitializer: [150, ptr, [ptr, "str", ptr]],
   AddRunConfigEntry: [165, ptr, [ptr, "str", "str"]],
+  CreatePrepackedWeightsContainer: [166, ptr, [ptr]],
+  ReleasePrepackedWeightsContainer: [167, "void", [ptr]],
+  CreateSessionFromArrayWithPrepackedWeightsContainer: [169, ptr, [ptr, ptr, "size_t", ptr, ptr, ptr]],
   SessionOptionsAppendExecutionProvider_CUDA_V2: [204, ptr, [ptr, ptr]],
   CreateCUDAProviderOptions: [205, ptr, [ptr]],
   UpdateCUDAProviderOptions: [206, ptr, [ptr, strings, strings, "size_t"]],

@@ -1,5 +1,6 @@
 /** A loaded model: created from an ONNX file, run through bindings. Calls block their thread. */
 import { readFileSync } from "node:fs";
+import process from "node:process";
 
 import type { DeviceName } from "../contract/config.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
@@ -10,8 +11,9 @@ import { appendExecutionProvider, deviceMemoryName } from "./execution-provider.
 import type { ProviderOptions } from "./execution-provider.ts";
 import { IoBinding } from "./io-binding.ts";
 import { stringAt } from "./ort-api.ts";
-import type { OutPointer, Pointer, Status } from "./ort-api.ts";
+import type { CreationArguments, OutPointer, Pointer, Status } from "./ort-api.ts";
 import { checkStatus, LOG_SEVERITY_FATAL, ortEnvironment } from "./ort-environment.ts";
+import type { SharedWeights } from "./shared-weights.ts";
 import { checkedByteLength, Tensor } from "./tensor.ts";
 import { numUsableCores } from "./usable-cores.ts";
 
@@ -26,10 +28,25 @@ const graphOptimizationLevels: Readonly<Record<GraphOptimizationLevel, number>> 
 
 const externalDataFolderKey = "session.model_external_initializers_file_folder_path";
 
+/** Runs with another number of threads. */
+export interface OtherRuns {
+  /** Including the calling one. */
+  readonly numThreads: number;
+  /** Whether a run that begins now should have them. */
+  areWanted(): boolean;
+}
+
 export interface SessionOptions extends ProviderOptions {
   readonly device: DeviceName;
   /** Threads of one run, including the calling one; null means one per physical core. */
   readonly numThreads: number | null;
+  /**
+   * Only with `sharedWeights`, because the model is loaded again for them: beside the runs, when they are first wanted.
+   * Until then they have `numThreads`, as all runs have by default.
+   */
+  readonly otherRuns?: OtherRuns | undefined;
+  /** Of this model. Default: the session loads its own. */
+  readonly sharedWeights?: SharedWeights | undefined;
   /** Default "all". */
   readonly graphOptimizationLevel?: GraphOptimizationLevel;
   /**
@@ -50,15 +67,18 @@ export class Session implements Disposable {
   readonly outputNames: readonly string[];
   /** Null if the device uses the host's memory. */
   readonly deviceMemory: DeviceMemory | null;
-  #session: Pointer | null;
+  /** Null after the disposal. */
+  #handle: Pointer | null;
+  readonly #other: OtherSession | null;
   // Disposed of with the session: a later run would access a session that no longer exists.
   readonly #bindings = new Set<IoBinding>();
   /** Null if no remaining binding has run since the memory of runs was released. */
   #lastRun: IoBinding | null = null;
 
-  private constructor(session: Pointer, { device, deviceId }: SessionOptions) {
+  private constructor(session: Pointer, other: OtherSession | null, { device, deviceId }: SessionOptions) {
     const { api } = ortEnvironment();
-    this.#session = session;
+    this.#handle = session;
+    this.#other = other;
     this.device = device;
     const memoryName = deviceMemoryName(device);
     this.deviceMemory = memoryName === null ? null : new DeviceMemory(session, device, memoryName, deviceId);
@@ -75,7 +95,8 @@ export class Session implements Disposable {
    */
   static load(path: string, options: SessionOptions): Session {
     // The folder can be chosen for a model given as bytes only. They are small: the weights are elsewhere.
-    return Session.#create(options.externalDataFolder === undefined ? path : readModel(path), options);
+    const isPath = options.externalDataFolder === undefined && options.sharedWeights === undefined;
+    return Session.#create(isPath ? path : readModel(path), options);
   }
 
   /**
@@ -89,39 +110,47 @@ export class Session implements Disposable {
 
   /** @param model Its path, or its bytes. */
   static #create(model: string | Uint8Array, options: SessionOptions): Session {
-    const { api, env, out } = ortEnvironment();
-    const nativeOptions = createSessionOptions(options);
-    try {
-      if (typeof model === "string") {
-        checkStatus(api, api.CreateSession(env, model, nativeOptions, out));
-      } else {
-        checkStatus(api, api.CreateSessionFromArray(env, model, model.byteLength, nativeOptions, out));
-      }
-    } finally {
-      api.ReleaseSessionOptions(nativeOptions);
+    const { sharedWeights, otherRuns } = options;
+    const { api } = ortEnvironment();
+    using created = new DisposableStack();
+    let other: OtherSession | null = null;
+    let handle: Pointer;
+    if (sharedWeights === undefined) {
+      invariant(otherRuns === undefined, "a model is loaded again without shared weights");
+      handle = createSession(model, options);
+    } else {
+      invariant(typeof model !== "string", "a model with shared weights is created from its bytes");
+      using creation = new SharedCreation(model, options, sharedWeights);
+      handle = creation.run();
+      if (otherRuns !== undefined) other = new OtherSession(model, options, sharedWeights, otherRuns);
     }
-    const session = out[0]!;
-    try {
-      return new Session(session, options);
-    } catch (error) {
-      api.ReleaseSession(session);
-      throw error;
-    }
+    created.adopt(handle, (session) => api.ReleaseSession(session));
+    const session = new Session(handle, other, options);
+    created.move();
+    return session;
   }
 
   /** Disposed of with the session, or earlier. */
   createBinding(): IoBinding {
-    const { api, out } = ortEnvironment();
-    checkStatus(api, api.CreateIoBinding(this.handle, out));
-    const binding = new IoBinding(this, out[0]!);
+    const binding = new IoBinding(this);
     this.#bindings.add(binding);
     return binding;
   }
 
   /** The native handle, only for this folder. */
   get handle(): Pointer {
-    invariant(this.#session !== null, "the session is used after its disposal");
-    return this.#session;
+    invariant(this.#handle !== null, "the session is used after its disposal");
+    return this.#handle;
+  }
+
+  /** For bindings: the native handle of the session that a run should use which begins now. */
+  chooseHandle(): Pointer {
+    return this.#other?.chooseHandle() ?? this.handle;
+  }
+
+  /** Whether a session is loaded beside the runs. Only the event loop of this thread notices that it is. */
+  get isLoading(): boolean {
+    return this.#other?.isLoading === true;
   }
 
   /** For bindings. */
@@ -153,7 +182,7 @@ export class Session implements Disposable {
    * `cpu` it is an array of zeros that takes memory only where it is touched; elsewhere its contents are undefined.
    */
   allocateTensor<E extends TensorElementType>(elementType: E, shape: readonly number[]): Tensor<E> {
-    invariant(this.#session !== null, "the session is used after its disposal");
+    invariant(this.#handle !== null, "the session is used after its disposal");
     if (this.deviceMemory !== null) return this.deviceMemory.allocate(elementType, shape);
     const buffer = new ArrayBuffer(checkedByteLength(elementType, shape));
     return Tensor.fromTypedArray(elementType, typedArrayOver(elementType, buffer), shape);
@@ -161,11 +190,12 @@ export class Session implements Disposable {
 
   /** Disposes of the session's bindings and device tensors first. Disposing twice has no effect. */
   [Symbol.dispose](): void {
-    if (this.#session === null) return;
+    if (this.#handle === null) return;
     for (const binding of this.#bindings) binding[Symbol.dispose]();
     this.deviceMemory?.[Symbol.dispose]();
-    ortEnvironment().api.ReleaseSession(this.#session);
-    this.#session = null;
+    this.#other?.[Symbol.dispose]();
+    ortEnvironment().api.ReleaseSession(this.#handle);
+    this.#handle = null;
     openSessions.delete(this);
   }
 }
@@ -177,11 +207,125 @@ export function releaseRunMemory(): boolean {
   return hasReleased;
 }
 
+/** Whether a session of this thread is loaded beside the runs; see `Session.isLoading`. */
+export function isLoadingSession(): boolean {
+  for (const session of openSessions) if (session.isLoading) return true;
+  return false;
+}
+
+/** Mutable: loaded on a thread of libuv's pool when it is first wanted. */
+class OtherSession implements Disposable {
+  readonly #model: Uint8Array;
+  readonly #options: SessionOptions;
+  readonly #sharedWeights: SharedWeights;
+  readonly #runs: OtherRuns;
+  #state: "waiting" | "loading" | "failed" | "disposed" | { readonly handle: Pointer } = "waiting";
+
+  constructor(model: Uint8Array, options: SessionOptions, sharedWeights: SharedWeights, runs: OtherRuns) {
+    this.#model = model;
+    this.#options = { ...options, numThreads: runs.numThreads };
+    this.#sharedWeights = sharedWeights;
+    this.#runs = runs;
+  }
+
+  get isLoading(): boolean {
+    return this.#state === "loading";
+  }
+
+  /** Null for a run of the first session. */
+  chooseHandle(): Pointer | null {
+    if (!this.#runs.areWanted()) return null;
+    if (typeof this.#state === "object") return this.#state.handle;
+    if (this.#state === "waiting") void this.#load();
+    return null;
+  }
+
+  [Symbol.dispose](): void {
+    if (typeof this.#state === "object") ortEnvironment().api.ReleaseSession(this.#state.handle);
+    this.#state = "disposed";
+  }
+
+  /** A session that does not load is not tried again: the first one computes the same. */
+  async #load(): Promise<void> {
+    this.#state = "loading";
+    try {
+      using creation = new SharedCreation(this.#model, this.#options, this.#sharedWeights);
+      const handle = await creation.runAsync();
+      if (this.isLoading) this.#state = { handle };
+      else ortEnvironment().api.ReleaseSession(handle);
+    } catch (error) {
+      if (this.isLoading) this.#state = "failed";
+      process.emitWarning(`A session with ${this.#runs.numThreads} threads could not be loaded: ${String(error)}`);
+    }
+  }
+}
+
 function readModel(path: string): Uint8Array {
   try {
     return readFileSync(path);
   } catch (cause) {
     throw new EngineError("runtime_failed", `The model ${path} cannot be read.`, { cause });
+  }
+}
+
+/**
+ * The caller releases it.
+ *
+ * @param model Its path, or its bytes.
+ */
+function createSession(model: string | Uint8Array, options: SessionOptions): Pointer {
+  const { api, env, out } = ortEnvironment();
+  const nativeOptions = createSessionOptions(options);
+  try {
+    if (typeof model === "string") {
+      checkStatus(api, api.CreateSession(env, model, nativeOptions, out));
+    } else {
+      checkStatus(api, api.CreateSessionFromArray(env, model, model.byteLength, nativeOptions, out));
+    }
+  } finally {
+    api.ReleaseSessionOptions(nativeOptions);
+  }
+  return out[0]!;
+}
+
+/** The creation of a session whose weights others have, too. Keeps the memory that ONNX Runtime reads meanwhile. */
+class SharedCreation implements Disposable {
+  readonly #nativeOptions: Pointer;
+  readonly #out: OutPointer = new BigUint64Array(1);
+  readonly #arguments: CreationArguments;
+
+  constructor(model: Uint8Array, options: SessionOptions, { container, initializers }: SharedWeights) {
+    const { api, env } = ortEnvironment();
+    using created = new DisposableStack();
+    this.#nativeOptions = created.adopt(createSessionOptions(options), (native) => api.ReleaseSessionOptions(native));
+    for (const { name, value } of initializers) {
+      checkStatus(api, api.AddInitializer(this.#nativeOptions, name, value));
+    }
+    created.move();
+    this.#arguments = [env, model, model.byteLength, this.#nativeOptions, container, this.#out];
+  }
+
+  /** The caller releases the session. */
+  run(): Pointer {
+    const { api } = ortEnvironment();
+    checkStatus(api, api.CreateSessionFromArrayWithPrepackedWeightsContainer(...this.#arguments));
+    return this.#out[0]!;
+  }
+
+  /** As `run`, on a thread of libuv's pool. */
+  async runAsync(): Promise<Pointer> {
+    const { api } = ortEnvironment();
+    const { promise, resolve, reject } = Promise.withResolvers<Status>();
+    api.CreateSessionFromArrayWithPrepackedWeightsContainer.async(...this.#arguments, (error, status) => {
+      if (error === null) resolve(status);
+      else reject(error);
+    });
+    checkStatus(api, await promise);
+    return this.#out[0]!;
+  }
+
+  [Symbol.dispose](): void {
+    ortEnvironment().api.ReleaseSessionOptions(this.#nativeOptions);
   }
 }
 

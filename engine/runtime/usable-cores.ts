@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 
+import type { EngineConfig } from "../contract/config.ts";
 import { containerLimits } from "./container-limits.ts";
 
 /**
@@ -15,6 +16,18 @@ export function numUsableCores(): number {
 /** The number of hardware threads on which this process may run, within the quota of its container. */
 export function numUsableCpus(): number {
   return wholeCpus(availableParallelism(), containerLimits().numCpus);
+}
+
+type ThreadSettings = Pick<EngineConfig, "numThreads" | "dataParallelSize">;
+
+/** Of a run, also of one copy of several. */
+export function numThreadsOf({ numThreads }: ThreadSettings): number {
+  return numThreads ?? numUsableCores();
+}
+
+/** Of all copies together, at most the usable cores. */
+export function numThreadsOfAll(settings: ThreadSettings): number {
+  return Math.min(numUsableCores(), numThreadsOf(settings) * (settings.dataParallelSize ?? 1));
 }
 
 /** At least 1. Threads beyond the quota would spend it before the period ends, and all of them would stand still. */

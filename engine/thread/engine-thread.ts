@@ -51,6 +51,7 @@ export class EngineThread {
   numSequences = 0;
   #stats = noStats;
   #isStalled = false;
+  #isReady = false;
   #isOver = false;
 
   /**
@@ -93,6 +94,7 @@ export class EngineThread {
         case "ready":
           this.#watchdog.start();
           this.#stats = message.stats;
+          this.#isReady = true;
           return listener.onReady();
         case "outputs":
           this.#stats = message.stats;
@@ -109,6 +111,16 @@ export class EngineThread {
     this.#worker.on("exit", (exitCode) => {
       fail(new EngineError("internal", `The engine thread ended by itself, with exit code ${exitCode}.`));
     });
+  }
+
+  /** Whether the thread accepts requests, or has until it failed. */
+  get isReady(): boolean {
+    return this.#isReady;
+  }
+
+  /** As of the last step; 0 to 1. */
+  get kvCacheUsage(): number {
+    return this.#stats.kvCacheUsage;
   }
 
   /** As of the last step. */

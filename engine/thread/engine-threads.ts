@@ -1,18 +1,26 @@
 /** The engine threads. Each computes a copy of the model, for a part of the requests. */
+import process from "node:process";
+
 import type { EngineRequest } from "../core/engine-request.ts";
+import type { DecoderGraph, VisionEncoderGraph } from "../models/built-model.ts";
+import { WeightSharing } from "../runtime/shared-weights.ts";
+import type { SharedWeights } from "../runtime/shared-weights.ts";
+import { numThreadsOf, numThreadsOfAll } from "../runtime/usable-cores.ts";
+import { canLoadLater, chooseCopy, needsAllCopies } from "./choose-copy.ts";
+import type { CopyLimits } from "./choose-copy.ts";
+import { CopyActivity } from "./copy-activity.ts";
 import { EngineThread } from "./engine-thread.ts";
 import type { EngineThreadListener } from "./engine-thread.ts";
-import type { EngineCoreStats, FromEngineThread, WorkerOptions } from "./messages.ts";
+import type { EngineCoreStats, FromEngineThread, ModelCopy, WorkerOptions } from "./messages.ts";
 import { PrefixRoutes } from "./prefix-routes.ts";
-import type { KnownPrefix } from "./prefix-routes.ts";
 import type { StepStall } from "./step-progress.ts";
-import { totalStats } from "./total-stats.ts";
+import { noStats, totalStats } from "./total-stats.ts";
 
 export interface EngineThreadsListener extends Pick<
   EngineThreadListener,
   "onPhase" | "onDevice" | "onEncoded" | "onFailed"
 > {
-  /** All threads accept requests from now on. */
+  /** Requests are accepted from now on. */
   onReady(): void;
   onOutputs(message: Extract<FromEngineThread, { kind: "outputs" }>): void;
   /** See `EngineThreadListener.onStall`. */
@@ -20,8 +28,6 @@ export interface EngineThreadsListener extends Pick<
 }
 
 export interface EngineThreadsOptions {
-  /** At least 1. */
-  readonly count: number;
   readonly stepTimeoutMs: number;
   /** See `EngineThreadData`. */
   readonly cudaDeviceId: number | null;
@@ -29,62 +35,81 @@ export interface EngineThreadsOptions {
   readonly reusesPrefixes: boolean;
 }
 
-/** A thread that knows this many tokens of a prompt may have one sequence more than another thread, and be chosen. */
-const TOKENS_PER_MORE_SEQUENCE = 128;
-const MAX_MORE_SEQUENCES = 2;
+/** What the threads of several copies are loaded with. */
+interface Copies {
+  readonly options: WorkerOptions;
+  readonly activity: SharedArrayBuffer;
+  readonly weights: ModelCopy["weights"];
+  readonly limits: CopyLimits;
+  readonly sharing: WeightSharing | null;
+}
 
 /** Mutable. */
 export class EngineThreads {
-  readonly #threads: readonly EngineThread[];
+  readonly #listener: EngineThreadsListener;
+  readonly #options: EngineThreadsOptions;
+  /** The first thread starts with the engine, the others with their copies. */
+  readonly #threads: EngineThread[] = [];
   readonly #routes: PrefixRoutes<EngineThread> | null;
-  /** Where the search for the least busy thread begins. */
+  /** Null for one copy, and before `load`. */
+  #copies: Copies | null = null;
+  /** The position among the ready threads of the one whose turn it is. */
   #next = 0;
+  #isReady = false;
 
-  /** Starts the threads, which load their modules and wait for `load`. */
-  constructor(
-    listener: EngineThreadsListener,
-    { count, stepTimeoutMs, cudaDeviceId, reusesPrefixes }: EngineThreadsOptions,
-  ) {
-    let numReady = 0;
-    this.#threads = Array.from({ length: count }, (_, index) => {
-      const thread: EngineThread = new EngineThread(
-        {
-          // The others do the same at the same time.
-          onPhase: (phase, seconds) => (index === 0 ? listener.onPhase(phase, seconds) : undefined),
-          onDevice: (device) => listener.onDevice(device),
-          onReady: () => {
-            numReady += 1;
-            if (numReady === count) listener.onReady();
-          },
-          onOutputs: (message) => listener.onOutputs(message),
-          onEncoded: (images) => listener.onEncoded(images),
-          onStall: (stall) => listener.onStall(stall, thread),
-          onFailed: (error) => listener.onFailed(error),
-        },
-        stepTimeoutMs,
-        cudaDeviceId,
-      );
-      return thread;
-    });
-    this.#routes = count > 1 && reusesPrefixes ? new PrefixRoutes() : null;
+  /** Starts the first thread, which loads its modules and waits for `load`. */
+  constructor(listener: EngineThreadsListener, options: EngineThreadsOptions) {
+    this.#listener = listener;
+    this.#options = options;
+    this.#routes = options.reusesPrefixes ? new PrefixRoutes() : null;
+    this.#startThread();
   }
 
-  /** Of all threads together. */
+  /** Of all copies together, also of those that are not loaded yet. */
   get stats(): EngineCoreStats {
-    return totalStats(this.#threads.map(({ stats }) => stats));
+    const stats = this.#threads.map((thread) => thread.stats);
+    const [first] = stats as [EngineCoreStats];
+    if (!this.#isReady || this.#copies === null) return first;
+    const { kvCapacity } = first;
+    const missing = { ...noStats, kvCapacity };
+    const { numCopies } = this.#copies.limits;
+    return totalStats(
+      Array.from({ length: numCopies }, (_, index) =>
+        this.#threads[index]?.isReady === true ? stats[index]! : missing,
+      ),
+    );
   }
 
-  /** Call it once. */
+  /**
+   * Loads the model: all copies, or the first one, and the others when there is enough work for them. Call it once.
+   *
+   * @throws EngineError `runtime_failed` if the weights that several threads share cannot be mapped.
+   */
   load(options: WorkerOptions): void {
-    for (const thread of this.#threads) thread.load(options);
+    const { config, model } = options;
+    const [first] = this.#threads as [EngineThread];
+    const numCopies = config.dataParallelSize ?? 1;
+    if (numCopies === 1) return first.load(options);
+    const sharing = WeightSharing.create();
+    const weights = { decoder: share(sharing, model.decoder), visionEncoder: share(sharing, model.visionEncoder) };
+    const gathers = weights.decoder !== null && numThreadsOfAll(config) > numThreadsOf(config);
+    const limits = { numCopies, gathers, maxNumSequences: config.maxNumSequences };
+    this.#copies = { options, activity: CopyActivity.createBuffer(numCopies), weights, limits, sharing };
+    this.#loadCopy(first, 0);
+    if (!canLoadLater(limits)) this.#loadOthers();
   }
 
-  /** The thread that computes the request: one that knows the longest part of its prompt, or the least busy one. */
+  /** The thread that computes the request: see `chooseCopy`. Those that are equally suited take turns. */
   choose(request: EngineRequest): EngineThread {
-    if (this.#routes === null) return this.#nextLeastBusy();
-    const keys = this.#routes.keysOf(request);
-    const chosen = this.#chooseFor(this.#routes.find(keys));
-    this.#routes.add(keys, chosen);
+    if (this.#copies === null) return this.#threads[0]!;
+    const { limits } = this.#copies;
+    const ready = this.#threads.filter(({ isReady }) => isReady);
+    if (needsAllCopies(ready, limits)) this.#loadOthers();
+    const keys = this.#routes?.keysOf(request) ?? [];
+    const inTurn = [...ready.slice(this.#next), ...ready.slice(0, this.#next)];
+    const chosen = chooseCopy(inTurn, this.#routes?.find(keys) ?? null, limits);
+    this.#routes?.add(keys, chosen);
+    this.#next = (ready.indexOf(chosen) + 1) % ready.length;
     return chosen;
   }
 
@@ -92,27 +117,58 @@ export class EngineThreads {
   async close(): Promise<void> {
     const results = await Promise.allSettled(this.#threads.map((thread) => thread.close()));
     const failed = results.find((result) => result.status === "rejected");
+    // A thread that has not ended may still read what is shared.
     if (failed !== undefined) throw failed.reason;
+    this.#copies?.sharing?.[Symbol.dispose]();
   }
 
-  #chooseFor(known: KnownPrefix<EngineThread> | null): EngineThread {
-    if (known === null) return this.#nextLeastBusy();
-    const knowing = leastBusyOf(known.targets);
-    const numMore = Math.min(MAX_MORE_SEQUENCES, Math.floor(known.numTokens / TOKENS_PER_MORE_SEQUENCE));
-    const isFreeEnough = knowing.numSequences <= leastBusyOf(this.#threads).numSequences + numMore;
-    return isFreeEnough ? knowing : this.#nextLeastBusy();
+  #startThread(): EngineThread {
+    const index = this.#threads.length;
+    const listener = this.#listener;
+    const thread: EngineThread = new EngineThread(
+      {
+        onPhase: (phase, seconds) => (index === 0 ? listener.onPhase(phase, seconds) : undefined),
+        onDevice: (device) => listener.onDevice(device),
+        onReady: () => this.#takeReady(),
+        onOutputs: (message) => listener.onOutputs(message),
+        onEncoded: (images) => listener.onEncoded(images),
+        onStall: (stall) => listener.onStall(stall, thread),
+        onFailed: (error) => {
+          if (thread.isReady || !this.#isReady) listener.onFailed(error);
+          else process.emitWarning(`A further copy of the model could not be loaded: ${error.message}`);
+        },
+      },
+      this.#options.stepTimeoutMs,
+      this.#options.cudaDeviceId,
+    );
+    this.#threads.push(thread);
+    return thread;
   }
 
-  /** Those that are equally busy take turns. */
-  #nextLeastBusy(): EngineThread {
-    const ordered = [...this.#threads.slice(this.#next), ...this.#threads.slice(0, this.#next)];
-    const least = leastBusyOf(ordered);
-    this.#next = (this.#threads.indexOf(least) + 1) % this.#threads.length;
-    return least;
+  /** Does nothing if they are loaded already, or have failed to. */
+  #loadOthers(): void {
+    const numCopies = this.#copies?.limits.numCopies ?? 1;
+    while (this.#threads.length < numCopies) this.#loadCopy(this.#startThread(), this.#threads.length - 1);
+  }
+
+  #loadCopy(thread: EngineThread, index: number): void {
+    const { options, activity, weights } = this.#copies!;
+    thread.load({ ...options, copy: { index, activity, weights } });
+  }
+
+  #takeReady(): void {
+    if (this.#isReady) return;
+    // Of those that were loaded at once.
+    if (!this.#threads.every(({ isReady }) => isReady)) return;
+    this.#isReady = true;
+    this.#listener.onReady();
   }
 }
 
-/** The first of those with the fewest sequences. */
-function leastBusyOf(threads: readonly EngineThread[]): EngineThread {
-  return threads.reduce((best, thread) => (thread.numSequences < best.numSequences ? thread : best));
+/** Null for an export, whose weights are in its own file, and where files cannot be mapped. */
+function share(
+  sharing: WeightSharing | null,
+  graph: DecoderGraph | VisionEncoderGraph | { readonly form: "export" } | null,
+): SharedWeights | null {
+  return sharing === null || graph?.form !== "in-place" ? null : sharing.share(graph.weights);
 }

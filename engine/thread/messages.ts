@@ -11,6 +11,7 @@ import type { KvCapacity } from "../kv/kv-manager.ts";
 import type { BuiltModel } from "../models/built-model.ts";
 import type { ItemTensor } from "../multimodal/processed-item.ts";
 import type { CudaDevice } from "../runtime/cuda-driver.ts";
+import type { SharedWeights } from "../runtime/shared-weights.ts";
 import type { DraftStats } from "../scheduler/drafts.ts";
 
 /** Worker data of the engine thread. */
@@ -23,8 +24,20 @@ export interface EngineThreadData {
   readonly cudaDeviceId: number | null;
 }
 
+/** One of several copies of the model. */
+export interface ModelCopy {
+  /** Of this copy, from 0 on. */
+  readonly index: number;
+  /** The memory of the copies' `CopyActivity`. */
+  readonly activity: SharedArrayBuffer;
+  /** Null for a part that each copy loads for itself. */
+  readonly weights: { readonly decoder: SharedWeights | null; readonly visionEncoder: SharedWeights | null };
+}
+
 /** The model and settings that the engine thread loads. */
 export interface WorkerOptions {
+  /** Null or left out for the only one. */
+  readonly copy?: ModelCopy | null;
   readonly config: EngineConfig;
   readonly model: BuiltModel;
   /** Maximum number of tokens per sequence: the setting or the checkpoint's own limit, never more than the latter. */

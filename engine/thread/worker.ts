@@ -14,7 +14,9 @@ import { HugePages } from "../runtime/huge-pages.ts";
 import { ortEnvironment } from "../runtime/ort-environment.ts";
 import { releaseFreedMemory, releaseIdleMemory } from "../runtime/release-memory.ts";
 import { requireCudaDevice } from "../runtime/require-cuda-device.ts";
+import { isLoadingSession } from "../runtime/session.ts";
 import { reasonOf } from "../sampling/contract/row-failures.ts";
+import { CopyActivity } from "./copy-activity.ts";
 import { Inbox } from "./inbox.ts";
 import type { EngineThreadData, FromEngineThread, WorkerOptions } from "./messages.ts";
 import { StepProgress } from "./step-progress.ts";
@@ -49,7 +51,9 @@ async function serve(port: MessagePort, { optionsPort, progress, cudaDeviceId }:
     post({ kind: "ready", stats: core.stats });
     const weights = earlierMemory === null ? null : HugePages.inUse(earlierMemory);
     try {
-      await stepUntilClosed(core, { inbox, post, weights, wantsEmbeddings: options.wantsEmbeddings !== false });
+      const { copy = null, wantsEmbeddings = true } = options;
+      const activity = copy === null ? null : new CopyActivity(copy.activity, copy.index);
+      await stepUntilClosed(core, { inbox, post, weights, wantsEmbeddings, activity });
     } catch (error) {
       // Before the model is freed, which may crash the process if the device is lost.
       post({ kind: "failed", ...describeFailure(error) });
@@ -69,12 +73,18 @@ interface Stepping {
   /** The memory that loading has filled; null if it is left where it is. */
   readonly weights: HugePages | null;
   readonly wantsEmbeddings: boolean;
+  /** Null for the only copy of the model. */
+  readonly activity: CopyActivity | null;
 }
 
-async function stepUntilClosed(core: EngineCore, { inbox, post, weights, wantsEmbeddings }: Stepping): Promise<void> {
+async function stepUntilClosed(
+  core: EngineCore,
+  { inbox, post, weights, wantsEmbeddings, activity }: Stepping,
+): Promise<void> {
   for (;;) {
     core.drainMessages();
     if (core.isClosing) return;
+    if (activity !== null) activity.isBusy = core.hasWork;
     if (!core.hasWork) {
       if (core.isCopying) {
         await nextTurn();
@@ -92,9 +102,9 @@ async function stepUntilClosed(core: EngineCore, { inbox, post, weights, wantsEm
     post({ kind: "outputs", outputs: core.step(), stats: core.stats });
     weights?.moveBetweenSteps(performance.now() - start);
     if (wantsEmbeddings) core.copyEncoderOutputs();
-    // The event loop reports the end of a copy and of the encoding of an image.
+    // The event loop reports the end of a copy, of the encoding of an image and of the loading of a session.
     if (core.isWaiting) await Promise.race([core.encodingEnded, inbox.nextMessage()]);
-    else if (core.isEncoding || core.isCopying) await nextTurn();
+    else if (core.isEncoding || core.isCopying || isLoadingSession()) await nextTurn();
     if (wantsEmbeddings) postEmbeddings(core, post);
   }
 }

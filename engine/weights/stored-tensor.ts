@@ -48,6 +48,11 @@ export interface StoredTensor {
   readonly update?: LowRankUpdate;
 }
 
+/** A tensor that a graph reads from a file as it is, under its name in the graph. */
+export interface ExternalTensor extends Pick<StoredTensor, "name" | "shape" | "file" | "byteOffset" | "byteLength"> {
+  readonly elementType: Exclude<ElementType, StoredOnlyType>;
+}
+
 /** The matrix becomes `matrix + scale * up x down`; with magnitudes (DoRA), each row of that is brought to its length. */
 export interface LowRankUpdate {
   /** Float [rank, in]. */

@@ -78,7 +78,13 @@ async function measure(
   writeFileSync(path, context.graph.encode());
   const image = await processPicture(picture, family, graphs);
   const small = await processPicture(smallPicture, family, graphs);
-  const graph = { form: "in-place", path, weightBytes: context.graph.externalBytes, ...visionEncoder } as const;
+  const graph = {
+    form: "in-place",
+    path,
+    weightBytes: context.graph.externalBytes,
+    weights: context.graph.externalTensors,
+    ...visionEncoder,
+  } as const;
   using encoder = new BuiltVisionEncoder(graph, decoder.imageWidth, {
     device: "cpu",
     deviceId: 0,

@@ -104,6 +104,7 @@ async function writeIdleModel(): Promise<BuiltModel> {
       numCandidates: numCandidatesOf(vocabSize),
       path,
       weightBytes: 0,
+      weights: [],
       numLayers: 0,
       numKvHeads: 1,
       headDim: 8,

@@ -108,6 +108,8 @@ test("a step that hangs ends the requests of its copy only", async () => {
   const className = `${new URL("./looping-processor.ts", import.meta.url).pathname}:Looping`;
   await using engine = await startEngine({
     dataParallelSize: 2,
+    // So that the next request is computed by the other copy.
+    maxNumSequences: 1,
     logitsProcessors: [{ className, options: {} }],
     stepTimeoutMs: 1000,
   });
@@ -133,7 +135,11 @@ test("a step that hangs ends the requests of its copy only", async () => {
 
 test("the death of a copy ends the requests of all, and the engine for good", async () => {
   const className = `${new URL("./exiting-processor.ts", import.meta.url).pathname}:Exiting`;
-  await using engine = await startEngine({ dataParallelSize: 2, logitsProcessors: [{ className, options: {} }] });
+  await using engine = await startEngine({
+    dataParallelSize: 2,
+    maxNumSequences: 1,
+    logitsProcessors: [{ className, options: {} }],
+  });
   const [first, second] = [join(folder.path, "first-exits"), join(folder.path, "second-exits")];
   const running = [first, second].map((file, index) =>
     tokensOf(engine, ask(`request-${index}`, { maxTokens: 400, extraArgs: { exits_when: file } })),

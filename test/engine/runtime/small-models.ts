@@ -2,9 +2,11 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
+import { externalDataFolder } from "../../../engine/graph/external-data.ts";
 import { GraphBuilder, microsoftDomain, standardDomain } from "../../../engine/graph/graph-builder.ts";
 import { encodeModel } from "../../../engine/graph/onnx-schema.ts";
 import type { Value } from "../../../engine/graph/value.ts";
+import type { ExternalTensor } from "../../../engine/weights/stored-tensor.ts";
 
 /** Input `left` and `right`, output `sum`: all float32 [rows, columns]. */
 export async function writeSumModel(folder: string): Promise<string> {
@@ -62,6 +64,36 @@ export async function writeIdentityModel(folder: string, elementTypeCode: number
     },
   });
   return writeModel(folder, `identity-${elementTypeCode}`, model);
+}
+
+export interface ProductModel {
+  readonly path: string;
+  readonly externalDataFolder: string;
+  readonly weights: readonly ExternalTensor[];
+}
+
+/** Input `x`, output `y` = `x` times a weight of whole numbers in a file: float32 [rows, size]. */
+export async function writeProductModel(folder: string, size: number): Promise<ProductModel> {
+  const file = join(folder, "weights.bin");
+  const numbers = Float32Array.from({ length: size * size }, (_, index) => ((index * 2_654_435_761) % 5) - 2);
+  // Other weights come before it.
+  const byteOffset = 64;
+  await writeFile(file, Buffer.concat([Buffer.alloc(byteOffset), Buffer.from(numbers.buffer)]));
+  const graph = new GraphBuilder("product");
+  const x = graph.input("x", "float32", ["rows", size]);
+  const { byteLength } = numbers;
+  const stored = { name: "weight", elementType: "float32", shape: [size, size], file, byteOffset, byteLength } as const;
+  const weight = graph.externalTensor("weight", stored);
+  const [y] = graph.addNode({
+    name: "product",
+    operator: "MatMul",
+    domain: standardDomain,
+    inputs: [x, weight],
+    outputs: [{ name: "y", elementType: "float32", shape: ["rows", size] }],
+  });
+  graph.output(y);
+  const path = await writeModel(folder, "product", graph.encode());
+  return { path, externalDataFolder, weights: graph.externalTensors };
 }
 
 export const attentionSizes = { numHeads: 2, numKvHeads: 1, headDim: 32, maxLength: 64 } as const;
