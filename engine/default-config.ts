@@ -65,7 +65,7 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
   dtype: z.enum(dtypeNames),
   device: z.enum(deviceNames),
   deviceId: count(0),
-  dataParallelSize: count(1, MAX_DATA_PARALLEL_SIZE),
+  dataParallelSize: count(1, MAX_DATA_PARALLEL_SIZE).nullable(),
   maxModelLen: count(MIN_MODEL_LEN).nullable(),
   maxNumSequences: count(1),
   kvLayout: z.enum(kvLayoutNames),

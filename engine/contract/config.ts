@@ -170,9 +170,9 @@ export interface EngineConfig {
   /**
    * Copies of the model on the CPU, among which requests are divided. Each has an engine thread, and its part of the
    * cores and of the memory. Limits of sequences, of tokens in a step and of the KV cache are those of each copy.
-   * Default 1.
+   * Null or left out: two on two cores, if both have room for their sequences; they divide the limits, too. Otherwise one.
    */
-  readonly dataParallelSize?: number;
+  readonly dataParallelSize?: number | null;
   /** The maximum length of one sequence in tokens, prompt and output; null takes the checkpoint's own limit. */
   readonly maxModelLen: number | null;
   /** The largest number of sequences that run together in one copy. */

@@ -25,7 +25,7 @@ import { sampleText } from "../models/kv-steps/sample-text.ts";
 import { resolvePromptDtype } from "../models/prompt-dtype.ts";
 import { MultiModalCaches } from "../multimodal/caches/multimodal-caches.ts";
 import { machineMemoryBytes, memoryShareBytes } from "../runtime/machine-memory.ts";
-import { numUsableCores } from "../runtime/usable-cores.ts";
+import { numThreadsOf } from "../runtime/usable-cores.ts";
 import { takeClasses } from "../sampling/custom/given-classes.ts";
 import type { GivenLogitsProcessor } from "../sampling/custom/given-classes.ts";
 import { findInstalledProcessors } from "../sampling/custom/installed-processors.ts";
@@ -36,6 +36,8 @@ import type { Tokenizer } from "../text/tokenizer.ts";
 import type { WorkerOptions } from "../thread/messages.ts";
 import { preloadFiles } from "../weights/preload-files.ts";
 import { openModel } from "./open-model.ts";
+import { resolveCopies } from "./resolve-copies.ts";
+import type { CopyConfig } from "./resolve-copies.ts";
 import { resolveModel } from "./resolve-model.ts";
 import { requireRoomForImage } from "./room-for-image.ts";
 
@@ -75,8 +77,6 @@ export async function loadModel(
   const opened = await openModel(folders, config);
   const { checkpoint, definition, pipeline } = opened;
   const defined = { ...checkpoint, definition };
-  const numCopies = config.dataParallelSize ?? 1;
-  const numThreads = config.numThreads ?? Math.max(1, Math.floor(numUsableCores() / numCopies));
   const kvLayout = resolveKvLayout(config, defined);
   const kvPrecision = resolveKvPrecision(config, kvLayout, defined);
   const widenedLayers = resolvePromptDtype(
@@ -101,7 +101,7 @@ export async function loadModel(
       kvPrecision,
       widenedLayers,
       sampleTokens,
-      numThreads,
+      numThreads: numThreadsOf(config),
       signal,
       onPhase,
       onWeightFiles,
@@ -122,7 +122,10 @@ export async function loadModel(
   const settings = { generationConfig, modelConfig: checkpoint.config, tokenizerEosTokenId, vocabSize };
   const { samplingParams, eosTokenIds, ...suppressed } = readGenerationDefaults(settings);
   const maxModelLen = config.maxModelLen ?? model.maxPositionEmbeddings;
-  const maxNumSequences = numSequencesOf(config, model.decoder, maxModelLen);
+  const hasCustomProcessors = logitsProcessors.length > 0;
+  const copy = resolveCopies(config, { decoder: model.decoder, maxLen: maxModelLen, hasCustomProcessors });
+  const { dataParallelSize: numCopies } = copy;
+  const maxNumSequences = numSequencesOf(copy, model.decoder, maxModelLen);
   const outputConstraints = parts.use(new OutputConstraints({ tokenizer, vocabSize, eosTokenIds, ...suppressed }));
   const { architecture } = model;
   const store = model.visionEncoder === null ? undefined : await createByteStore?.();
@@ -172,7 +175,7 @@ export async function loadModel(
     modelInfo: {
       architecture,
       maxModelLen,
-      maxNumSequences: totalSequences({ ...config, maxNumSequences }),
+      maxNumSequences: totalSequences({ ...copy, maxNumSequences }),
       vocabSize,
       acceptsImages: servedImages !== null && accepted.image > 0,
       acceptsVideos: servedImages !== null && accepted.video > 0,
@@ -201,9 +204,8 @@ export async function loadModel(
     logitsProcessors,
     workerOptions: {
       config: {
-        ...config,
+        ...copy,
         maxNumSequences,
-        numThreads,
         // Of all requests that the engine admits, one copy may get the whole of several choices.
         maxNumWaiting: config.maxNumWaiting + (numCopies - 1) * maxNumSequences,
         logitsProcessors: logitsProcessors.map(({ reference }) => reference),
@@ -225,7 +227,7 @@ export async function loadModel(
 }
 
 /** Sequences share the blocks of a paged cache, and those of slots where the system can give pages back. */
-function numSequencesOf(config: EngineConfig, decoder: BuiltModel["decoder"], maxLen: number): number {
+function numSequencesOf(config: CopyConfig, decoder: BuiltModel["decoder"], maxLen: number): number {
   const { device, maxNumSequences, kvCacheMemoryBytes } = config;
   const isPaged = decoder.form === "in-place" && decoder.kvLayout.kind === "paged";
   if (isPaged) return maxNumSequences;
@@ -235,7 +237,7 @@ function numSequencesOf(config: EngineConfig, decoder: BuiltModel["decoder"], ma
   const host = {
     weightBytes,
     machineBytes: memoryShareBytes(config, decoder),
-    numCopies: config.dataParallelSize ?? 1,
+    numCopies: config.dataParallelSize,
     maxKvBytes: kvCacheMemoryBytes,
   };
   const memory = kvMemoryOf(device, decoder, host);

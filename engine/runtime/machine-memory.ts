@@ -16,9 +16,9 @@ export function machineMemoryBytes(): number {
  * is loaded by each copy for itself.
  */
 export function memoryShareBytes(
-  { dataParallelSize = 1 }: Pick<EngineConfig, "dataParallelSize">,
+  { dataParallelSize }: Pick<EngineConfig, "dataParallelSize">,
   { form, weightBytes }: { readonly form?: "in-place" | "export"; readonly weightBytes: number },
 ): number {
   const sharedBytes = form === "export" ? 0 : Math.min(weightBytes, machineMemoryBytes());
-  return sharedBytes + Math.floor((machineMemoryBytes() - sharedBytes) / dataParallelSize);
+  return sharedBytes + Math.floor((machineMemoryBytes() - sharedBytes) / (dataParallelSize ?? 1));
 }

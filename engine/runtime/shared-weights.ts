@@ -30,10 +30,12 @@ interface FileCalls {
     offset: number,
   ) => Pointer | null;
   readonly munmap: (address: Pointer, numBytes: number) => number;
+  readonly madvise: (address: Pointer, numBytes: number, advice: number) => number;
 }
 
 const PROT_READ = 1;
 const MAP_PRIVATE = 2;
+const MADV_DONTNEED = 4;
 const MAP_FAILED = 2n ** 64n - 1n;
 
 /** Mutable. Owns what is shared: dispose of it after all sessions. */
@@ -82,6 +84,14 @@ export class WeightSharing implements Disposable {
     return { container: this.#container, initializers };
   }
 
+  /**
+   * Leaves the files' pages to the system, which no session needs that has packed its weights. Those that are read again
+   * come back.
+   */
+  releasePages(): void {
+    for (const { address, numBytes } of this.#files.values()) this.#calls.madvise(address, numBytes, MADV_DONTNEED);
+  }
+
   /** Disposing twice has no effect. */
   [Symbol.dispose](): void {
     this.#owned.dispose();
@@ -122,5 +132,6 @@ function findFileCalls(): FileCalls | null {
   return {
     mmap: library.func("mmap", "void *", ["void *", "size_t", "int", "int", "int", "long"]),
     munmap: library.func("munmap", "int", ["void *", "size_t"]),
+    madvise: library.func("madvise", "int", ["void *", "size_t", "int"]),
   };
 }

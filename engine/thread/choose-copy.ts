@@ -1,4 +1,5 @@
 /** Decides which copy of the model computes a request. */
+import { ENOUGH_SEQUENCES } from "../contract/data-parallel.ts";
 
 /** A copy, as far as the decision depends on it. */
 export interface CopyLoad {
@@ -23,12 +24,6 @@ export interface CopyLimits {
   /** That a copy computes at once. */
   readonly maxNumSequences: number;
 }
-
-/**
- * With fewer sequences for each copy, one copy with all threads is faster than all copies: two threads compute 8 sequences
- * of the benches' model as fast in one copy as in two, fewer of them 1.2 to 1.4 times as fast, and any prompt 1.4 times.
- */
-const ENOUGH_SEQUENCES = 4;
 
 /** A copy gets all requests only while its part of the memory has room for them. */
 const MAX_KV_USAGE = 0.5;

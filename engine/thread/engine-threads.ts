@@ -157,6 +157,7 @@ export class EngineThreads {
   }
 
   #takeReady(): void {
+    this.#copies?.sharing?.releasePages();
     if (this.#isReady) return;
     // Of those that were loaded at once.
     if (!this.#threads.every(({ isReady }) => isReady)) return;

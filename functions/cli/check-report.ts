@@ -105,7 +105,7 @@ function memoryLines({
   ];
   return [
     "",
-    dataParallelSize === 1 ? "Memory" : `Memory of each of ${dataParallelSize} copies (DATA_PARALLEL_SIZE)`,
+    (dataParallelSize ?? 1) === 1 ? "Memory" : `Memory of each of ${dataParallelSize} copies (DATA_PARALLEL_SIZE)`,
     ["weights, embedding table", bytes(weights.embedding)],
     ["weights, decoder", bytes(weights.decoder)],
     ...(experts === null
@@ -134,8 +134,8 @@ function memoryLines({
   ];
 }
 
-function describeMachine({ device, dataParallelSize = 1 }: EngineConfig): string {
-  if (dataParallelSize > 1) return "share of a copy";
+function describeMachine({ device, dataParallelSize }: EngineConfig): string {
+  if ((dataParallelSize ?? 1) > 1) return "share of a copy";
   return device === "cpu" ? "" : "the host's";
 }
 

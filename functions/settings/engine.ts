@@ -80,13 +80,12 @@ export const engineSettings = {
   dataParallelSize: setting(
     "DATA_PARALLEL_SIZE",
     integer(1, MAX_DATA_PARALLEL_SIZE, "copies"),
-    "Copies of the model on the CPU, which divide the cores, the memory and the requests among themselves.",
-    { default: 1 },
+    "Copies of the model on the CPU, which divide the cores, the memory and the requests among themselves; default: 2 on two cores, which also divide MAX_NUM_SEQS and KV_CACHE_MEMORY_BYTES, else 1.",
   ),
   numThreads: setting(
     "NUM_THREADS",
     integer(1, 1024, "threads"),
-    "Threads per computation of a copy; default: the physical cores that the process or its container may use, divided among the copies.",
+    "Threads per computation of a copy, or of all if DATA_PARALLEL_SIZE is not set; default: the physical cores that the process or its container may use.",
   ),
   /** Null if it depends on the user's home. */
   cacheFolder: setting(

@@ -11,10 +11,11 @@ import { createPrompts, runLoad, type Load, type LoadFigures } from "./run-load.
 /** As many sequences run together as clients send requests, up to this many. */
 export const MAX_SEQUENCES = 64;
 
-/** @param numCopies Of the model, which divide the threads. */
-export function measureInProcess(dtype: BenchDtype, load: Load, numCopies = 1): Promise<LoadFigures> {
+/** @param numCopies Of the model, which divide the threads; null leaves it to the engine. */
+export function measureInProcess(dtype: BenchDtype, load: Load, numCopies: number | null = null): Promise<LoadFigures> {
   const options = engineOptions(dtype);
-  const copies = { dataParallelSize: numCopies, numThreads: Math.floor(options.numThreads / numCopies) };
+  const copies =
+    numCopies === null ? {} : { dataParallelSize: numCopies, numThreads: Math.floor(options.numThreads / numCopies) };
   const limits = { maxModelLen: load.promptTokens + load.outputTokens + 1, maxNumSequences: MAX_SEQUENCES };
   return withEngineOf({ ...benchConfig(options), ...limits, ...copies }, (engine) => {
     const nextPrompt = createPrompts(load.promptTokens, shape.vocabSize);
@@ -33,14 +34,17 @@ export function measureInProcess(dtype: BenchDtype, load: Load, numCopies = 1): 
 export async function measureOverHttp(
   dtype: BenchDtype,
   load: Load,
-  { checkpoint, numCopies = 1 }: { readonly checkpoint?: string | undefined; readonly numCopies?: number } = {},
+  {
+    checkpoint,
+    numCopies = null,
+  }: { readonly checkpoint?: string | undefined; readonly numCopies?: number | null } = {},
 ): Promise<LoadFigures> {
   const { model, numThreads, cacheFolder } = engineOptions(dtype);
   await using server = await startServerProcess({
     MODEL: checkpoint ?? model,
     DTYPE: dtype,
-    DATA_PARALLEL_SIZE: String(numCopies),
-    NUM_THREADS: String(Math.floor(numThreads / numCopies)),
+    ...(numCopies !== null && { DATA_PARALLEL_SIZE: String(numCopies) }),
+    NUM_THREADS: String(Math.floor(numThreads / (numCopies ?? 1))),
     CACHE_FOLDER: cacheFolder,
     MAX_MODEL_LEN: String(load.promptTokens + load.outputTokens + 1),
     MAX_NUM_SEQS: String(MAX_SEQUENCES),

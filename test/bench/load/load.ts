@@ -62,11 +62,11 @@ export async function benchLoad(rounds: number, only: readonly string[]): Promis
   const programs = await installOpenVino();
   const figures: Figure[] = [];
   for (const dtype of dtypes) {
-    const sidesOf = (load: Load, copies: number) => ({
+    const sidesOf = (load: Load, copies: number | null) => ({
       theirs: () => measureOpenVino(programs, dtype, load),
       ours: () => measureInProcess(dtype, load, copies),
     });
-    const measureClosed = async (shape: LoadShape, clients: number, copies: number): Promise<Sides> => {
+    const measureClosed = async (shape: LoadShape, clients: number, copies: number | null): Promise<Sides> => {
       const name = `${dtype}, ${shape.name}, ${clients} clients${ofCopies(copies)}`;
       const sides = await inTurn(rounds, name, sidesOf(closedLoad(shape, clients), copies));
       figures.push(...against(name, targets[dtype], sides));
@@ -82,7 +82,7 @@ export async function benchLoad(rounds: number, only: readonly string[]): Promis
       }
     }
     if (!open) continue;
-    const copies = numCopies.at(-1)!;
+    const copies = numCopies.at(-1) ?? null;
     mostClients ??= await measureClosed(mainLoad, clientCounts.at(-1)!, copies);
     const capacity = requestsPerSecond(mostClients, mainLoad);
     for (const share of sharesOfCapacity) {
@@ -96,8 +96,8 @@ export async function benchLoad(rounds: number, only: readonly string[]): Promis
   return figures;
 }
 
-function ofCopies(copies: number): string {
-  return copies === 1 ? "" : `, ${copies} copies`;
+function ofCopies(copies: number | null): string {
+  return copies === null ? "" : copies === 1 ? ", one copy" : `, ${copies} copies`;
 }
 
 /** Ours: as many copies of the model as threads. Theirs: one copy with all threads. */
@@ -110,7 +110,7 @@ export async function benchLoadOfCopies(rounds: number, only: readonly string[])
         const load = closedLoad(shape, clients);
         const name = `${dtype}, ${shape.name}, ${clients} clients: ${numThreads} copies against one`;
         const { ours, theirs } = await inTurn(rounds, name, {
-          theirs: () => measureInProcess(dtype, load),
+          theirs: () => measureInProcess(dtype, load, 1),
           ours: () => measureInProcess(dtype, load, numThreads),
         });
         figures.push(comparedFigure(name, "tok/s", speeds(ours), speeds(theirs)), ...latencies(name, ours, theirs));

@@ -29,8 +29,8 @@ export const loadPartNames: readonly string[] = Object.values(kinds).flat();
 export interface LoadParts {
   readonly dtypes: typeof kinds.dtypes;
   readonly vllmForms: readonly (typeof vllmForms)[number][];
-  /** Copies of the model in our engine: one, or as many as threads. Where none is named, one. */
-  readonly numCopies: readonly number[];
+  /** Copies of the model in our engine: one, or as many as threads. Null, where none is named: as by default. */
+  readonly numCopies: readonly (number | null)[];
   /** Of closed loops. */
   readonly clientCounts: readonly number[];
   readonly shapes: readonly LoadShape[];
@@ -52,7 +52,7 @@ export function selectLoadParts(only: readonly string[]): LoadParts {
   return {
     dtypes: named(kinds.dtypes),
     vllmForms: named(kinds.vllmForms),
-    numCopies: forms.length > 0 ? forms.map((form) => (form === "copies" ? numThreads : 1)) : [1],
+    numCopies: forms.length > 0 ? forms.map((form) => (form === "copies" ? numThreads : 1)) : [null],
     clientCounts: named(kinds.clients).map((part) => clientCounts[part]),
     shapes: loads.flatMap((part) => (part === "open" ? [] : [shapes[part]])),
     open: loads.includes("open"),
