@@ -41,7 +41,8 @@ function divided(config: EngineConfig, { decoder, maxLen, hasCustomProcessors }:
   const onCpu = [device, visionDevice, projectorDevice].every((each) => each == null || each === "cpu");
   if (!onCpu || hasCustomProcessors) return null;
   if (decoder.form === "export" || decoder.kvLayout.kind === "paged") return null;
-  if (numThreadsOf(config) !== NUM_COPIES) return null;
+  // Two may be asked for on a machine that has one core.
+  if (numThreadsOf(config) !== NUM_COPIES || numUsableCores() < NUM_COPIES) return null;
   const maxNumSequences = config.maxNumSequences / NUM_COPIES;
   // Fewer are computed by one copy anyway.
   if (!Number.isInteger(maxNumSequences) || maxNumSequences < ENOUGH_SEQUENCES * NUM_COPIES) return null;

@@ -22,7 +22,9 @@ export type OutputLocation = "host" | "device";
 
 /** The part of a session that its bindings use. */
 export interface BindingOwner {
-  /** ONNX Runtime's session for a run that begins now: one of several with the same inputs and outputs. */
+  /** ONNX Runtime's sessions, which have the same inputs and outputs. */
+  readonly handles: readonly Pointer[];
+  /** The one of them for a run that begins now. */
   chooseHandle(): Pointer;
   readonly inputNames: readonly string[];
   readonly outputNames: readonly string[];
@@ -133,9 +135,9 @@ export class IoBinding implements Disposable {
   releaseRunMemory(): void {
     invariant(!this.#isBusy, "the memory of a run is released while it is under way");
     const { api } = ortEnvironment();
-    for (const [session, handle] of this.#live) {
+    for (const session of this.#owner.handles) {
       // The memory can only be released at the end of a run. This run ends, with an error, before its first node.
-      const status = api.RunWithBinding(session, shrinkingRunOptions(), handle);
+      const status = api.RunWithBinding(session, shrinkingRunOptions(), this.#handleFor(session));
       if (status !== null) api.ReleaseStatus(status);
     }
   }
@@ -186,19 +188,24 @@ export class IoBinding implements Disposable {
     return this.#handles;
   }
 
-  /** Created when the session first runs the binding. */
+  /**
+   * Created when the session first runs the binding. Tensors that are bound to a session with several native ones must not
+   * be disposed of before their binding: they are bound again here.
+   */
   #handleFor(session: Pointer): Pointer {
     const known = this.#live.get(session);
     if (known !== undefined) return known;
     const { api, out } = ortEnvironment();
     checkStatus(api, api.CreateIoBinding(session, out));
-    const handle = out[0]!;
-    this.#live.set(session, handle);
+    using created = new DisposableStack();
+    const handle = created.adopt(out[0]!, (binding) => api.ReleaseIoBinding(binding));
     for (const [name, tensor] of this.#inputs) checkStatus(api, api.BindInput(handle, name, tensor.value));
     for (const [name, bound] of this.#outputs) {
-      if (typeof bound === "string") this.#bindLocation(name, bound);
+      if (typeof bound === "string") bindLocation(handle, name, this.#memoryOf(bound));
       else checkStatus(api, api.BindOutput(handle, name, bound.value));
     }
+    created.move();
+    this.#live.set(session, handle);
     return handle;
   }
 
@@ -213,9 +220,13 @@ export class IoBinding implements Disposable {
   }
 
   #bindLocation(name: string, location: OutputLocation): void {
-    const { api, hostMemory } = ortEnvironment();
-    const memoryInfo = location === "device" ? (this.#owner.deviceMemory?.memoryInfo ?? hostMemory) : hostMemory;
-    for (const handle of this.#live.values()) checkStatus(api, api.BindOutputToDevice(handle, name, memoryInfo));
+    const memoryInfo = this.#memoryOf(location);
+    for (const handle of this.#live.values()) bindLocation(handle, name, memoryInfo);
+  }
+
+  #memoryOf(location: OutputLocation): Pointer {
+    const { hostMemory } = ortEnvironment();
+    return location === "device" ? (this.#owner.deviceMemory?.memoryInfo ?? hostMemory) : hostMemory;
   }
 
   /** The caller releases each of them. */
@@ -228,6 +239,11 @@ export class IoBinding implements Disposable {
     checkStatus(api, api.AllocatorFree(allocator, list));
     return values;
   }
+}
+
+function bindLocation(binding: Pointer, name: string, memoryInfo: Pointer): void {
+  const { api } = ortEnvironment();
+  checkStatus(api, api.BindOutputToDevice(binding, name, memoryInfo));
 }
 
 // A binding for which ONNX Runtime rejected a name is broken for good, so names are checked before.

@@ -143,6 +143,12 @@ export class Session implements Disposable {
     return this.#handle;
   }
 
+  /** For bindings: the native handles of all sessions that are loaded. */
+  get handles(): readonly Pointer[] {
+    const other = this.#other?.handle ?? null;
+    return other === null ? [this.handle] : [this.handle, other];
+  }
+
   /** For bindings: the native handle of the session that a run should use which begins now. */
   chooseHandle(): Pointer {
     return this.#other?.chooseHandle() ?? this.handle;
@@ -232,12 +238,16 @@ class OtherSession implements Disposable {
     return this.#state === "loading";
   }
 
+  /** Null if it is not loaded. */
+  get handle(): Pointer | null {
+    return typeof this.#state === "object" ? this.#state.handle : null;
+  }
+
   /** Null for a run of the first session. */
   chooseHandle(): Pointer | null {
     if (!this.#runs.areWanted()) return null;
-    if (typeof this.#state === "object") return this.#state.handle;
     if (this.#state === "waiting") void this.#load();
-    return null;
+    return this.handle;
   }
 
   [Symbol.dispose](): void {

@@ -90,11 +90,13 @@ export class EngineThreads {
     const [first] = this.#threads as [EngineThread];
     const numCopies = config.dataParallelSize ?? 1;
     if (numCopies === 1) return first.load(options);
-    const sharing = WeightSharing.create();
+    using owned = new DisposableStack();
+    const sharing = owned.use(WeightSharing.create());
     const weights = { decoder: share(sharing, model.decoder), visionEncoder: share(sharing, model.visionEncoder) };
     const gathers = weights.decoder !== null && numThreadsOfAll(config) > numThreadsOf(config);
     const limits = { numCopies, gathers, maxNumSequences: config.maxNumSequences };
     this.#copies = { options, activity: CopyActivity.createBuffer(numCopies), weights, limits, sharing };
+    owned.move();
     this.#loadCopy(first, 0);
     if (!canLoadLater(limits)) this.#loadOthers();
   }

@@ -53,9 +53,11 @@ export async function benchSoak({ minutes, loadNames }: SoakOptions): Promise<Fi
       {
         REDIS_URL: redis.url,
         BATCH_STORE: folder.path,
+        // Of which the second has work when more than eight sequences run.
+        DATA_PARALLEL_SIZE: "2",
         MAX_NUM_SEQS: "8",
         MAX_MODEL_LEN: "1024",
-        // Less than eight long sequences take, so that some are preempted.
+        // Of a copy: less than eight long sequences take, so that some are preempted.
         KV_CACHE_MEMORY_BYTES: "4MiB",
         // Full before the second quarter: a picture takes 50 KiB.
         MM_PROCESSOR_CACHE_GB: "0.001",

@@ -4,6 +4,7 @@ import type { EngineConfig } from "../../../engine/contract/config.ts";
 import { resolveCopies } from "../../../engine/loading/resolve-copies.ts";
 import type { DecoderExport, DecoderGraph } from "../../../engine/models/built-model.ts";
 import { machineMemoryBytes } from "../../../engine/runtime/machine-memory.ts";
+import { numUsableCores } from "../../../engine/runtime/usable-cores.ts";
 import { goldenEngineConfig } from "../../support/engine/engine-config.ts";
 
 const decoder: DecoderGraph = {
@@ -27,7 +28,9 @@ const model = { decoder, maxLen: 512, hasCustomProcessors: false };
 const config: EngineConfig = { ...goldenEngineConfig("llama", ""), numThreads: 2, maxNumSequences: 32 };
 const one = { dataParallelSize: 1, numThreads: 2, maxNumSequences: 32 };
 
-test("two threads compute two copies, which divide the limits", () => {
+const hasTwoCores = numUsableCores() >= 2;
+
+test.runIf(hasTwoCores)("two threads compute two copies, which divide the limits", () => {
   expect(resolveCopies(config, model)).toMatchObject({
     dataParallelSize: 2,
     numThreads: 1,
