@@ -110,6 +110,10 @@ test.for<[string, EngineOptions, number]>([
   ["lfm2-vl", {}, 6],
   ["qwen3-vl", { dataParallelSize: 2 }, 7],
   ["qwen3.5", { ...paged, dataParallelSize: 2 }, 8],
+  // Two copies on two cores, of which the second is loaded meanwhile.
+  ["qwen3-vl", { numThreads: 2, maxNumSequences: 16 }, 9],
+  ["qwen3.5", { numThreads: 2, maxNumSequences: 16 }, 10],
+  ["gemma3", { numThreads: 2, maxNumSequences: 16 }, 11],
 ])("%s %o, seed %i", async ([name, form, seed]) => {
   await using folder = await createTemporaryFolder();
   const config = await writeModel(name, folder.path, seed);
