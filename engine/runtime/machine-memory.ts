@@ -12,8 +12,8 @@ export function machineMemoryBytes(): number {
 }
 
 /**
- * What each copy of the model has of it: the weights, which all copies share, and its part of the rest. A ready-made export
- * is loaded by each copy for itself.
+ * The memory that one copy of the model may use: that of the weights, which all copies share, and an equal part of the
+ * rest. Each copy loads a ready-made export for itself, so there all memory is divided.
  */
 export function memoryShareBytes(
   { dataParallelSize }: Pick<EngineConfig, "dataParallelSize">,

@@ -1,19 +1,13 @@
 /** Decides which copy of the model computes a request. */
 import { ENOUGH_SEQUENCES } from "../contract/data-parallel.ts";
+import type { KnownPrefix } from "./prefix-routes.ts";
 
 /** A copy, as far as the decision depends on it. */
 export interface CopyLoad {
-  /** That it has and that were sent to it. */
+  /** That were sent to it and have not ended. */
   readonly numSequences: number;
   /** 0 to 1. */
   readonly kvCacheUsage: number;
-}
-
-/** The copies that have computed a part of the prompt. */
-export interface KnownBy<Copy> {
-  readonly numTokens: number;
-  /** At least one. */
-  readonly targets: readonly Copy[];
 }
 
 export interface CopyLimits {
@@ -43,7 +37,7 @@ const MANY_KNOWN_TOKENS = 512;
  */
 export function chooseCopy<Copy extends CopyLoad>(
   copies: readonly Copy[],
-  known: KnownBy<Copy> | null,
+  known: KnownPrefix<Copy> | null,
   limits: CopyLimits,
 ): Copy {
   const busiest = busiestOf(copies);

@@ -53,7 +53,7 @@ export async function benchSoak({ minutes, loadNames }: SoakOptions): Promise<Fi
       {
         REDIS_URL: redis.url,
         BATCH_STORE: folder.path,
-        // Of which the second has work when more than eight sequences run.
+        // The second copy gets work when more than eight sequences run.
         DATA_PARALLEL_SIZE: "2",
         MAX_NUM_SEQS: "8",
         MAX_MODEL_LEN: "1024",
