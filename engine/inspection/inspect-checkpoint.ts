@@ -10,6 +10,7 @@ import type { GpuPlan } from "../kv/gpu-plan.ts";
 import { keepsKvOnHost, planMemory } from "../kv/memory-plan.ts";
 import type { MemoryPlan } from "../kv/memory-plan.ts";
 import { openModel } from "../loading/open-model.ts";
+import { resolveCopies } from "../loading/resolve-copies.ts";
 import { resolveModel } from "../loading/resolve-model.ts";
 import { requireRoomForImage } from "../loading/room-for-image.ts";
 import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
@@ -51,6 +52,11 @@ export interface ModelInspection {
    * Sequences that run together: fewer than the settings allow if the host has no room for the KV of all; at least 1.
    */
   readonly maxNumSequences: number;
+  /**
+   * Copies of the model that an engine computes. The numbers above and the memory are those of each copy where the
+   * settings give the number, and those of all together where they leave it open.
+   */
+  readonly numCopies: number;
   readonly vocabSize: number;
   /** Whether the model accepts conversations. */
   readonly hasChatTemplate: boolean;
@@ -155,7 +161,11 @@ export async function inspectCheckpoint(
   if (model.decoder.keepsImagesWhole === true && maxEmbeddings > 0) {
     requireRoomForImage({ maxNumBatchedTokens, maxNumSequences }, maxEmbeddings);
   }
+  const copied = { decoder: { ...decoder, kvLayout, weightBytes }, maxLen: maxModelLen };
+  const hasCustomProcessors = logitsProcessors.length > 0;
+  const { dataParallelSize: numCopies } = resolveCopies(config, { ...copied, hasCustomProcessors });
   const memory = planMemory(decoder, costs, {
+    numDividing: (config.dataParallelSize ?? null) === null ? numCopies : 1,
     maxNumSequences,
     maxNumBatchedTokens,
     maxModelLen,
@@ -178,6 +188,7 @@ export async function inspectCheckpoint(
     contentHash,
     maxModelLen,
     maxNumSequences,
+    numCopies,
     vocabSize,
     hasChatTemplate: chatTemplate !== null,
     memory,

@@ -93,6 +93,9 @@ const PROGRAM_BYTES = 160 * 2 ** 20;
 /** Further memory for requests and their garbage: up to 91 MiB in a dummy run of 512 small images. */
 const GARBAGE_BYTES = 96 * 2 ** 20;
 
+/** Graphs and the thread of a further copy, which shares the weights: 50 MB were measured. */
+const COPY_BYTES = 48 * 2 ** 20;
+
 export interface MemoryPlan {
   readonly weights: WeightBytes;
   /** Of adapters that requests choose; a part of the decoder's weights. */
@@ -108,6 +111,8 @@ export interface MemoryPlan {
     /** Float32 [maxNumSequences, vocabSize]. */
     readonly logitsBytes: number;
   };
+  /** Graphs, steps and encoder caches of further copies that divide the sequences; 0 for one copy. */
+  readonly furtherCopyBytes: number;
   /** Limit of the image caches of this process. */
   readonly processorCacheBytes: number;
   readonly programBytes: number;
@@ -118,6 +123,8 @@ export interface MemoryPlan {
 }
 
 export interface MemorySettings {
+  /** Copies of the model that divide the sequences among themselves. Default 1. */
+  readonly numDividing?: number;
   readonly maxNumSequences: number;
   readonly maxNumBatchedTokens: number;
   readonly maxModelLen: number;
@@ -157,9 +164,13 @@ export function planMemory(
   };
   const processorCacheBytes = maxEmbeddingsPerImage === 0 ? 0 : settings.processorCacheBytes;
   const requestBytes = GARBAGE_BYTES + maxNumSequences * settings.imageBytesPerSequence;
+  const { numDividing = 1 } = settings;
+  const copyBytes = COPY_BYTES + step.decoderBytes + step.visionEncoderBytes + encoderCache.maxBytes;
+  const furtherCopyBytes = (numDividing - 1) * copyBytes;
   const parts = [...Object.values(weights), ...Object.values(step)];
   const totalBytes =
     parts.reduce((sum, bytes) => sum + bytes, 0) +
+    furtherCopyBytes +
     kvCache.reservedBytes +
     encoderCache.maxBytes +
     processorCacheBytes +
@@ -172,6 +183,7 @@ export function planMemory(
     kvCache,
     encoderCache,
     step,
+    furtherCopyBytes,
     processorCacheBytes,
     programBytes: PROGRAM_BYTES,
     requestBytes,

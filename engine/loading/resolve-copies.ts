@@ -2,8 +2,9 @@
 import type { EngineConfig } from "../contract/config.ts";
 import { ENOUGH_SEQUENCES } from "../contract/data-parallel.ts";
 import { numSequencesThatFit } from "../kv/memory-plan.ts";
+import type { KvShape } from "../kv/memory-plan.ts";
 import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
-import type { BuiltModel } from "../models/built-model.ts";
+import type { KvLayout } from "../models/built-model.ts";
 import { memoryShareBytes } from "../runtime/machine-memory.ts";
 import { numThreadsOf, numUsableCores } from "../runtime/usable-cores.ts";
 
@@ -16,7 +17,12 @@ export interface CopyConfig extends EngineConfig {
 /** One thread each. Copies were not measured with more cores. */
 const NUM_COPIES = 2;
 
-interface CopiedModel extends Pick<BuiltModel, "decoder"> {
+interface CopiedModel {
+  readonly decoder: KvShape & {
+    readonly weightBytes: number;
+    /** Null or left out for an export. */
+    readonly kvLayout?: KvLayout | null;
+  };
   /** Tokens of the longest sequence. */
   readonly maxLen: number;
   /** Whether logits processors see the batch: each copy would have its own. */
@@ -40,7 +46,7 @@ function divided(config: EngineConfig, { decoder, maxLen, hasCustomProcessors }:
   const { device, visionDevice, projectorDevice, kvCacheMemoryBytes: maxKvBytes = null } = config;
   const onCpu = [device, visionDevice, projectorDevice].every((each) => each == null || each === "cpu");
   if (!onCpu || hasCustomProcessors) return null;
-  if (decoder.form === "export" || decoder.kvLayout.kind === "paged") return null;
+  if (decoder.form === "export" || decoder.kvLayout?.kind === "paged") return null;
   // Two may be asked for on a machine that has one core.
   if (numThreadsOf(config) !== NUM_COPIES || numUsableCores() < NUM_COPIES) return null;
   const maxNumSequences = config.maxNumSequences / NUM_COPIES;
@@ -57,7 +63,7 @@ function divided(config: EngineConfig, { decoder, maxLen, hasCustomProcessors }:
 }
 
 /** Whether every sequence of a copy has room for its full length. */
-function hasRoom(copy: CopyConfig, decoder: BuiltModel["decoder"], maxLen: number): boolean {
+function hasRoom(copy: CopyConfig, decoder: CopiedModel["decoder"], maxLen: number): boolean {
   const { maxNumSequences, kvCacheMemoryBytes: maxKvBytes } = copy;
   const memory = { weightBytes: decoder.weightBytes, machineBytes: memoryShareBytes(copy, decoder), maxKvBytes };
   return (

@@ -92,6 +92,7 @@ function memoryLines({
     kvCache,
     encoderCache,
     step,
+    furtherCopyBytes,
     processorCacheBytes,
     programBytes,
     requestBytes,
@@ -126,6 +127,9 @@ function memoryLines({
       : [["vision encoder, one image", bytes(step.visionEncoderBytes), "estimate"] as const]),
     ["logits", bytes(step.logitsBytes)],
     ...(worstImage === null ? [] : ofImages),
+    ...(furtherCopyBytes === 0
+      ? []
+      : [["second copy", bytes(furtherCopyBytes), "computes half of the sequences; DATA_PARALLEL_SIZE"] as const]),
     ["program", bytes(programBytes), "Node, ONNX Runtime, tokenizer; approximate"],
     ["requests in progress", bytes(requestBytes), "processed images and garbage; approximate"],
     ["total", bytes(totalBytes), engine.device === "cpu" ? "" : `of the host and of ${engine.device}`],
@@ -320,6 +324,7 @@ function adviceFor({ memory, machineBytes, maxNumSequences, maxModelLen }: Model
   const bytesOfTokens = roomBytes / maxNumSequences - stateBytesPerSequence;
   const numTokens = Math.min(maxModelLen, Math.floor(bytesOfTokens / bytesPerToken));
   const choices = [
+    ...(memory.totalBytes - memory.furtherCopyBytes <= machineBytes ? ["DATA_PARALLEL_SIZE=1"] : []),
     ...(numSequences > 0 ? [`MAX_NUM_SEQS=${numSequences}`] : []),
     ...(numTokens > 0 ? [`MAX_MODEL_LEN=${numTokens}`] : []),
   ];

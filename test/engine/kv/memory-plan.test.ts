@@ -120,6 +120,11 @@ test("the total is the sum of the parts at their largest", () => {
   expect(plan.requestBytes - withoutImages.requestBytes).toBe(5 * 32);
   const textOnly = planMemory(smolLm2135m, planned, { ...settings, maxEmbeddingsPerImage: 0 });
   expect([textOnly.processorCacheBytes, textOnly.encoderCache.maxBytes]).toEqual([0, 0]);
+  // A further copy has graphs, steps and an encoder cache of its own.
+  expect(plan.furtherCopyBytes).toBe(0);
+  const divided = planMemory(smolLm2135m, planned, { ...settings, numDividing: 2 });
+  expect(divided.furtherCopyBytes).toBe(48 * mebibyte + 256 + 1152 + plan.encoderCache.maxBytes);
+  expect(divided.totalBytes - plan.totalBytes).toBe(divided.furtherCopyBytes);
 });
 
 test("KV larger than the machine is rejected with both numbers and a size that would fit", () => {

@@ -1,7 +1,10 @@
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 
-import { gpuLine } from "../../../functions/cli/check-report.ts";
+import { inspectCheckpoint } from "../../../engine/inspection/inspect-checkpoint.ts";
+import { numUsableCores } from "../../../engine/runtime/usable-cores.ts";
+import { formatReport, gpuLine } from "../../../functions/cli/check-report.ts";
+import { loadConfig } from "../../../functions/settings/config.ts";
 import { loraAdapter, writeHubCheckpoint } from "../../support/checkpoints/hub-checkpoints.ts";
 import { writeVisionCheckpoint } from "../../support/checkpoints/quantised-checkpoints.ts";
 import { startCli } from "../../support/service/cli-process.ts";
@@ -132,6 +135,27 @@ test("copies of the model divide the memory of the machine", async () => {
   expect(divided.stdout).toMatch(/^Memory of each of 2 copies \(DATA_PARALLEL_SIZE\)$/m);
   expect(divided.stdout).toMatch(/^ {2}machine .* share of a copy$/m);
   expect(machine(divided.stdout) / machine(whole.stdout)).toBeCloseTo(0.5, 1);
+});
+
+test.runIf(numUsableCores() >= 2)("the two copies that are the default on two cores have a line", async () => {
+  const usual = await checkJson([], { NUM_THREADS: "2" });
+  expect(usual.report).toMatchObject({ numCopies: 2 });
+  const { stdout } = await check([], { NUM_THREADS: "2" });
+  expect(stdout).toMatch(/^ {2}second copy +[\d.]+ MiB +computes half of the sequences; DATA_PARALLEL_SIZE$/m);
+  expect(stdout).toMatch(/^ {2}KV cache .* reserved for 32 sequences/m);
+  const single = await check([], { NUM_THREADS: "2", DATA_PARALLEL_SIZE: "1" });
+  expect(single.stdout).not.toContain("second copy");
+});
+
+test.runIf(numUsableCores() >= 2)("where only a second copy does not fit, the advice is to do without it", async () => {
+  const config = loadConfig({ NUM_THREADS: "2" });
+  const inspection = await inspectCheckpoint(config.engine, {}, new AbortController().signal);
+  const { totalBytes, furtherCopyBytes } = inspection.memory;
+  const report = { config, gpu: null, remoteSettings: [], isRunWanted: false, measured: null };
+  const advice = (machineBytes: number): string =>
+    formatReport({ ...report, inspection: { ...inspection, machineBytes }, fit: "does not fit" });
+  expect(advice(totalBytes - 1)).toContain("It fits with DATA_PARALLEL_SIZE=1 or MAX_NUM_SEQS=31 or MAX_MODEL_LEN=");
+  expect(advice(totalBytes - furtherCopyBytes - 1)).not.toContain("DATA_PARALLEL_SIZE=1");
 });
 
 test("a RunPod worker can be checked on another machine", async () => {
