@@ -74,7 +74,7 @@ export type {
 export { createSamplingParams, samplingLimits } from "./contract/sampling-params.ts";
 export type { ReasoningMarkers, ReasoningParams, SamplingParams } from "./contract/sampling-params.ts";
 export type { RepetitionDetection } from "./contract/repetition-detection.ts";
-export { JsonFloat } from "./contract/tools.ts";
+export { JsonFloat, JsonInteger } from "./contract/tools.ts";
 export type { JsonObject, ToolCall, ToolDefinition } from "./contract/tools.ts";
 export { checkStructuredOutput } from "./structured-output/check-structured-output.ts";
 export { structuredOutputLimits } from "./structured-output/structured-output.ts";

@@ -17,6 +17,24 @@ export class JsonFloat {
   }
 }
 
+declare global {
+  interface JSON {
+    /** An object that `stringify` writes as this text. TypeScript's libraries do not have it yet. */
+    rawJSON(text: string): unknown;
+  }
+}
+
+/** An integer of a JSON text that a `number` would round, such as an identifier of 19 digits. */
+export class JsonInteger {
+  readonly value: bigint;
+  constructor(value: bigint) {
+    this.value = value;
+  }
+  toJSON(): unknown {
+    return JSON.rawJSON(String(this.value));
+  }
+}
+
 export interface ToolDefinition {
   readonly name: string;
   readonly description: string | null;
@@ -30,6 +48,6 @@ export interface ToolDefinition {
 export interface ToolCall {
   readonly id: string;
   readonly name: string;
-  /** Plain numbers that are integral are integers for the template; `JsonFloat` stands for the others. */
+  /** Plain numbers that are integral are integers for the template; see `JsonFloat` and `JsonInteger` for the others. */
   readonly arguments: JsonObject;
 }

@@ -1,7 +1,7 @@
 /** Renders a conversation as a prompt in which exactly its images are placeholders. */
 import { EngineError } from "../contract/errors.ts";
 import type { ChatMessage, ChatPromptInput, ContentPart, ImagePart } from "../contract/generation-request.ts";
-import { JsonFloat } from "../contract/tools.ts";
+import { JsonFloat, JsonInteger } from "../contract/tools.ts";
 import type { JsonObject, ToolDefinition } from "../contract/tools.ts";
 import { noMarkers, type ImageMarkers } from "../multimodal/multimodal-processor.ts";
 import type { TextRange } from "../text/added-tokens.ts";
@@ -267,7 +267,8 @@ function markAll<Value>(value: Value, mark: LiteralMark | null): Value {
 function markedValue(value: unknown, mark: LiteralMark): unknown {
   if (typeof value === "string") return mark.apply(value, 0);
   if (Array.isArray(value)) return value.map((element) => markedValue(element, mark));
-  if (typeof value !== "object" || value === null || value instanceof JsonFloat) return value;
+  if (typeof value !== "object" || value === null) return value;
+  if (value instanceof JsonFloat || value instanceof JsonInteger) return value;
   return Object.fromEntries(
     Object.entries(value as JsonObject).map(([name, member]) => [mark.apply(name, 0), markedValue(member, mark)]),
   );

@@ -6,13 +6,14 @@ const ELEMENTS_PER_TURN = 256;
 /** Lists further inside are short, or parts of such an element. */
 const MAX_DEPTH = 5;
 
-/** The text of `JSON.stringify`, of plain data. Takes a turn of the event loop for each part of a long list. */
+/** The text of `JSON.stringify`. Takes a turn of the event loop for each part of a long list. */
 export async function jsonInTurns(value: object): Promise<string> {
   return write(value, 0);
 }
 
 async function write(value: unknown, depth: number): Promise<string> {
   if (typeof value !== "object" || value === null || depth === MAX_DEPTH) return JSON.stringify(value) ?? "null";
+  if ("toJSON" in value && typeof value.toJSON === "function") return JSON.stringify(value);
   if (Array.isArray(value)) {
     return value.length > ELEMENTS_PER_TURN ? writeLongList(value) : writeList(value, depth);
   }

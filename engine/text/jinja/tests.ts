@@ -63,7 +63,7 @@ const tests: Readonly<Record<string, Test>> = {
     if (container === undefined) throw new JinjaError("the test needs a container");
     return isIn(value, container);
   },
-  integer: (value) => typeof value === "number",
+  integer: (value) => typeof value === "number" || typeof value === "bigint",
   iterable: (value) => tryItems(value) !== null,
   le: lessOrEqual,
   lessthan: less,

@@ -14,7 +14,7 @@ export interface JsonOptions {
 export function toJson(value: Value, options: JsonOptions, lineBreak = "\n"): string {
   if (value === null) return "null";
   if (typeof value === "boolean") return String(value);
-  if (typeof value === "number") return represent(value);
+  if (typeof value === "number" || typeof value === "bigint") return represent(value);
   if (value instanceof Float) return floatJson(value.value);
   if (typeof value === "string") return textJson(value, options);
   const inner = options.indent === null ? "" : lineBreak + options.indent;

@@ -1,6 +1,6 @@
 /** Values of a Jinja template, which behave like Python's. */
 
-import { JsonFloat } from "../../contract/tools.ts";
+import { JsonFloat, JsonInteger } from "../../contract/tools.ts";
 
 /** An integer is a number; a string counts code points. */
 export type Value =
@@ -9,6 +9,8 @@ export type Value =
   | string
   | number
   | Float
+  /** An int that a number would round. Comparisons and arithmetic round it. */
+  | bigint
   | Undefined
   | readonly Value[]
   | Tuple
@@ -93,6 +95,7 @@ export function toValue(data: unknown): Value {
   if (Array.isArray(data)) return data.map(toValue);
   if (data instanceof Callable) return data;
   if (data instanceof JsonFloat) return new Float(data.value);
+  if (data instanceof JsonInteger) return data.value;
   if (typeof data !== "object") throw new JinjaError(`a template cannot use a ${typeof data}`);
   const dict: Dict = new Map();
   for (const [key, member] of Object.entries(data)) if (member !== undefined) dict.set(key, toValue(member));
@@ -103,7 +106,7 @@ export function toValue(data: unknown): Value {
 export function dictKey(key: Value): unknown {
   if (key instanceof Float) return key.value;
   if (typeof key === "boolean") return Number(key);
-  if (key === null || typeof key === "string" || typeof key === "number") return key;
+  if (key === null || typeof key === "string" || typeof key === "number" || typeof key === "bigint") return key;
   if (key instanceof Tuple) return represent(key);
   throw new JinjaError(`unhashable type: '${typeName(key)}'`);
 }
@@ -112,6 +115,7 @@ export function isTrue(value: Value): boolean {
   if (value === null || typeof value === "boolean" || typeof value === "string" || typeof value === "number") {
     return Boolean(value);
   }
+  if (typeof value === "bigint") return value !== 0n;
   if (value instanceof Float) return value.value !== 0;
   if (value instanceof Undefined) return false;
   if (isList(value)) return value.length > 0;
@@ -163,12 +167,13 @@ function countCodePoints(text: string): number {
 /** The number of an int, a bool or a float; null for other values. */
 export function tryNumber(value: Value): number | null {
   if (typeof value === "number") return value;
-  if (typeof value === "boolean") return Number(value);
+  if (typeof value === "boolean" || typeof value === "bigint") return Number(value);
   return value instanceof Float ? value.value : null;
 }
 
 export function areEqual(left: Value, right: Value): boolean {
   if (left === right) return true;
+  if (typeof left === "bigint" && typeof right === "bigint") return false;
   const [a, b] = [tryNumber(left), tryNumber(right)];
   if (a !== null || b !== null) return a === b;
   if (left instanceof Undefined) return right instanceof Undefined;
@@ -220,7 +225,7 @@ export function typeName(value: Value): string {
   if (value === null) return "NoneType";
   if (typeof value === "boolean") return "bool";
   if (typeof value === "string") return "str";
-  if (typeof value === "number") return "int";
+  if (typeof value === "number" || typeof value === "bigint") return "int";
   if (value instanceof Float) return "float";
   if (value instanceof Undefined) return "Undefined";
   if (isList(value)) return "list";
@@ -241,6 +246,7 @@ export function represent(value: Value): string {
   if (value === null) return "None";
   if (typeof value === "boolean") return value ? "True" : "False";
   if (typeof value === "number") return Number.isSafeInteger(value) ? String(value) : String(BigInt(value));
+  if (typeof value === "bigint") return String(value);
   if (value instanceof Float) return floatText(value.value);
   if (typeof value === "string") return quoted(value);
   if (value instanceof Undefined) return "Undefined";

@@ -1,5 +1,5 @@
 /** Content blocks of a message and the events that stream them. */
-import { parseBoundedJson } from "../../http/bounded-json.ts";
+import { parseArguments } from "../parse-arguments.ts";
 import type { AnswerPart, PartEvent } from "../parsed-output/answer-parts.ts";
 
 /**
@@ -26,7 +26,7 @@ function toToolUse({ call }: AnswerPart, input: object): object {
 
 /** Arguments that were cut off become an empty object: the block has no place for a text. */
 function inputOf(text: string): object {
-  const parsed = parseBoundedJson(text);
+  const parsed = parseArguments(text);
   const { value } = parsed.kind === "parsed" ? parsed : { value: null };
   return typeof value === "object" && value !== null && !Array.isArray(value) ? value : {};
 }

@@ -150,6 +150,14 @@ test.for([
   });
 });
 
+test("the input of a tool_use block has integers with all their digits", async () => {
+  const text = '<tool_call>{"name": "get_weather", "arguments": {"id": 175928847299117063, "days": 2}}</tool_call>';
+  const app = createTestApp({ script: [text], config: { outputFormats } });
+  const messages = [{ role: "user", content: "Hello?" }];
+  const answer = await app.post("/v1/messages", { max_tokens: 99, messages, tools: messageTools });
+  expect(await answer.text()).toContain('"input":{"id":175928847299117063,"days":2}');
+});
+
 /** Agents send the form of the final answer with every turn. */
 describe.for([
   [

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 
-import { JsonFloat } from "../../../engine/index.ts";
+import { JsonFloat, JsonInteger } from "../../../engine/index.ts";
 import { JinjaTemplate } from "../../../engine/text/jinja/template.ts";
 import { parseArguments } from "../../../functions/generation/parse-arguments.ts";
 
@@ -14,6 +14,7 @@ test.for([
   `{"price": 10.0}`,
   `{"a": [1, 1.0, -0.0, 1.5, 100.0, 1e+20, 1e+16, 1000000000000000.0, 12345678901234.5]}`,
   `{"1.0": "1.0", "quoted": "\\"2.0, 3e5", "e": [true, false, null], "f": {"g": {"h": [2.0, {"i": -3.0}]}}}`,
+  `{"id": 175928847299117063, "ids": [-12345678901234567890, 9007199254740993, 9007199254740991]}`,
   `{"__proto__": 1.0, "constructor": {"__proto__": {"a": 2.0}}, "toJSON": 3.0}`,
 ])("%s is printed as by Python", (text) => {
   expect(new JinjaTemplate("{{ given | tojson }}").render({ given: parsed(text) })).toBe(text);
@@ -27,6 +28,16 @@ test.for([
 ] as const)("%s has a float", ([text, value]) => {
   expect(parsed(text)).toEqual({ a: new JsonFloat(value) });
   expect(JSON.stringify(parsed(text))).toBe(JSON.stringify({ a: value }));
+});
+
+test("an integer beyond 2^53 is written with all its digits again, and may be compared and tested", () => {
+  const given = parsed('{"id": 175928847299117063, "next": 175928847299117064}') as Record<string, unknown>;
+  expect(given["id"]).toEqual(new JsonInteger(175928847299117063n));
+  expect(JSON.stringify(given)).toBe('{"id":175928847299117063,"next":175928847299117064}');
+  const template = new JinjaTemplate(
+    "{{ id is integer }} {{ id is number }} {{ id == next }} {{ id == id }} {{ id > 5 }} {{ 'x' if id }} {{ id ~ '!' }}",
+  );
+  expect(template.render(given)).toBe("True True False True True x 175928847299117063!");
 });
 
 describe("plain numbers are", () => {

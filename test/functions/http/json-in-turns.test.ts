@@ -9,7 +9,14 @@ test("the text is that of JSON.stringify", async () => {
     expect(await jsonInTurns(value)).toBe(JSON.stringify(value));
   });
   await assert(property);
-  const odd = { left: undefined, list: [undefined, null, "é\u2028"], deep: [[[[[{ a: [1] }]]]]], none: {}, empty: [] };
+  const odd = {
+    left: undefined,
+    list: [undefined, null, "é\u2028"],
+    deep: [[[[[{ a: [1] }]]]]],
+    none: {},
+    empty: [],
+    at: new Date(0),
+  };
   expect(await jsonInTurns(odd)).toBe(JSON.stringify(odd));
 });
 

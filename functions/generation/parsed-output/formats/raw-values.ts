@@ -3,7 +3,7 @@ import type { JsonObject } from "../../../../engine/index.ts";
 import { lengthOfBegunMarker } from "../marker-search.ts";
 import { tryRead } from "../text-source.ts";
 import type { Reading, TextSource } from "../text-source.ts";
-import { parseLoosely, typeNameOf } from "./schema-types.ts";
+import { isPythonWord, parseLoosely, typeNameOf } from "./schema-types.ts";
 
 /** Of the JSON Schema of a tool's arguments. */
 export function propertiesOf({ properties }: JsonObject): JsonObject {
@@ -55,10 +55,13 @@ export function* readRawValue(
 
 /** A value whose type the schema does not allow is a string. */
 function toJson(text: string, types: ReadonlySet<string>): string {
-  const value = parseLoosely(text.trim());
+  const trimmed = text.trim();
+  const value = parseLoosely(trimmed);
   if (value !== undefined) {
     const type = typeNameOf(value);
-    if (types.has(type) || (type === "integer" && types.has("number"))) return JSON.stringify(value);
+    // JSON stays as it is, so that no digit of a long number is lost.
+    if (types.has(type) || (type === "integer" && types.has("number")))
+      return isPythonWord(trimmed) ? JSON.stringify(value) : trimmed;
   }
   return JSON.stringify(text);
 }

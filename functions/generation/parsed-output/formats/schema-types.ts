@@ -52,6 +52,11 @@ const pythonLiterals: ReadonlyMap<string, unknown> = new Map<string, unknown>([
   ["None", null],
 ]);
 
+/** Whether the text is one of Python's literals that JSON spells differently. */
+export function isPythonWord(text: string): boolean {
+  return pythonLiterals.has(text);
+}
+
 /** The value of JSON or of one of Python's literals; undefined for other text, and for JSON of too many levels. */
 export function parseLoosely(text: string): unknown {
   if (pythonLiterals.has(text)) return pythonLiterals.get(text);

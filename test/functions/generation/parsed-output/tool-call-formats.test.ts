@@ -92,7 +92,15 @@ test.for<Case>([
       '<parameter=exact>\nTrue\n</parameter>\n<parameter=options>\n{"a": [1]}\n</parameter>\n' +
       "<parameter=note>\nnull\n</parameter>\n</function>\n</tool_call>",
     "",
-    [call('{"city": "Paris", "days": 2, "exact": true, "options": {"a":[1]}, "note": null}')],
+    [call('{"city": "Paris", "days": 2, "exact": true, "options": {"a": [1]}, "note": null}')],
+  ],
+  [
+    "qwen3_coder",
+    "numbers with all their digits",
+    "<tool_call><function=get_weather><parameter=days>175928847299117063</parameter>" +
+      '<parameter=options>{"id": 12345678901234567890, "price": 10.0}</parameter></function></tool_call>',
+    "",
+    [call('{"days": 175928847299117063, "options": {"id": 12345678901234567890, "price": 10.0}}')],
   ],
   [
     "qwen3_coder",
@@ -141,7 +149,7 @@ test.for<Case>([
     "an object that its schema only refers to",
     '<tool_call><function=get_weather><parameter=place>{"x": 1}</parameter></function></tool_call>',
     "",
-    [call('{"place": {"x":1}}')],
+    [call('{"place": {"x": 1}}')],
   ],
   [
     "qwen3_coder",
@@ -277,7 +285,14 @@ test.for<Case>([
     "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n<arg_key>days</arg_key>\n" +
       '<arg_value>2</arg_value>\n<arg_key>options</arg_key>\n<arg_value>{"a": [1]}</arg_value>\n</tool_call>',
     "",
-    [call('{"city": "Paris", "days": 2, "options": {"a":[1]}}')],
+    [call('{"city": "Paris", "days": 2, "options": {"a": [1]}}')],
+  ],
+  [
+    "glm45",
+    "a number with all its digits",
+    "<tool_call>get_weather<arg_key>days</arg_key><arg_value>-175928847299117063</arg_value></tool_call>",
+    "",
+    [call('{"days": -175928847299117063}')],
   ],
   [
     "glm45",
