@@ -10,6 +10,7 @@ import { ProcessorChain } from "../sampling/processor-chain.ts";
 import { Sampler } from "../sampling/sampler.ts";
 import { StepLogits } from "../sampling/step-logits.ts";
 import { Scheduler } from "../scheduler/scheduler.ts";
+import { fewestStepTokens } from "../scheduler/whole-images.ts";
 import { GrammarLogitsProcessor } from "../structured-output/grammar-logits-processor.ts";
 import type { ToEngineThread, WorkerOptions } from "../thread/messages.ts";
 import { StepProgress } from "../thread/step-progress.ts";
@@ -32,7 +33,7 @@ const PROMPT_TOKENS_OF_STEP = 64;
  *
  * @param takeMessages See `EngineCore`.
  * @param progress Receives the progress of each step.
- * @param onPhase Receives the times of `load` and `first_step`.
+ * @param onPhase Receives the times of `load`, `first_step` and `first_image`.
  * @throws EngineError `invalid_logits_processor`, `invalid_configuration` for KV that does not fit, `runtime_failed`
  * for graphs that do not load.
  */
@@ -73,9 +74,8 @@ export async function createEngineCore(
       joinsImages: graph.joinsImages,
       widensPrompts: graph.widensPrompts,
       checksDrafts: decoder.draftObstacle === null,
-      // As `requireRoomForImage` counts them.
       fewestStepTokens:
-        graph.keepsImagesWhole === true ? options.maxEmbeddingsPerImage + config.maxNumSequences - 1 : 1,
+        graph.keepsImagesWhole === true ? fewestStepTokens(options.maxEmbeddingsPerImage, config.maxNumSequences) : 1,
       enoughPromptTokens: decoder.runsPromptsApart ? PROMPT_TOKENS_OF_STEP : undefined,
     });
     const runner = new ModelRunner({

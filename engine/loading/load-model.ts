@@ -31,6 +31,7 @@ import type { GivenLogitsProcessor } from "../sampling/custom/given-classes.ts";
 import { findInstalledProcessors } from "../sampling/custom/installed-processors.ts";
 import { loadLogitsProcessors } from "../sampling/custom/processor-loading.ts";
 import type { LoadedLogitsProcessor } from "../sampling/custom/processor-loading.ts";
+import { mostImageTokens } from "../scheduler/whole-images.ts";
 import { loadChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { WorkerOptions } from "../thread/messages.ts";
@@ -160,7 +161,8 @@ export async function loadModel(
   if (model.decoder.keepsImagesWhole === true && servedEmbeddings !== null) {
     requireRoomForImage({ ...config, maxNumSequences }, servedEmbeddings.info.maxTokensPerItem);
   }
-  const maxJoinedTokens = model.decoder.joinsImages === true ? config.maxNumBatchedTokens - maxNumSequences + 1 : null;
+  const maxJoinedTokens =
+    model.decoder.joinsImages === true ? mostImageTokens(config.maxNumBatchedTokens, maxNumSequences) : null;
   const imagePlaceholder = imageInputs?.processor.imagePlaceholder ?? null;
   const imageAdapter = config.loraModules?.find(({ isDefaultForImages }) => isDefaultForImages === true)?.name;
   const inputs = {

@@ -1,17 +1,14 @@
 /** Whether a step has room for an image that a model computes as a whole. */
 import type { EngineConfig } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
+import { fewestStepTokens } from "../scheduler/whole-images.ts";
 
-/**
- * Every other sequence may take a token of the step that computes an image.
- *
- * @throws EngineError `invalid_configuration` if steps are too small.
- */
+/** @throws EngineError `invalid_configuration` if steps are too small. */
 export function requireRoomForImage(
   { maxNumBatchedTokens, maxNumSequences }: Pick<EngineConfig, "maxNumBatchedTokens" | "maxNumSequences">,
   numImageTokens: number,
 ): void {
-  const fewest = numImageTokens + maxNumSequences - 1;
+  const fewest = fewestStepTokens(numImageTokens, maxNumSequences);
   if (maxNumBatchedTokens >= fewest) return;
   throw new EngineError(
     "invalid_configuration",

@@ -2,8 +2,8 @@
 import type { ImageHolds } from "./image-holds.ts";
 import type { PrefillChunk } from "./scheduler-output.ts";
 import type { Sequence } from "./sequence.ts";
-import { costOfPromptToken } from "./step-limit.ts";
-import { wholeSpans, type ImageRuns, type TokenSpan } from "./whole-images.ts";
+import { costOfPromptToken } from "./token-budget.ts";
+import { wholeSpans, type ImageRuns, type ImageSpan } from "./whole-images.ts";
 
 export interface ChunkOptions extends ImageRuns {
   /** See `DecoderShape.widensPrompts`. Default false. */
@@ -56,7 +56,7 @@ export class ChunkPlanner {
     return this.#spanAround(images, endToken) !== undefined;
   }
 
-  #spanAround(images: Sequence["images"], token: number): TokenSpan | undefined {
+  #spanAround(images: Sequence["images"], token: number): ImageSpan | undefined {
     return wholeSpans(images, this.#options).find(({ start, end }) => start < token && token < end);
   }
 

@@ -18,9 +18,10 @@ import type { DraftOptions } from "./drafts.ts";
 import { ImageHolds } from "./image-holds.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
 import { Sequence } from "./sequence.ts";
-import { aloneError, StepLimit, TokenBudget } from "./step-limit.ts";
+import { aloneError, StepLimit } from "./step-limit.ts";
 import { checkStop } from "./stop-conditions.ts";
 import type { StopLimits } from "./stop-conditions.ts";
+import { TokenBudget } from "./token-budget.ts";
 import { insertByUrgency, WaitingQueue } from "./waiting-queue.ts";
 
 export interface SchedulerOptions extends StopLimits, DraftOptions, ChunkOptions {

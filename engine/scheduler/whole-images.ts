@@ -11,17 +11,30 @@ export interface ImageRuns {
   readonly joinsImages?: boolean | undefined;
 }
 
-/** From the first to the last token, exclusive. */
-export type TokenSpan = ReturnType<typeof embeddedSpan>;
+/** The tokens of an image, or of joined ones: from `start` up to, but not including, `end`. */
+export type ImageSpan = ReturnType<typeof embeddedSpan>;
 
 /** @param images In the order of their placeholders. */
 export function wholeSpans(
   images: readonly { readonly placeholder: PlaceholderRange }[],
   { keepsImagesWhole = false, joinsImages = false }: ImageRuns,
-): readonly TokenSpan[] {
+): readonly ImageSpan[] {
   if (!keepsImagesWhole || images.length === 0) return [];
   const spans = images.map(embeddedSpan);
   return joinsImages ? [{ start: spans[0]!.start, end: spans.at(-1)!.end }] : spans;
+}
+
+/**
+ * The fewest tokens that a step must be able to have, so that it can compute an image that is kept whole: every other
+ * sequence may take a token of the step.
+ */
+export function fewestStepTokens(numImageTokens: number, maxNumSequences: number): number {
+  return numImageTokens + maxNumSequences - 1;
+}
+
+/** The inverse: the most tokens that an image may have in steps of `maxNumBatchedTokens`. */
+export function mostImageTokens(maxNumBatchedTokens: number, maxNumSequences: number): number {
+  return maxNumBatchedTokens - maxNumSequences + 1;
 }
 
 /**
