@@ -6,9 +6,8 @@ import type { Sequence } from "../scheduler/sequence.ts";
 
 /**
  * Mutable. A step changes it in this order: `remove`, `add`, `condense`, `swap`, `takeBatchUpdate`. `remove` may also be
- * called after a step. The bookkeeping is
- * that of vLLM's persistent batch: an added sequence takes the lowest hole, the highest rows move down into the
- * remaining holes, and only holes behind the last row are reported as removed.
+ * called after a step. The bookkeeping is that of vLLM's persistent batch: an added sequence takes the lowest hole, the
+ * highest rows move down into the remaining holes, and only holes behind the last row are reported as removed.
  */
 export class InputBatch {
   /** Null is a hole. No hole is left after a step's changes. */

@@ -1,4 +1,7 @@
-/** The device whose memory is measured while a model loads: a GPU, which tells no program how much it will need. */
+/**
+ * The device whose memory is measured while a model loads: a GPU. What its libraries and the runs take cannot be
+ * calculated beforehand.
+ */
 import type { DeviceName, EngineConfig } from "../contract/config.ts";
 import type { DeviceWeights } from "../kv/memory-plan.ts";
 import type { BuiltModel } from "../models/built-model.ts";

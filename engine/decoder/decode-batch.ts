@@ -56,9 +56,10 @@ export class DecodeBatch implements Disposable {
   }
 
   /**
-   * Computes one output token of each span; all belong to this range. `logits` [number of wanted rows, vocabSize] receives
-   * the predictions in the order of the spans. Those that want none, because their next token is known, come last. Every slot of the range writes a token at the position after its kept tokens; slots
-   * that do not decode write there as well, and those values are never read. Their recurrent states stay as they are.
+   * Computes one output token of each span; all belong to this range. `logits` [number of wanted rows, vocabSize]
+   * receives the predictions in the order of the spans. Those that want none, because their next token is known, come
+   * last. Every slot of the range writes a token at the position after its kept tokens; slots that do not decode write
+   * there as well, and those values are never read. Their recurrent states stay as they are.
    */
   decode(spans: readonly TokenSpan[], kvSlots: KvSlots, logits: Float32Array): void {
     let longest = 0;

@@ -2,8 +2,8 @@
  * Names of full blocks by everything that their keys and values depend on.
  *
  * A block's hash covers the hash of the block before it, so that equal hashes mean equal tokens from the start of the
- * prompt on, at the same positions, with the same images at the same places, the same salt and the same adapter. The chain is that of
- * vLLM's automatic prefix caching; the hash is SHA-256, so that tenants cannot make blocks collide.
+ * prompt on, at the same positions, with the same images at the same places, the same salt and the same adapter. The
+ * chain is that of vLLM's automatic prefix caching; the hash is SHA-256, so that tenants cannot make blocks collide.
  */
 import { createHash } from "node:crypto";
 

@@ -7,6 +7,7 @@ import { EngineError } from "../contract/errors.ts";
 import type { DecoderExport, DecoderGraph, DecoderShape } from "../models/built-model.ts";
 import { kvWidths } from "../models/kv-heads.ts";
 import type { ExpertBytes, ModelCosts, WeightBytes } from "../models/model-costs.ts";
+import { bytesPerElement } from "../runtime/element-type.ts";
 import type { KvCapacity } from "./kv-manager.ts";
 import { exportedStateBytes } from "./past-numbers.ts";
 import { stateBytes } from "./state-cache.ts";
@@ -35,14 +36,6 @@ export interface KvCachePlan {
   readonly blocks: KvCapacity | null;
 }
 
-const kvElementBytes: Readonly<Record<DecoderShape["kvElementType"], number>> = {
-  float32: 4,
-  float16: 2,
-  bfloat16: 2,
-  int8: 1,
-  float8e4m3: 1,
-};
-
 /**
  * Each token of a sequence has a key and a value of `headDim` numbers for every layer and head. An export that does not
  * run in place additionally writes those of one sequence into memory of their own. Recurrent layers have states for
@@ -55,7 +48,7 @@ export function planKvCache(
 ): KvCachePlan {
   const { form, kvElementType, recurrent, states } = decoder;
   const numbersPerToken = 2 * kvWidths(decoder).reduce((sum, width) => sum + width, 0);
-  const bytesPerToken = numbersPerToken * kvElementBytes[kvElementType];
+  const bytesPerToken = numbersPerToken * bytesPerElement(kvElementType);
   const ownRowBytes = recurrent === undefined ? 0 : stateBytes(recurrent);
   const rowBytes = states === undefined ? ownRowBytes : exportedStateBytes(states);
   const stateBytesPerSequence = (blocks === null ? 1 + SNAPSHOTS_PER_SLOT : 2 + SNAPSHOTS_PER_SEQUENCE) * rowBytes;
@@ -219,8 +212,8 @@ export function kvRoomBytes({ weightBytes, machineBytes, maxKvBytes }: HostMemor
 }
 
 /**
- * The number of sequences of maximum length whose KV fits in addition to the weights and the rest, at most `maxNumSequences`; 0
- * if not even one fits.
+ * The number of sequences of maximum length whose KV fits in addition to the weights and the rest, at most
+ * `maxNumSequences`; 0 if not even one fits.
  */
 export function numSequencesThatFit(
   decoder: KvShape,

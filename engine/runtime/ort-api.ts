@@ -270,8 +270,7 @@ function pinLibrary(libraryPath: string): void {
  * Loads the library and returns its functions.
  *
  * @throws EngineError `invalid_configuration` if the package has no library for this platform, or one without API
- * version
- * 30.
+ * version 30.
  */
 export function loadOrtApi(): OrtApi {
   const libraryPath = join(nativeFolder(), libraryNames[platform()] ?? "libonnxruntime.so.1");

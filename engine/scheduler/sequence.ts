@@ -196,8 +196,8 @@ export function positionOf({ promptTokenIds, positions }: SequenceTokens, place:
 
 /**
  * The number of leading tokens, at most `limit`, whose keys and values are the same for `known` and for the prompt of
- * `asked`: equal ids at the same positions, the same images at the same places, the same salt and adapter. Placeholders of different
- * images have equal ids, so the shared prefix ends at the first image that differs.
+ * `asked`: equal ids at the same positions, the same images at the same places, the same salt and adapter. Placeholders
+ * of different images have equal ids, so the shared prefix ends at the first image that differs.
  */
 export function numSharedTokens(known: SequenceTokens, asked: SequenceTokens, limit: number): number {
   if (known.cacheSalt !== asked.cacheSalt || known.adapterId !== asked.adapterId) return 0;
