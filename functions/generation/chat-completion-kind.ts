@@ -10,10 +10,11 @@ import type {
   ParsedGeneration,
   ParsedToolCall,
 } from "./parsed-output/parsed-delta.ts";
+import { tokenOptions } from "./request-options.ts";
 import { chatCompletionRequest } from "./schemas/chat-completion-request.ts";
 import type { ChatCompletionRequest } from "./schemas/chat-completion-request.ts";
 import { unservedInChat } from "./schemas/unserved-fields.ts";
-import { chatParsing, chatRequestPaths, toChatRequest, tokenOptions } from "./to-engine-request.ts";
+import { chatParsing, chatRequestPaths, toChatRequest } from "./to-chat-request.ts";
 import { toChoiceUsage, toUsage } from "./usage.ts";
 import type { Usage } from "./usage.ts";
 import { toChatLogprobs, toPromptLogprobs } from "./wire-logprobs.ts";

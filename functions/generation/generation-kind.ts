@@ -13,11 +13,11 @@ import type { AnswerHead, StreamUsageOptions } from "./answer-options.ts";
 import type { Generation } from "./generations.ts";
 import { modelFormatsOf } from "./parsed-output/model-formats.ts";
 import type { ConfiguredFormats, ModelFormats } from "./parsed-output/model-formats.ts";
+import type { RequestDefaults } from "./request-options.ts";
 import { withStructuredOutputs } from "./schemas/guided-fields.ts";
 import { parseFields } from "./schemas/parse-fields.ts";
 import { refuseUnservedFields } from "./schemas/unserved-fields.ts";
 import type { UnservedFields } from "./schemas/unserved-fields.ts";
-import type { RequestDefaults } from "./to-engine-request.ts";
 
 export interface CommonFields {
   readonly model?: string | null | undefined;

@@ -4,21 +4,20 @@ import { HttpError } from "../http/errors.ts";
 import type { RequestPaths } from "../http/wire-parameter.ts";
 import type { InlineImages } from "../settings/images.ts";
 import type { EchoOptions } from "./completion-answer.ts";
+import { toContentPart } from "./content-parts.ts";
 import { splitInlineImages } from "./inline-images.ts";
-import { DEFAULT_MAX_TOKENS } from "./schemas/completion-request.ts";
-import type { CompletionRequest } from "./schemas/completion-request.ts";
 import {
   cacheOwner,
-  checkLogprobs,
   processorOptions,
   structuredOutputField,
   structuredOutputOf,
-  toContentPart,
   tokenOptions,
-  toSamplingParams,
   truncation,
-} from "./to-engine-request.ts";
-import type { RequestDefaults } from "./to-engine-request.ts";
+} from "./request-options.ts";
+import type { RequestDefaults } from "./request-options.ts";
+import { DEFAULT_MAX_TOKENS } from "./schemas/completion-request.ts";
+import type { CompletionRequest } from "./schemas/completion-request.ts";
+import { checkLogprobs, toSamplingParams } from "./to-sampling-params.ts";
 
 /** One request per prompt. Ids are `requestId` followed by the prompt's index. */
 export function toCompletionRequests(

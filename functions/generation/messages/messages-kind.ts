@@ -9,7 +9,7 @@ import { parseGenerations } from "../parsed-output/parse-generations.ts";
 import type { ParsedGeneration } from "../parsed-output/parsed-delta.ts";
 import type { ChatCompletionRequest } from "../schemas/chat-completion-request.ts";
 import { unservedInMessages } from "../schemas/unserved-fields.ts";
-import { chatParsing, toChatRequest } from "../to-engine-request.ts";
+import { chatParsing, toChatRequest } from "../to-chat-request.ts";
 import { asksForCitations } from "./message-blocks.ts";
 import { hostedTypesOf } from "./message-tools.ts";
 import { toMessage, toMessageEvents } from "./messages-answer.ts";

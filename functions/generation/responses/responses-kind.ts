@@ -6,7 +6,7 @@ import type { ModelFormats } from "../parsed-output/model-formats.ts";
 import { parseGenerations } from "../parsed-output/parse-generations.ts";
 import type { ParsedGeneration } from "../parsed-output/parsed-delta.ts";
 import { unservedInResponses } from "../schemas/unserved-fields.ts";
-import { chatParsing, toChatRequest } from "../to-engine-request.ts";
+import { chatParsing, toChatRequest } from "../to-chat-request.ts";
 import { hostedTypesOf } from "./response-tools.ts";
 import { toResponse, toResponseEvents } from "./responses-answer.ts";
 import { responsesRequest } from "./responses-request.ts";

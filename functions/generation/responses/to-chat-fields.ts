@@ -1,10 +1,10 @@
 /** Converts the fields of POST /v1/responses to those of a chat completion, so that both take one way to the engine. */
 import type { RequestPaths } from "../../http/wire-parameter.ts";
+import { contentField } from "../content-parts.ts";
 import { withOneSystemMessage } from "../conversation-turns.ts";
 import { argumentsOfCustomCall } from "../custom-tools.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "../schemas/chat-completion-request.ts";
 import { requiresCall } from "../schemas/tool-fields.ts";
-import { contentField } from "../to-engine-request.ts";
 import { decodeThinking } from "./encoded-thinking.ts";
 import type { InputItem, ItemContent } from "./input-items.ts";
 import { functionsOf, nameForModel, toolsForModel } from "./response-tools.ts";
