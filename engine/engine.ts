@@ -26,7 +26,7 @@ import { renewRandomness } from "./random-ids.ts";
 import { checkGenerationRequest, checkPromptRequest } from "./request/check-request.ts";
 import { prepareSequences } from "./request/prepare-sequences.ts";
 import type { PreparedSequences } from "./request/prepare-sequences.ts";
-import { aboutCounting, checkTokenIds, toRequestError } from "./request/rendering-errors.ts";
+import { aboutCounting, checkTokenIds, toRequestError } from "./request/request-errors.ts";
 import { RequestRegistry } from "./request/request-registry.ts";
 import { RequestStages } from "./request/request-stages.ts";
 import { RunningRequest } from "./request/running-request.ts";

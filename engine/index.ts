@@ -23,7 +23,7 @@ export { inspectModel } from "./inspection/inspect-model.ts";
 export type { ModelInspection } from "./inspection/inspect-checkpoint.ts";
 export { createWorstCaseRequests } from "./inspection/worst-case-requests.ts";
 export { RunningTimer } from "./running-timer.ts";
-export { releaseUnusedMemory } from "./release-unused-memory.ts";
+export { releaseUnusedMemory } from "./runtime/release-unused-memory.ts";
 export { EngineError } from "./contract/errors.ts";
 export type { EngineErrorCode } from "./contract/errors.ts";
 export { documentContents } from "./contract/config.ts";

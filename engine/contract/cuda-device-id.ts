@@ -1,3 +1,4 @@
+/** Which NVIDIA GPU an engine uses. */
 import type { EngineConfig } from "./config.ts";
 
 /** The number of the NVIDIA GPU that the settings want; null if nothing computes on one. */

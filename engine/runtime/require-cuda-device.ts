@@ -1,3 +1,4 @@
+/** A check of the machine before anything is downloaded or loaded for its GPU. */
 import { inspectCudaDriver } from "./cuda-driver.ts";
 import type { CudaDevice } from "./cuda-driver.ts";
 import { requireCudaLibraries } from "./execution-provider.ts";

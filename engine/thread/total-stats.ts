@@ -1,3 +1,4 @@
+/** Adds up the statistics of the copies of a model. */
 import { noDrafts } from "../scheduler/drafts.ts";
 import type { DraftStats } from "../scheduler/drafts.ts";
 import type { AdapterStats, EngineCoreStats } from "./messages.ts";

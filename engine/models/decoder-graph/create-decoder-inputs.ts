@@ -1,3 +1,4 @@
+/** Chooses the inputs of a decoder graph by KV layout and device. */
 import type { GraphContext } from "../graph-context.ts";
 import { createCudaPagedInputs } from "./cuda-paged-inputs.ts";
 import type { DecoderInputs } from "./decoder-inputs.ts";

@@ -1,3 +1,4 @@
+/** A check for models whose activations exceed the range of float16. */
 import { EngineError } from "../../contract/errors.ts";
 import type { GraphContext } from "../graph-context.ts";
 

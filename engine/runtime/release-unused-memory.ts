@@ -1,5 +1,5 @@
 /** Returns the memory of a process without work to the system. */
-import { collectGarbage } from "./runtime/collect-garbage.ts";
+import { collectGarbage } from "./collect-garbage.ts";
 
 /**
  * Collects the garbage of this thread, then returns freed memory of the whole process, which the C library would keep.
@@ -8,6 +8,6 @@ import { collectGarbage } from "./runtime/collect-garbage.ts";
 export async function releaseUnusedMemory(): Promise<void> {
   await collectGarbage();
   // Imported late, because it loads native libraries, and the port opens before they are needed.
-  const { releaseFreedMemory } = await import("./runtime/release-memory.ts");
+  const { releaseFreedMemory } = await import("./release-memory.ts");
   releaseFreedMemory();
 }

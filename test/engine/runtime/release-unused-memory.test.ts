@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { releaseUnusedMemory } from "../../engine/index.ts";
+import { releaseUnusedMemory } from "../../../engine/index.ts";
 
 /** Too small to be mapped from the system one by one: the C library keeps them. */
 const NUM_BYTES = 64 * 1024;
