@@ -14,7 +14,7 @@ const main = fileURLToPath(new URL("../functions/cli/main.js", import.meta.url))
 
 // The service loads it only if a setting needs it, because the SDK takes longer than everything else together.
 await import("@aws-sdk/client-s3");
-await import("../functions/redis-store.ts");
+await import("../functions/redis/redis-store.ts");
 await import("../functions/batch/redis-job-queue.ts");
 await import("../functions/telemetry/open-telemetry.ts");
 await import("@opentelemetry/exporter-trace-otlp-proto");

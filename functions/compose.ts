@@ -206,7 +206,7 @@ export function loadsFromS3({
 /** The client is imported while the model loads, not before the port is open. */
 function createStoreFactory(url: string, logger: Logger): () => Promise<ByteStore> {
   return async () => {
-    const { createRedisStore } = await import("./redis-store.ts");
+    const { createRedisStore } = await import("./redis/redis-store.ts");
     return createRedisStore(url, logger);
   };
 }

@@ -3,7 +3,7 @@ import { DelayedError, Queue, WaitingError, Worker } from "bullmq";
 import type { Job } from "bullmq";
 
 import type { Logger } from "../logger.ts";
-import { isOfReplica, MAX_SILENCE_MS } from "../redis-failover.ts";
+import { isOfReplica, MAX_SILENCE_MS } from "../redis/redis-failover.ts";
 import { delayJob } from "./delay-job.ts";
 import type { JobQueue, JobWork } from "./job-queue.ts";
 import { RetryDelays } from "./retry-delays.ts";

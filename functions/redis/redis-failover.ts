@@ -1,4 +1,8 @@
-/** When a connection to Redis is replaced although it is open. */
+/**
+ * When a connection to Redis is replaced although it is open. After a failover, the old primary is a replica: it keeps
+ * its connections and rejects their writes. A new connection reaches the new primary, because the server's name or its
+ * proxy leads there.
+ */
 
 /**
  * An answer that is outstanding for longer never comes: a proxy or a firewall has forgotten the connection, which the
@@ -6,12 +10,7 @@
  */
 export const MAX_SILENCE_MS = 15_000;
 
-/**
- * After a failover, the old primary is a replica. It keeps its connections and rejects their writes. A new connection
- * reaches the new primary, because the server's name or its proxy leads there.
- */
-
-/** Also in the message of a script, which older servers begin with words of their own. */
+/** Whether a replica rejected a write. Older servers put words of their own before it in the error of a script. */
 export function isOfReplica({ message }: Error): boolean {
   return /\bREADONLY\b/.test(message);
 }

@@ -1,5 +1,5 @@
 /** Logs the troubles of Redis: once when it is no longer used, with the reason, and once when it is used again. */
-import type { Logger } from "./logger.ts";
+import type { Logger } from "../logger.ts";
 
 type RedisOperation = "reads" | "writes";
 

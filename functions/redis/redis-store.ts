@@ -1,8 +1,8 @@
 /** Redis as the replicas' shared store. Only this file imports its client. */
 import { Redis, ReplyError } from "ioredis";
 
-import type { ByteStore, ByteStoreEntry } from "../engine/index.ts";
-import type { Logger } from "./logger.ts";
+import type { ByteStore, ByteStoreEntry } from "../../engine/index.ts";
+import type { Logger } from "../logger.ts";
 import { leaveReplica, MAX_SILENCE_MS } from "./redis-failover.ts";
 import { RedisLog } from "./redis-log.ts";
 

@@ -14,7 +14,7 @@ import sharp from "sharp";
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
 import type { CacheConfig, DtypeName, Engine, Prompt } from "../../engine/index.ts";
 import { createLogger } from "../../functions/logger.ts";
-import { createRedisStore } from "../../functions/redis-store.ts";
+import { createRedisStore } from "../../functions/redis/redis-store.ts";
 import { startRedisServer } from "../support/servers/redis-server.ts";
 import { limitFigure, median, plainFigure, ratioFigure, reportProgress } from "./measure.ts";
 import type { Figure } from "./measure.ts";

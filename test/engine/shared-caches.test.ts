@@ -5,7 +5,7 @@ import { defaultCacheConfig } from "../../engine/contract/default-limits.ts";
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
 import type { CacheReport, Engine, GenerationRequest, RequestOutput } from "../../engine/index.ts";
 import { createLogger } from "../../functions/logger.ts";
-import { createRedisStore } from "../../functions/redis-store.ts";
+import { createRedisStore } from "../../functions/redis/redis-store.ts";
 import { loadGoldens, pictureReference } from "../support/checkpoints/goldens.ts";
 import type { GoldenCase, Goldens } from "../support/checkpoints/goldens.ts";
 import { smallEngineConfig } from "../support/engine/engine-config.ts";

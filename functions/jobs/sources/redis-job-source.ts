@@ -8,7 +8,7 @@ import type { Job, JobJson } from "bullmq";
 import { randomUuid } from "../../../engine/index.ts";
 import { delayJob } from "../../batch/delay-job.ts";
 import type { Logger } from "../../logger.ts";
-import { isOfReplica, MAX_SILENCE_MS } from "../../redis-failover.ts";
+import { isOfReplica, MAX_SILENCE_MS } from "../../redis/redis-failover.ts";
 import { readTraceContext } from "../../telemetry/trace-context.ts";
 import type { TraceContext } from "../../telemetry/trace-context.ts";
 import { LeaseLostError } from "../job-source.ts";

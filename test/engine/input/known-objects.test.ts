@@ -10,7 +10,7 @@ import { createSamplingParams } from "../../../engine/contract/sampling-params.t
 import { createS3ImageSource } from "../../../engine/images/s3-image-source.ts";
 import { MultiModalCaches } from "../../../engine/multimodal/caches/multimodal-caches.ts";
 import { createLogger } from "../../../functions/logger.ts";
-import { createRedisStore } from "../../../functions/redis-store.ts";
+import { createRedisStore } from "../../../functions/redis/redis-store.ts";
 import { pictureReference } from "../../support/checkpoints/goldens.ts";
 import { startRedisServer } from "../../support/servers/redis-server.ts";
 import type { RedisServer } from "../../support/servers/redis-server.ts";

@@ -6,7 +6,7 @@ import { MultiModalCaches } from "../../../../engine/multimodal/caches/multimoda
 import { embeddingsField } from "../../../../engine/multimodal/processed-item.ts";
 import type { ProcessedItem } from "../../../../engine/multimodal/processed-item.ts";
 import { createLogger } from "../../../../functions/logger.ts";
-import { createRedisStore } from "../../../../functions/redis-store.ts";
+import { createRedisStore } from "../../../../functions/redis/redis-store.ts";
 import { startRedisServer } from "../../../support/servers/redis-server.ts";
 import type { RedisServer } from "../../../support/servers/redis-server.ts";
 import { connected } from "./redis-caches.ts";

@@ -8,7 +8,7 @@ import { ProcessorCache } from "../../../../engine/multimodal/caches/processor-c
 import { createSharedTier } from "../../../../engine/multimodal/caches/shared-tier.ts";
 import { TieredCache } from "../../../../engine/multimodal/caches/tiered-cache.ts";
 import { createLogger } from "../../../../functions/logger.ts";
-import { createRedisStore } from "../../../../functions/redis-store.ts";
+import { createRedisStore } from "../../../../functions/redis/redis-store.ts";
 import { numbersCodec } from "./numbers.ts";
 
 export interface RedisCacheOptions {
