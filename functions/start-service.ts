@@ -60,14 +60,12 @@ export async function startService({
   const failed = Promise.withResolvers<EngineError>();
   const load = async (): Promise<Engine> => {
     // These modules take several times longer to load than it takes to open the port.
-    const [{ compose }, { releaseMemoryWhenIdle }, { warnOfRefusedDefaults }, { warnOfFewerSequences }, progress] =
-      await Promise.all([
-        import("./compose.ts"),
-        import("./idle-memory.ts"),
-        import("./default-arguments.ts"),
-        import("./fewer-sequences.ts"),
-        loadProgressDisplay?.(),
-      ]);
+    const [{ compose }, { releaseMemoryWhenIdle }, { warnOfSettings }, progress] = await Promise.all([
+      import("./compose.ts"),
+      import("./idle-memory.ts"),
+      import("./start-warnings.ts"),
+      loadProgressDisplay?.(),
+    ]);
     try {
       const composition = await compose({
         config,
@@ -92,8 +90,7 @@ export async function startService({
         throw error;
       });
       startTimes.recordReady();
-      warnOfRefusedDefaults(composition.engine, config, logger);
-      warnOfFewerSequences(composition.engine, config, logger);
+      warnOfSettings(composition.engine, config, logger);
       composition.startBackgroundWork();
       if (ownsProcess) releaseMemoryWhenIdle(composition.service);
       // Without the template, which would be most of the line.

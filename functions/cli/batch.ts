@@ -7,10 +7,9 @@ import type { BatchSummary } from "../batch/run-batch.ts";
 import { WorkWindow } from "../batch/work-window.ts";
 import { compose } from "../compose.ts";
 import type { Composition } from "../compose.ts";
-import { warnOfRefusedDefaults } from "../default-arguments.ts";
-import { warnOfFewerSequences } from "../fewer-sequences.ts";
 import type { Logger } from "../logger.ts";
 import type { Config } from "../settings/config.ts";
+import { warnOfSettings } from "../start-warnings.ts";
 import { openBatchFiles } from "./batch-files.ts";
 import type { BatchFiles, OpenedFiles } from "./batch-files.ts";
 import { EXIT_FAILED, exitCodeOf, exitCodeOfSignal } from "./exit-codes.ts";
@@ -86,8 +85,7 @@ async function run(
   stopping.signal.addEventListener("abort", () => stopped.resolve(), { once: true });
   await Promise.race([engine.ready, stopped.promise]);
   if (stopping.signal.aborted) return null;
-  warnOfRefusedDefaults(engine, config, logger);
-  warnOfFewerSequences(engine, config, logger);
+  warnOfSettings(engine, config, logger);
   void stopped.promise.then(() => service.drain(config.shutdownGraceMs));
 
   const maxNumSequences = totalSequences(config.engine);

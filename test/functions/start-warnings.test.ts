@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 
 import type { ExtraArguments } from "../../engine/index.ts";
-import { warnOfRefusedDefaults } from "../../functions/default-arguments.ts";
 import { createLogger } from "../../functions/logger.ts";
+import { warnOfRefusedDefaults } from "../../functions/start-warnings.ts";
 import { createScriptedEngine } from "../support/engine/scripted-engine.ts";
 
 type Arguments = ExtraArguments;
