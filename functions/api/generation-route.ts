@@ -6,17 +6,15 @@ import type { AppDependencies } from "../app-dependencies.ts";
 import { answeringModelOf, parseBody, streamUsageOf } from "../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind } from "../generation/generation-kind.ts";
 import type { Generation } from "../generation/generations.ts";
-import { toErrorAnswer } from "../http/errors.ts";
 import { readJsonObject } from "../http/json-body.ts";
 import { jsonInTurns } from "../http/json-in-turns.ts";
 import { adoptRequestId } from "../http/request-trace.ts";
 import type { AppEnvironment } from "../http/request-trace.ts";
-import { chunkFormat, createEventStream, eventStreamHeaders } from "../http/sse.ts";
+import { chunkFormat, createEventStream, DEFAULT_KEEP_ALIVE_MS, eventStreamHeaders } from "../http/sse.ts";
 import { countsOf } from "../http/wire-parameter.ts";
 import { clientGone } from "../service.ts";
 import { startGenerations } from "./observed-generations.ts";
-
-const DEFAULT_KEEP_ALIVE_MS = 10_000;
+import { streamErrorsOf } from "./stream-errors.ts";
 
 /** The number of images that the model did not see. A stream that starts before its first text has no such header. */
 const omittedImagesHeader = "X-Omitted-Images";
@@ -63,12 +61,7 @@ export function generationAnswer<Fields extends CommonFields>(
         const text = await jsonInTurns(answer);
         return c.body(text, 200, { "Content-Type": "application/json", ...omittedHeader() });
       }
-      const describeError = (error: unknown) => {
-        const requestId = c.get("requestId");
-        const { status, body } = toErrorAnswer(error, requestId, c.get("requestPaths"));
-        if (status === 500) logger.error("A stream failed.", { requestId, error });
-        return body;
-      };
+      const describeError = streamErrorsOf(c, logger);
       const complete = Promise.withResolvers<void>();
       const usage = streamUsageOf(fields);
       const events = await createEventStream(kind.toChunks(head, generations, usage, fields, model, describeError), {

@@ -1,6 +1,9 @@
 /** Server-sent events: OpenAI's chunks, which have no names and end with `[DONE]`, or events named by their type. */
 import type { ErrorBody } from "./error-body.ts";
 
+/** Shorter than the times after which proxies close a silent connection. */
+export const DEFAULT_KEEP_ALIVE_MS = 10_000;
+
 /** How the events of an endpoint are written. */
 export interface EventFormat {
   /** Whether an `event:` line repeats the `type` of each event. */

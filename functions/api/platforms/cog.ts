@@ -12,16 +12,16 @@ import type { ErrorBody } from "../../http/error-body.ts";
 import { HttpError, toErrorAnswer } from "../../http/errors.ts";
 import { readJsonObject } from "../../http/json-body.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
-import { createEventStream, eventStreamHeaders } from "../../http/sse.ts";
+import { createEventStream, DEFAULT_KEEP_ALIVE_MS, eventStreamHeaders } from "../../http/sse.ts";
 import type { EventFormat } from "../../http/sse.ts";
 import { readVersion } from "../../package-version.ts";
 import { clientGone } from "../../service.ts";
 import type { Service } from "../../service.ts";
+import { streamErrorsOf } from "../stream-errors.ts";
 import { cancel, CogPredictions } from "./cog-predictions.ts";
 import type { CogEnd, CogPrediction } from "./cog-predictions.ts";
 import { openEnvelope } from "./enveloped-body.ts";
 
-const DEFAULT_KEEP_ALIVE_MS = 10_000;
 const MAX_ID_LENGTH = 128;
 
 export const predictionRequest = z.looseObject({
@@ -69,27 +69,17 @@ export function createCogRoutes(dependencies: AppDependencies): CogRoutes {
     });
   }
 
-  /** For errors after the status has been sent. */
-  function describeFor(c: Context<AppEnvironment>): DescribeError {
-    return (error) => {
-      const requestId = c.get("requestId");
-      const { status, body } = toErrorAnswer(error, requestId);
-      if (status === 500) logger.error("A stream failed.", { requestId, error });
-      return body;
-    };
-  }
-
   async function answer(c: Context<AppEnvironment>, prediction: CogPrediction): Promise<Response> {
     if (wantsStream(c)) return answerStream(c, prediction);
     while (prediction.end === null) await prediction.changed.promise;
     const { end } = prediction;
     if (end.status === "failed") throw end.error;
-    return c.json(toPrediction(prediction, end, describeFor(c)));
+    return c.json(toPrediction(prediction, end, streamErrorsOf(c, logger)));
   }
 
   async function answerStream(c: Context<AppEnvironment>, prediction: CogPrediction): Promise<Response> {
     const complete = Promise.withResolvers<void>();
-    const describeError = describeFor(c);
+    const describeError = streamErrorsOf(c, logger);
     const stream = await createEventStream(eventsOf(prediction, describeError), {
       format: eventFormat,
       keepAliveMs,
