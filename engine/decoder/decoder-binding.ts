@@ -1,6 +1,7 @@
 /** The decoder's session bound to a part of the KV cache. The binding is kept between steps. */
 import type { KvView } from "../kv/kv-cache.ts";
 import { bindKv } from "../kv/kv-tensors.ts";
+import { bindStates } from "../kv/state-cache.ts";
 import type { StateView } from "../kv/state-cache.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";
@@ -25,7 +26,7 @@ export class DecoderBinding implements Disposable {
     this.#copiesInputs = session.deviceMemory !== null;
     this.#binding = session.createBinding();
     bindKv(this.#binding, graph, kvView);
-    for (const [name, tensor] of stateView?.tensors ?? []) this.#bindInPlace(name, tensor);
+    if (stateView !== null) bindStates(this.#binding, stateView);
   }
 
   /** The run reads the tensor's memory when it starts. Takes ownership of the tensor. */
@@ -55,11 +56,6 @@ export class DecoderBinding implements Disposable {
     }
     this.#kvView[Symbol.dispose]();
     this.#stateView?.[Symbol.dispose]();
-  }
-
-  #bindInPlace(name: string, tensor: Tensor): void {
-    this.#binding.bindInput(`past.${name}`, tensor);
-    this.#binding.bindOutput(`present.${name}`, tensor);
   }
 }
 

@@ -1,6 +1,7 @@
 /** A paged decoder's session bound to inputs and outputs of one shape. The binding is kept for later runs of the shape. */
 import type { KvView } from "../kv/kv-cache.ts";
 import { bindKv } from "../kv/kv-tensors.ts";
+import { bindStates } from "../kv/state-cache.ts";
 import type { StateView } from "../kv/state-cache.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";
@@ -56,7 +57,7 @@ export class PackedRun implements Disposable {
     this.rows = this.#owned.use(logits.rows(firstRow, shape.numRows));
     this.#binding = this.#owned.use(session.createBinding());
     bindKv(this.#binding, graph, kvView);
-    for (const [name, tensor] of stateView?.tensors ?? []) this.#bindInPlace(name, tensor);
+    if (stateView !== null) bindStates(this.#binding, stateView);
     for (const [name, tensor] of Object.entries(this.inputs.tensors)) {
       if (session.inputNames.includes(name)) this.#binding.bindInput(name, tensor);
     }
@@ -87,10 +88,5 @@ export class PackedRun implements Disposable {
 
   [Symbol.dispose](): void {
     this.#owned.dispose();
-  }
-
-  #bindInPlace(name: string, tensor: Tensor): void {
-    this.#binding.bindInput(`past.${name}`, tensor);
-    this.#binding.bindOutput(`present.${name}`, tensor);
   }
 }

@@ -5,12 +5,21 @@ import { stateShapes } from "../models/state-shapes.ts";
 import type { StateShape } from "../models/state-shapes.ts";
 import { bytesPerElement, numElements, typedArrayOver } from "../runtime/element-type.ts";
 import type { TensorElementType } from "../runtime/element-type.ts";
+import type { IoBinding } from "../runtime/io-binding.ts";
 import type { Session } from "../runtime/session.ts";
 import type { Tensor } from "../runtime/tensor.ts";
 
 /** Inputs of the graph by name, for neighbouring rows. */
 export interface StateView extends Disposable {
   readonly tensors: ReadonlyMap<string, Tensor>;
+}
+
+/** Binds the states before and after a run to the view's memory. */
+export function bindStates(binding: IoBinding, { tensors }: StateView): void {
+  for (const [name, tensor] of tensors) {
+    binding.bindInput(`past.${name}`, tensor);
+    binding.bindOutput(`present.${name}`, tensor);
+  }
 }
 
 /** Bytes of the state of one sequence. */
