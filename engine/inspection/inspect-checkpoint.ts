@@ -158,12 +158,15 @@ export async function inspectCheckpoint(
       ? planCard(config, planned, gpu.device, worstImage, visionParts?.vision.device ?? config.device)
       : null;
   const { blocks, slotBlocks, maxNumSequences } = planKv(config, planned, machineBytes, gpuPlan?.kvRoomBytes ?? 0);
-  if (model.decoder.keepsImagesWhole === true && maxEmbeddings > 0) {
-    requireRoomForImage({ maxNumBatchedTokens, maxNumSequences }, maxEmbeddings);
-  }
   const copied = { decoder: { ...decoder, kvLayout, weightBytes }, maxLen: maxModelLen };
   const hasCustomProcessors = logitsProcessors.length > 0;
-  const { dataParallelSize: numCopies } = resolveCopies(config, { ...copied, hasCustomProcessors });
+  const copy = resolveCopies(config, { ...copied, hasCustomProcessors });
+  const { dataParallelSize: numCopies } = copy;
+  if (model.decoder.keepsImagesWhole === true && maxEmbeddings > 0) {
+    // A step is that of one copy.
+    const numTogether = Math.min(maxNumSequences, copy.maxNumSequences);
+    requireRoomForImage({ maxNumBatchedTokens, maxNumSequences: numTogether }, maxEmbeddings);
+  }
   const memory = planMemory(decoder, costs, {
     numDividing: (config.dataParallelSize ?? null) === null ? numCopies : 1,
     maxNumSequences,

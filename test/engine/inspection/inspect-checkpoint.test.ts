@@ -1,10 +1,16 @@
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 
+import { createEngine } from "../../../engine/index.ts";
+import type { Engine, EngineOptions } from "../../../engine/index.ts";
 import { inspectCheckpoint } from "../../../engine/inspection/inspect-checkpoint.ts";
 import type { ModelInspection } from "../../../engine/inspection/inspect-checkpoint.ts";
 import type { WorstImage } from "../../../engine/inspection/worst-image.ts";
 import type { ImageSize } from "../../../engine/multimodal/processing-info.ts";
-import { goldenEngineConfig } from "../../support/engine/engine-config.ts";
+import { numUsableCores } from "../../../engine/runtime/usable-cores.ts";
+import { writeHubCheckpoint } from "../../support/checkpoints/hub-checkpoints.ts";
+import { goldenEngineConfig, smallEngineConfig } from "../../support/engine/engine-config.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
 async function inspect(
@@ -40,3 +46,28 @@ test("an expected size lowers the memory of one picture, but not the encoder cac
   expect(expected.memory.encoderCache).toEqual(largest.memory.encoderCache);
   expect(expected.worstImage.maxEmbeddings).toBe(largest.worstImage.maxEmbeddings);
 });
+
+test.runIf(numUsableCores() >= 2)(
+  "a step needs room for a whole image beside the sequences of one copy only",
+  async () => {
+    await using folder = await createTemporaryFolder();
+    const model = join(folder.path, "gemma3");
+    await mkdir(model);
+    await writeHubCheckpoint("gemma3", "v5", model);
+    const settings = { ...smallEngineConfig(model, folder.path), numThreads: 2, maxNumSequences: 16 };
+    const inspectWith = (maxNumBatchedTokens: number): Promise<ModelInspection> =>
+      inspectCheckpoint({ ...settings, maxNumBatchedTokens }, {}, new AbortController().signal);
+    const { worstImage, numCopies } = await inspectWith(512);
+    expect(numCopies).toBe(2);
+    const fewest = worstImage!.maxEmbeddings + settings.maxNumSequences / numCopies - 1;
+    await expect(inspectWith(fewest)).resolves.toMatchObject({ numCopies });
+    await expect(inspectWith(fewest - 1)).rejects.toThrow(`steps of ${fewest} tokens or more`);
+    await using engine = startedEngine({ ...settings, maxNumBatchedTokens: fewest });
+    await expect(engine.ready).resolves.toBeUndefined();
+  },
+);
+
+function startedEngine(options: EngineOptions): Pick<Engine, "ready"> & AsyncDisposable {
+  const engine = createEngine(options);
+  return { ready: engine.ready, [Symbol.asyncDispose]: () => engine.close() };
+}
