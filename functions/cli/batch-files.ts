@@ -15,6 +15,7 @@ import type { S3Location } from "../jobs/targets.ts";
 import type { Logger } from "../logger.ts";
 import type { Config } from "../settings/config.ts";
 import { ConfigError } from "../settings/setting.ts";
+import { OutputError } from "./output-failure.ts";
 import type { Progress } from "./progress.ts";
 
 export interface BatchFiles {
@@ -58,7 +59,9 @@ export async function openBatchFiles(
   const numLines = from === null ? await countLines({ input, output }, maxLineBytes) : null;
   const openResults = async (): Promise<ResultFile & Partial<Pick<S3Results, "finish">>> => {
     if (to !== null && s3 !== null) return s3.openResults(to, logger, signal);
-    return output === "-" ? createResultStream(process.stdout) : openResultFile(output);
+    return output === "-"
+      ? naming("Standard output", createResultStream(process.stdout))
+      : naming(`--output ${output}`, await openResultFile(output));
   };
   const results = await openResults();
   return {
@@ -72,6 +75,18 @@ export async function openBatchFiles(
     async close() {
       await results.close();
       s3?.close();
+    },
+  };
+}
+
+/** Errors of writing name the place. */
+function naming(place: string, results: ResultFile): ResultFile {
+  return {
+    ...results,
+    async append(line) {
+      await results.append(line).catch((cause: unknown) => {
+        throw new OutputError(place, cause);
+      });
     },
   };
 }

@@ -15,6 +15,7 @@ import type { BatchFiles, OpenedFiles } from "./batch-files.ts";
 import { EXIT_FAILED, exitCodeOf, exitCodeOfSignal } from "./exit-codes.ts";
 import { exitProcess } from "./exit-process.ts";
 import { killItself } from "./kill-itself.ts";
+import { describeOutputFailure } from "./output-failure.ts";
 import { createProgressDisplay } from "./progress.ts";
 import type { ProgressDisplay } from "./progress.ts";
 import { describeS3Failure } from "./s3-failure.ts";
@@ -47,7 +48,7 @@ export async function batch(config: Config, files: BatchFiles, logger: Logger): 
   } catch (error) {
     progress.stop();
     const failure =
-      describeLoadFailure(error, config) ?? describeS3Failure(error, config) ?? describeClosedOutput(error);
+      describeLoadFailure(error, config) ?? describeS3Failure(error, config) ?? describeOutputFailure(error);
     logger.error(`The batch ended early; ${advice}`, { ...(failure ?? { error }) });
     exitCode = exitCodeOf(error);
   }
@@ -57,15 +58,6 @@ export async function batch(config: Config, files: BatchFiles, logger: Logger): 
     killItself();
   });
   return exitProcess(exitCode);
-}
-
-/** Null for an error that is not about the reader of standard output. */
-function describeClosedOutput(error: unknown): { readonly reason: string; readonly advice: string } | null {
-  if (!(error instanceof Error) || !("code" in error) || error.code !== "EPIPE") return null;
-  return {
-    reason: "The program that reads standard output has ended.",
-    advice: "To keep the results that are ready, and resume, set --output to a file.",
-  };
 }
 
 interface BatchRun {

@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -243,6 +244,23 @@ test("a reader of standard output that has ended ends the batch, and the log say
     message: "The batch ended early; run the command again.",
     reason: "The program that reads standard output has ended.",
   });
+});
+
+test("results without room on the disk end the batch, and the log names the place and what to do", async () => {
+  const { input } = await writeInput([line("a", { prompt: "a" })]);
+  const command = ["batch", "--input", input, "--output", "-"];
+  // A device that is always full.
+  const script = 'exec "$0" functions/cli/main.js "$@" > /dev/full';
+  const { status, stderr } = spawnSync("sh", ["-c", script, process.execPath, ...command], { encoding: "utf8" });
+  expect(status).toBe(1);
+  const last = JSON.parse(stderr.trim().split("\n").at(-1)!) as Record<string, unknown>;
+  expect(last).toMatchObject({
+    level: "error",
+    message: "The batch ended early; run the command again.",
+    reason: "Standard output cannot be written: ENOSPC: no space left on device, write.",
+    advice: "Make room on the disk.",
+  });
+  expect(last).not.toHaveProperty("error");
 });
 
 test("a batch continues without the reader of its log", async () => {
