@@ -1,9 +1,17 @@
-/** The share of the engine for work that no client waits for. */
+/** The share of the engine and of the memory for work that no client waits for. */
+import { getHeapStatistics } from "node:v8";
+
 import { totalSequences } from "../../engine/index.ts";
 import type { Engine } from "../../engine/index.ts";
 import type { Service } from "../service.ts";
 import type { Config } from "../settings/config.ts";
 import { WorkWindow } from "./work-window.ts";
+
+/**
+ * Part of the heap for the lines that are being answered. Their pictures stay in it as text until the answer is complete,
+ * and a process whose heap is full ends at once. Bodies of requests have parts of their own.
+ */
+const LINES_SHARE_OF_HEAP = 0.25;
 
 type WindowConfig = {
   readonly engine: Pick<Config["engine"], "maxNumSequences" | "dataParallelSize">;
@@ -21,5 +29,11 @@ export function createWindow(config: WindowConfig, service: Service, engine: Eng
     room: () => Math.min(maxWeight, numSequences - service.numRequests),
     whenRoomChanges: () => service.whenRequestEnds(),
     hasOthers: () => service.numRequests > 0,
+    maxLineBytes: roomForLines(),
   });
+}
+
+/** Bytes that all lines may have that are in memory. */
+export function roomForLines(): number {
+  return Math.floor(getHeapStatistics().heap_size_limit * LINES_SHARE_OF_HEAP);
 }

@@ -15,7 +15,10 @@ export interface BatchOptions {
   readonly done: DoneLines;
   readonly results: ResultSink;
   readonly prepare: (line: BatchLine) => PreparedLine;
-  /** Limits the sequences in progress, including those of other batches. A line with more sequences runs alone. */
+  /**
+   * Limits the sequences in progress and the bytes of lines in memory, including those of other batches. A line with more
+   * sequences runs alone.
+   */
   readonly window: WorkWindow;
   /**
    * Aborted by the caller, or by the run if a result cannot be written or the service has ended. Then no more lines are
@@ -90,7 +93,7 @@ class BatchRun {
       const line = parseBatchLine(numbered);
       this.#options.onLine?.(line);
       if (line.kind === "bad") await this.#report(line);
-      else await this.#begin(line);
+      else await this.#begin(line, Buffer.byteLength(numbered.text));
     }
   }
 
@@ -98,16 +101,18 @@ class BatchRun {
     return this.#options.stopping.signal.aborted;
   }
 
-  async #begin(line: BatchLine): Promise<void> {
+  async #begin(line: BatchLine, numBytes: number): Promise<void> {
     const firstLineNumber = this.#lineNumbers.get(line.customId);
     if (firstLineNumber !== undefined) return this.#report(duplicateOf(line, firstLineNumber));
     this.#lineNumbers.set(line.customId, line.lineNumber);
     if (this.#options.done.customIds.has(line.customId)) return this.#count("numSkipped");
     // Lines that wait for another try, and those beside them.
     while (this.#underWay.size >= 2 * this.#options.window.maxWeight) await this.#completed.promise;
+    const { window, stopping } = this.#options;
+    if ((await window.memory?.tryEnter(numBytes, stopping.signal)) === false) return;
     const prepared = this.#options.prepare(line);
-    if (!(await this.#share.enter(prepared.numSequences))) return;
-    const completed = this.#complete(line, prepared);
+    if (!(await this.#share.enter(prepared.numSequences))) return window.memory?.leave(numBytes);
+    const completed = this.#complete(line, prepared).finally(() => window.memory?.leave(numBytes));
     this.#underWay.add(completed);
     void completed.finally(() => {
       this.#underWay.delete(completed);

@@ -1,6 +1,5 @@
 /** The work of one user of a window: a batch, or all jobs. Work that the engine rejects waits outside of the window. */
 import type { LineAnswer, PreparedLine } from "./answer-line.ts";
-import { settledBefore } from "./settled-before.ts";
 import type { WorkWindow } from "./work-window.ts";
 
 /** From this try on, each try whose number is a power of two gets the whole window. */
@@ -37,11 +36,7 @@ export class WindowShare {
 
   /** False if the work is stopped first; then it is outside. */
   async enter(weight: number): Promise<boolean> {
-    const entering = this.#window.enter(weight);
-    if (!(await settledBefore(this.#stopping, entering))) {
-      void entering.then(() => this.#window.leave(weight));
-      return false;
-    }
+    if (!(await this.#window.tryEnter(weight, this.#stopping))) return false;
     this.#numInside += 1;
     this.#weightInside += weight;
     return true;

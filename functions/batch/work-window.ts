@@ -1,4 +1,5 @@
 /** Limits the work in progress. */
+import { settledBefore } from "./settled-before.ts";
 
 export interface WorkWindowOptions {
   /** The part of `maxWeight` that others leave free now. Default: all of it. */
@@ -7,11 +8,15 @@ export interface WorkWindowOptions {
   readonly whenRoomChanges?: () => Promise<void>;
   /** Whether others use the engine, however little of it. Default: whether they leave less than `maxWeight` free. */
   readonly hasOthers?: () => boolean;
+  /** Of all lines that are in memory. Default: no limit. */
+  readonly maxLineBytes?: number;
 }
 
 /** Mutable. Enters in the order of calls. */
 export class WorkWindow {
   readonly maxWeight: number;
+  /** The lines in memory, whose weight is their bytes: those inside, and those that wait to enter. Null without a limit. */
+  readonly memory: WorkWindow | null;
   readonly #room: () => number;
   readonly #whenRoomChanges: (() => Promise<void>) | null;
   readonly #hasOthers: () => boolean;
@@ -23,8 +28,9 @@ export class WorkWindow {
   readonly #onEnded = new Set<(value?: unknown) => void>();
 
   constructor(maxWeight: number, options: WorkWindowOptions = {}) {
-    const { room = () => maxWeight, whenRoomChanges } = options;
+    const { room = () => maxWeight, whenRoomChanges, maxLineBytes } = options;
     this.maxWeight = maxWeight;
+    this.memory = maxLineBytes === undefined ? null : new WorkWindow(maxLineBytes);
     this.#room = room;
     this.#hasOthers = options.hasOthers ?? (() => room() < maxWeight);
     this.#whenRoomChanges = whenRoomChanges ?? null;
@@ -65,6 +71,14 @@ export class WorkWindow {
     this.#weight += weight;
     this.#numInside += 1;
     entered.resolve();
+  }
+
+  /** Like `enter`, until the signal is aborted. False if that happens first; then the work is outside. */
+  async tryEnter(weight: number, stopping: AbortSignal): Promise<boolean> {
+    const entering = this.enter(weight);
+    if (await settledBefore(stopping, entering)) return true;
+    void entering.then(() => this.leave(weight));
+    return false;
   }
 
   /** For work that has ended. */

@@ -2,6 +2,7 @@
 import { totalSequences } from "../../engine/index.ts";
 import { prepareLine } from "../batch/answer-line.ts";
 import type { AnswerDependencies } from "../batch/answer-line.ts";
+import { roomForLines } from "../batch/create-window.ts";
 import { runBatch } from "../batch/run-batch.ts";
 import type { BatchSummary } from "../batch/run-batch.ts";
 import { WorkWindow } from "../batch/work-window.ts";
@@ -89,7 +90,9 @@ async function run(
     results,
     prepare: (line) => prepareLine(line, dependencies),
     // Twice the number of sequences, so that the next ones are prepared while the others are computed.
-    window: new WorkWindow(maxNumSequences + Math.min(maxNumSequences, config.engine.maxNumWaiting)),
+    window: new WorkWindow(maxNumSequences + Math.min(maxNumSequences, config.engine.maxNumWaiting), {
+      maxLineBytes: roomForLines(),
+    }),
     stopping,
     onProgress(completed) {
       if (numLines !== null) progress.show({ task: "lines", completed, total: numLines, unit: "lines" });

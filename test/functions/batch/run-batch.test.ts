@@ -152,6 +152,51 @@ test("a line with more sequences than there is room for runs alone", async () =>
   expect(besideLarge).toEqual([1]);
 });
 
+test("lines in memory have at most the bytes of the window, whatever they wait for; a longer line is there alone", async () => {
+  const load = new Load();
+  const numBesideLong: number[] = [];
+  const long = "x".repeat(400);
+  const customIds = [...ids.slice(0, 9), long, ...ids.slice(9)];
+  const prepare: BatchOptions["prepare"] = ({ customId }) => ({
+    numSequences: 1,
+    answer: () =>
+      load.during(async () => {
+        if (customId === long) numBesideLong.push(load.now);
+        return answered;
+      }),
+  });
+  // Each line has 81 or 82 bytes, the long one more than fit.
+  const window = new WorkWindow(10, { maxLineBytes: 200 });
+  const { summary } = await run(customIds, async () => answered, { window, prepare });
+  expect(load.most).toBe(2);
+  expect(numBesideLong).toEqual([1]);
+  expect(summary).toMatchObject({ numSucceeded: 21, isComplete: true });
+  expect(window.memory?.weight).toBe(0);
+});
+
+test("batches that share a window share its memory, and a stop ends the wait for it", async () => {
+  const window = new WorkWindow(10, { maxLineBytes: 100 });
+  const { promise: held, resolve } = Promise.withResolvers<void>();
+  const first = run(["a"], async () => held.then(() => answered), { window });
+  const stopping = new AbortController();
+  const begun: string[] = [];
+  const second = run(
+    ["b"],
+    async (customId) => {
+      begun.push(customId);
+      return answered;
+    },
+    { window, stopping },
+  );
+  await new Promise((done) => setImmediate(done));
+  stopping.abort();
+  expect((await second).summary.isComplete).toBe(false);
+  resolve();
+  expect((await first).summary.isComplete).toBe(true);
+  expect(begun).toEqual([]);
+  await expect.poll(() => window.memory?.weight).toBe(0);
+});
+
 test("a line without room is retried alone, and then keeps its result", async () => {
   const load = new Load();
   const { summary, written } = await run(ids, (customId) =>
