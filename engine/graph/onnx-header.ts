@@ -1,10 +1,10 @@
 /** Reads an ONNX file without its weights, which may take gigabytes. */
 import type { FileHandle } from "node:fs/promises";
-import { basename } from "node:path";
+import { basename, normalize } from "node:path";
 import protobuf from "protobufjs/light.js";
 
 import { EngineError } from "../contract/errors.ts";
-import { openRegularFile } from "../weights/regular-file.ts";
+import { describeGitLfsPointer, isGitLfsPointer, openRegularFile } from "../weights/regular-file.ts";
 import { decodeNode, decodeTensor, decodeValueInfo } from "./onnx-schema.ts";
 
 export interface OnnxValue {
@@ -21,8 +21,8 @@ export interface OnnxHeader {
   readonly outputs: ReadonlyMap<string, OnnxValue>;
   /** Operators of the graph's nodes, without nested graphs. */
   readonly operators: ReadonlySet<string>;
-  /** Locations of external weight files, relative to the file's folder. */
-  readonly externalFiles: ReadonlySet<string>;
+  /** Where the last weight in each external file ends, by its location relative to the file's folder. */
+  readonly externalFiles: ReadonlyMap<string, number>;
 }
 
 /** Field numbers of `onnx.proto3`. */
@@ -50,6 +50,7 @@ export async function readOnnxHeader(path: string): Promise<OnnxHeader> {
     const { size } = await handle.stat();
     return await readModel(new FieldReader(handle), size);
   } catch (cause) {
+    if (await isGitLfsPointer(handle)) throw new EngineError("invalid_checkpoint", describeGitLfsPointer(fileName));
     throw new EngineError("invalid_checkpoint", `${fileName} is not an ONNX file, or it is incomplete.`, { cause });
   } finally {
     await handle.close();
@@ -60,7 +61,7 @@ async function readModel(reader: FieldReader, size: number): Promise<OnnxHeader>
   const inputs = new Map<string, OnnxValue>();
   const outputs = new Map<string, OnnxValue>();
   const operators = new Set<string>();
-  const externalFiles = new Set<string>();
+  const externalFiles = new Map<string, number>();
   let hasGraph = false;
   for await (const model of reader.fields(0, size)) {
     if (model.number !== GRAPH_FIELD) continue;
@@ -73,7 +74,14 @@ async function readModel(reader: FieldReader, size: number): Promise<OnnxHeader>
         operators.add(decodeNode(await reader.read(start, end)).opType ?? "");
       } else if (number === INITIALIZER_FIELD && end - start <= MAX_DESCRIPTION_BYTES) {
         const { externalData = [] } = decodeTensor(await reader.read(start, end));
-        for (const { key, value } of externalData) if (key === "location") externalFiles.add(value);
+        const {
+          location,
+          offset = 0,
+          length = 0,
+        } = Object.fromEntries(externalData.map(({ key, value }) => [key, value]));
+        if (location === undefined) continue;
+        const file = normalize(location);
+        externalFiles.set(file, Math.max(externalFiles.get(file) ?? 0, Number(offset) + Number(length)));
       }
     }
   }

@@ -35,6 +35,11 @@ const otherForms: readonly (readonly [name: RegExp, advice: string])[] = [
     /^(pytorch_model|consolidated)\b.*\.(bin|pth?)$|\.ckpt$/,
     "is not read, because pickled files may run code: load the checkpoint in Python with transformers, and save it with save_pretrained, which writes safetensors",
   ],
+  [
+    /^genai_config\.json$/,
+    "belongs to an export for ONNX Runtime GenAI, which is not read: use an export in the layout of transformers.js, or the safetensors that it was made from",
+  ],
+  [/^[^/]+\.onnx$/, `is not read: the files of an export are in ${onnxFolder}/ and have the names of transformers.js`],
 ];
 
 /** @param names Those of the files that are there. */

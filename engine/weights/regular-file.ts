@@ -54,10 +54,7 @@ export async function readRegularFile(path: string): Promise<Buffer | null> {
     }
     const bytes = await handle.readFile();
     if (bytes.subarray(0, gitLfsPointer.length).equals(gitLfsPointer)) {
-      throw new EngineError(
-        "invalid_checkpoint",
-        `${basename(path)} is a Git LFS pointer, not the file; run \`git lfs pull\` in the clone.`,
-      );
+      throw new EngineError("invalid_checkpoint", describeGitLfsPointer(basename(path)));
     }
     return bytes;
   } catch (cause) {
@@ -68,6 +65,17 @@ export async function readRegularFile(path: string): Promise<Buffer | null> {
   } finally {
     await handle.close();
   }
+}
+
+/** Whether an open file is a Git LFS pointer. */
+export async function isGitLfsPointer(handle: FileHandle): Promise<boolean> {
+  const beginning = Buffer.alloc(gitLfsPointer.length);
+  await handle.read(beginning, 0, beginning.length, 0);
+  return beginning.equals(gitLfsPointer);
+}
+
+export function describeGitLfsPointer(fileName: string): string {
+  return `${fileName} is a Git LFS pointer, not the file; run \`git lfs pull\` in the clone.`;
 }
 
 /** The system's message without the host's path, which follows a comma at its end. */

@@ -3,7 +3,14 @@ import { EngineError } from "../../contract/errors.ts";
 import type { DecoderExport } from "../built-model.ts";
 import type { ConfiguredModel } from "../model-definition.ts";
 import { readStates } from "./exported-states.ts";
-import { elementTypeIn, refuseOtherInputs, requireShape, requireValue, type OnnxFile } from "./onnx-file.ts";
+import {
+  elementTypeIn,
+  refuseOtherInputs,
+  requireOpenLengths,
+  requireShape,
+  requireValue,
+  type OnnxFile,
+} from "./onnx-file.ts";
 
 const floats = ["float32", "float16"] as const;
 const pastName = /^past_key_values\.(\d+)\.key$/;
@@ -37,7 +44,12 @@ export function readDecoderInterface(
   requireShape(decoder, inputs, embedTokens === null ? [null, null] : [null, null, hiddenSize]);
   if (embedTokens === null) elementTypeIn(decoder, inputs, ["int64"]);
   const kvShape = [null, numKvHeads, null, headDim];
-  for (const name of past) requireShape(decoder, requireValue(decoder, "inputs", name), kvShape);
+  requireOpenLengths(decoder, inputs, [1]);
+  for (const name of past) {
+    const value = requireValue(decoder, "inputs", name);
+    requireShape(decoder, value, kvShape);
+    requireOpenLengths(decoder, value, [2]);
+  }
   for (const name of namesOf(kvLayers, "present")) {
     requireShape(decoder, requireValue(decoder, "outputs", name), kvShape);
   }
@@ -46,6 +58,7 @@ export function readDecoderInterface(
   const mask = decoder.inputs.get("attention_mask");
   if (mask !== undefined) {
     requireShape(decoder, mask, [null, null]);
+    requireOpenLengths(decoder, mask, [1]);
     elementTypeIn(decoder, mask, ["int64"]);
   }
   const types = decoder.inputs.get("token_type_ids");
@@ -82,9 +95,16 @@ export function readDecoderInterface(
     hasCacheBranch: branch !== undefined,
     weightBytes: decoder.byteLength,
     // Whether a graph excludes padding from its states is not to be seen from outside.
-    padding: states.length > 0 ? null : paddingOf(decoder),
+    padding: states.length > 0 || [decoder, embedTokens].some(takesOneSequence) ? null : paddingOf(decoder),
   };
 }
+
+/** Whether the number of sequences was fixed when the file was made: it may also be a constant inside. */
+function takesOneSequence(file: OnnxFile | null): boolean {
+  return [...(file?.inputs.values() ?? [])].some(({ name, shape }) => sequenceInputs.test(name) && shape?.[0] === 1);
+}
+
+const sequenceInputs = /^(input_ids|inputs_embeds|attention_mask|past_key_values\.\d+\.(key|value))$/;
 
 /** Operators with one scale for the activations of all sequences of a run. */
 const sharedScales = ["DynamicQuantizeLinear", "DynamicQuantizeMatMul"];

@@ -6,6 +6,8 @@ import { EngineError } from "../../contract/errors.ts";
 import { readOnnxHeader, type OnnxHeader, type OnnxValue } from "../../graph/onnx-header.ts";
 import { onnxDataTypes } from "../../graph/onnx-schema.ts";
 import { onnxFolder } from "../../weights/onnx-variants.ts";
+import { describeGitLfsPointer, isGitLfsPointer, openRegularFile } from "../../weights/regular-file.ts";
+import { isFile } from "../../weights/sound-folder.ts";
 
 export interface OnnxFile extends OnnxHeader {
   /** Name below the checkpoint's folder. */
@@ -18,27 +20,47 @@ export interface OnnxFile extends OnnxHeader {
   readonly byteLength: number;
 }
 
-/** @throws EngineError `invalid_checkpoint` that names the file that is missing or not ONNX. */
+/** @throws EngineError `invalid_checkpoint` that names the file that is missing, truncated or not ONNX. */
 export async function openOnnxFile(checkpointFolder: string, fileName: string): Promise<OnnxFile> {
   const folder = join(checkpointFolder, onnxFolder);
   const name = `${onnxFolder}/${fileName}`;
   const path = join(folder, fileName);
   const header = await readOnnxHeader(path);
   const files = [path];
-  for (const location of header.externalFiles) {
+  let byteLength = (await stat(path)).size;
+  for (const [location, end] of header.externalFiles) {
     // A name with folders could lead out of the checkpoint.
     const isBeside = location === basename(location) && location !== "..";
-    const stats = isBeside ? await stat(join(folder, location)).catch(() => null) : null;
-    if (stats?.isFile() !== true) {
+    const weights = isBeside ? await findWeights(join(folder, location), end, name) : null;
+    if (weights === null) {
       throw new EngineError(
         "invalid_checkpoint",
         `${name} has weights in ${location}, which is not in the same folder.`,
       );
     }
     files.push(join(folder, location));
+    byteLength += weights.size;
   }
-  const sizes = await Promise.all(files.map(async (file) => (await stat(file)).size));
-  return { ...header, name, path, files, byteLength: sizes.reduce((sum, size) => sum + size, 0) };
+  return { ...header, name, path, files, byteLength };
+}
+
+/** Null if there is no such file beside the graph. Throws EngineError `invalid_checkpoint` if it ends before `end`. */
+async function findWeights(path: string, end: number, owner: string): Promise<{ readonly size: number } | null> {
+  const handle = (await isFile(path)) ? await openRegularFile(path) : null;
+  if (handle === null) return null;
+  try {
+    const { size } = await handle.stat();
+    if (size >= end) return { size };
+    const name = `${onnxFolder}/${basename(path)}`;
+    throw new EngineError(
+      "invalid_checkpoint",
+      (await isGitLfsPointer(handle))
+        ? describeGitLfsPointer(name)
+        : `${name} is truncated: the weights of ${owner} end at byte ${end}, the file at ${size}.`,
+    );
+  } finally {
+    await handle.close();
+  }
 }
 
 const elementTypes = {
@@ -110,5 +132,19 @@ export function requireShape(file: OnnxFile, { name, shape }: OnnxValue, expecte
   throw new EngineError(
     "invalid_checkpoint",
     `${file.name}: ${name} has shape [${shape.join(", ")}]; config.json implies ${wanted}.`,
+  );
+}
+
+/**
+ * Checks that sizes differ from run to run.
+ *
+ * @param axes Those of the lengths in the value's shape.
+ * @throws EngineError `unsupported_model` with the shape.
+ */
+export function requireOpenLengths(file: OnnxFile, { name, shape }: OnnxValue, axes: readonly number[]): void {
+  if (shape === null || axes.every((axis) => typeof shape[axis] === "string")) return;
+  throw new EngineError(
+    "unsupported_model",
+    `${file.name}: ${name} has shape [${shape.join(", ")}], in which a length is fixed. Export it with dynamic axes.`,
   );
 }

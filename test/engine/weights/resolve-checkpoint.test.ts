@@ -378,6 +378,8 @@ test.for<[string, string, RegExp]>([
     /onnx\/\. Its file pytorch_model-00001-of-00002\.bin is not read, because/,
   ],
   ["consolidated.00.pth", "config.json", /onnx\/\. Its file consolidated\.00\.pth is not read, because/],
+  ["model.onnx", "config.json", /onnx\/\. Its file model\.onnx is not read: the files of an export are in onnx\//],
+  ["genai_config.json", "model.onnx", /lacks config\.json\. Its file genai_config\.json belongs to an export for ONNX/],
   ["training_args.bin", "config.json", /onnx\/\.$/],
 ])("a folder with only %s and %s is rejected with what to do", async ([name, other, expected]) => {
   await using folder = await createTemporaryFolder();

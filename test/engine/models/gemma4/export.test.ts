@@ -12,7 +12,7 @@ test("an export is rejected, because its cache would have layers of different si
     outputs: new Map(),
     operators: new Set<string>(),
     files: [],
-    externalFiles: new Set<string>(),
+    externalFiles: new Map<string, number>(),
     byteLength: 0,
   };
   expect(() => readDecoderInterface(model, file, null)).toThrow(

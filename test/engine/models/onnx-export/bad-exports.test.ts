@@ -5,6 +5,7 @@ import { expect, test } from "vitest";
 
 import type { EngineError } from "../../../../engine/contract/errors.ts";
 import type { BuildModelOptions } from "../../../../engine/models/build-model.ts";
+import type { BuiltModel } from "../../../../engine/models/built-model.ts";
 import { openCheckpoint } from "../../../../engine/weights/checkpoint.ts";
 import { goldensFolder } from "../../../support/checkpoints/goldens.ts";
 import { buildModel } from "../../../support/engine/shipped-models.ts";
@@ -28,6 +29,21 @@ const rename =
     await writeFile(file, bytes.replaceAll(from, to), "latin1");
   };
 
+const cut =
+  (name: string, numBytes: number): Damage =>
+  (folder) =>
+    truncate(join(folder, name), numBytes);
+
+const gitLfsPointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 66592\n";
+
+/** Fixes a size of inputs and outputs at 1, like an export without dynamic axes. */
+const fixSize = (name: string, dimension: string): Damage => {
+  const open = String.fromCharCode(0x12, dimension.length) + dimension;
+  // The denotation of a dimension fills up the bytes of its name.
+  const filler = String.fromCharCode(0x1a, dimension.length - 2) + "x".repeat(dimension.length - 2);
+  return rename(name, open, `\u0008\u0001${filler}`);
+};
+
 const configure =
   (change: (config: Record<string, Record<string, unknown>>) => void): Damage =>
   async (folder) => {
@@ -38,6 +54,25 @@ const configure =
   };
 
 const decoder = "onnx/decoder_model_merged.onnx";
+
+async function damagedExport(parent: string, name: string, damage?: Damage): Promise<string> {
+  const path = join(parent, name);
+  await cp(join(goldensFolder, "onnx-exports", name), path, { recursive: true });
+  await damage?.(path);
+  return path;
+}
+
+async function buildExport(path: string, parent: string, options?: Partial<BuildModelOptions>): Promise<BuiltModel> {
+  const cacheFolder = join(parent, "cache");
+  return buildModel(await openCheckpoint(path, { cacheFolder }), {
+    dtype: "float32",
+    device: "cpu",
+    maxModelLen: null,
+    cacheFolder,
+    numThreads: 1,
+    ...options,
+  });
+}
 
 test.for<{
   readonly what: string;
@@ -82,6 +117,44 @@ test.for<{
     damage: remove("onnx/decoder_model_merged.onnx_data"),
     code: "invalid_checkpoint",
     message: `${decoder} has weights in decoder_model_merged.onnx_data, which is not in the same folder`,
+  },
+  {
+    what: "half of the weights beside the decoder",
+    name: "smolvlm",
+    damage: cut("onnx/decoder_model_merged.onnx_data", 45_408),
+    code: "invalid_checkpoint",
+    message: `onnx/decoder_model_merged.onnx_data is truncated: the weights of ${decoder} end at byte 90816, the file at 45408`,
+  },
+  {
+    what: "a pointer of Git LFS in place of the weights beside the decoder",
+    name: "smolvlm",
+    damage: (folder) => writeFile(join(folder, "onnx/decoder_model_merged.onnx_data"), gitLfsPointer),
+    code: "invalid_checkpoint",
+    message: "onnx/decoder_model_merged.onnx_data is a Git LFS pointer, not the file; run `git lfs pull` in the clone.",
+  },
+  {
+    what: "a pointer of Git LFS in a file's place",
+    damage: (folder) => writeFile(join(folder, "onnx/embed_tokens.onnx"), gitLfsPointer),
+    code: "invalid_checkpoint",
+    message: "embed_tokens.onnx is a Git LFS pointer",
+  },
+  {
+    what: "prompts of one length",
+    damage: fixSize(decoder, "sequence_length"),
+    code: "unsupported_model",
+    message: "inputs_embeds has shape [batch_size, 1, 16], in which a length is fixed. Export it with dynamic axes.",
+  },
+  {
+    what: "pasts of one length",
+    damage: fixSize(decoder, "past_sequence_length"),
+    code: "unsupported_model",
+    message: "past_key_values.0.key has shape [batch_size, 2, 1, 8], in which a length is fixed",
+  },
+  {
+    what: "a mask of one length",
+    damage: fixSize(decoder, "total_sequence_length"),
+    code: "unsupported_model",
+    message: "attention_mask has shape [batch_size, 1], in which a length is fixed",
   },
   {
     what: "weights outside of the folder",
@@ -153,20 +226,30 @@ test.for<{
   },
 ])("$what is reported by name", async ({ name = "llava", damage, options, code, message }) => {
   await using folder = await createTemporaryFolder();
-  const path = join(folder.path, name);
-  await cp(join(goldensFolder, "onnx-exports", name), path, { recursive: true });
-  await damage?.(path);
-  const cacheFolder = join(folder.path, "cache");
-  const build = async (): Promise<unknown> =>
-    buildModel(await openCheckpoint(path, { cacheFolder }), {
-      dtype: "float32",
-      device: "cpu",
-      maxModelLen: null,
-      cacheFolder,
-      numThreads: 1,
-      ...options,
-    });
-  await expect(build()).rejects.toMatchObject({ code, message: expect.stringContaining(message) });
+  const path = await damagedExport(folder.path, name, damage);
+  await expect(buildExport(path, folder.path, options)).rejects.toMatchObject({
+    code,
+    message: expect.stringContaining(message),
+  });
+});
+
+test.for(["decoder_model_merged", "embed_tokens"])("sequences decode one at a time if %s takes one", async (part) => {
+  await using folder = await createTemporaryFolder();
+  const path = await damagedExport(folder.path, "llava", fixSize(`onnx/${part}.onnx`, "batch_size"));
+  const published = join(goldensFolder, "onnx-exports", "llava");
+  expect((await buildExport(published, folder.path)).decoder).toMatchObject({ padding: "front" });
+  expect((await buildExport(path, folder.path)).decoder).toMatchObject({ padding: null });
+});
+
+test("weights are found beside the decoder if their place begins with ./", async () => {
+  await using folder = await createTemporaryFolder();
+  const from = "decoder_model_merged.onnx_data";
+  const to = `./${from.slice(2)}`;
+  const path = await damagedExport(folder.path, "smolvlm", async (damaged) => {
+    await rename(decoder, from, to)(damaged);
+    await cp(join(damaged, "onnx", from), join(damaged, "onnx", to));
+  });
+  await expect(buildExport(path, folder.path)).resolves.toMatchObject({ decoder: { form: "export" } });
 });
 
 test("a checkpoint with both is served from its safetensors", async () => {

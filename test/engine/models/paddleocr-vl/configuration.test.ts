@@ -49,7 +49,7 @@ test("an export is rejected, because its patches are in another order", () => {
     outputs: new Map(),
     operators: new Set<string>(),
     files: [],
-    externalFiles: new Set<string>(),
+    externalFiles: new Map<string, number>(),
     byteLength: 0,
   };
   expect(() => readVisionInterface(visionEncoder!, 1024, file)).toThrow(
