@@ -9,6 +9,7 @@ import { loadImageInputs } from "../input/multimodal-inputs.ts";
 import type { GpuPlan } from "../kv/gpu-plan.ts";
 import { keepsKvOnHost, planMemory } from "../kv/memory-plan.ts";
 import type { MemoryPlan } from "../kv/memory-plan.ts";
+import { loadGenerationDefaults } from "../loading/load-generation-defaults.ts";
 import { openModel } from "../loading/open-model.ts";
 import { resolveCopies } from "../loading/resolve-copies.ts";
 import { resolveModel } from "../loading/resolve-model.ts";
@@ -140,6 +141,7 @@ export async function inspectCheckpoint(
     signal,
   );
   const { vocabSize } = model.decoder;
+  await loadGenerationDefaults(checkpoint, tokenizer, vocabSize);
   const accepted = itemsPerPrompt(config);
   const worstImage =
     imageInputs === null || (accepted.image === 0 && accepted.video === 0)

@@ -12,7 +12,6 @@ import { timePhase } from "../contract/start-phase.ts";
 import type { OnStartPhase } from "../contract/start-phase.ts";
 import { visionDeviceOf } from "../core/session-options.ts";
 import { createLargestImage, createWarmUpImage } from "../input/dummy-images.ts";
-import { readGenerationDefaults } from "../input/generation-defaults.ts";
 import { InputProcessor } from "../input/input-processor.ts";
 import { loadImageInputs } from "../input/multimodal-inputs.ts";
 import { OutputConstraints } from "../input/output-constraints.ts";
@@ -36,6 +35,7 @@ import { loadChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { WorkerOptions } from "../thread/messages.ts";
 import { preloadFiles } from "../weights/preload-files.ts";
+import { loadGenerationDefaults } from "./load-generation-defaults.ts";
 import { openModel } from "./open-model.ts";
 import { resolveCopies } from "./resolve-copies.ts";
 import type { CopyConfig } from "./resolve-copies.ts";
@@ -94,7 +94,7 @@ export async function loadModel(
     // Not awaited: sessions are created meanwhile.
     if (config.preload === true) void timePhase("preload", dependencies.onPhase, () => preloadFiles(paths, signal));
   };
-  const [model, tokenizer, generationConfig, preprocessor, logitsProcessors] = await Promise.all([
+  const [model, tokenizer, preprocessor, logitsProcessors] = await Promise.all([
     buildModel(checkpoint, {
       ...config,
       definition,
@@ -109,7 +109,6 @@ export async function loadModel(
       ...(onProgress && { onProgress }),
     }),
     loadingTokenizer,
-    checkpoint.readJson("generation_config.json"),
     opened.readPreprocessorConfig(),
     loadAllLogitsProcessors(config, classes),
   ]);
@@ -118,10 +117,9 @@ export async function loadModel(
   const chatTemplate = await loadChatTemplate(folders.checkpoint, tokenizer.namedTokens, { ...config, ...ofFamily });
   signal.throwIfAborted();
 
-  const tokenizerEosTokenId = tokenizer.eosToken === null ? null : tokenizer.tokenId(tokenizer.eosToken);
   const { vocabSize } = model.decoder;
-  const settings = { generationConfig, modelConfig: checkpoint.config, tokenizerEosTokenId, vocabSize };
-  const { samplingParams, eosTokenIds, ...suppressed } = readGenerationDefaults(settings);
+  const defaults = await loadGenerationDefaults(checkpoint, tokenizer, vocabSize);
+  const { samplingParams, eosTokenIds, ...suppressed } = defaults;
   const maxModelLen = config.maxModelLen ?? model.maxPositionEmbeddings;
   const hasCustomProcessors = logitsProcessors.length > 0;
   const copy = resolveCopies(config, { decoder: model.decoder, maxLen: maxModelLen, hasCustomProcessors });

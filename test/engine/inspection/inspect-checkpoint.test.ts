@@ -1,4 +1,4 @@
-import { mkdir } from "node:fs/promises";
+import { cp, mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 
@@ -71,3 +71,15 @@ function startedEngine(options: EngineOptions): Pick<Engine, "ready"> & AsyncDis
   const engine = createEngine(options);
   return { ready: engine.ready, [Symbol.asyncDispose]: () => engine.close() };
 }
+
+test("a field of generation_config.json that would end the start is reported", async () => {
+  await using folder = await createTemporaryFolder();
+  const config = goldenEngineConfig("qwen2", folder.path);
+  const model = join(folder.path, "model");
+  await cp(config.model, model, { recursive: true });
+  await writeFile(join(model, "generation_config.json"), '{"repetition_penalty": 0}');
+  await expect(inspectCheckpoint({ ...config, model }, {}, new AbortController().signal)).rejects.toMatchObject({
+    code: "invalid_checkpoint",
+    message: "generation_config.json of the checkpoint: repetitionPenalty must be greater than zero, got 0.",
+  });
+});
