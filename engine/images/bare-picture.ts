@@ -80,17 +80,23 @@ const PNG_SIGNATURE_BYTES = 8;
 const PNG_CHUNK_BYTES = 12;
 const textChunks: ReadonlySet<string> = new Set(["tEXt", "zTXt", "iTXt"]);
 
-function pngWithoutTexts(bytes: Uint8Array): Uint8Array {
+/** Where each chunk begins and ends, with its length, name and checksum. The last one may end behind the file. */
+export function* pngChunks(bytes: Uint8Array): Generator<{ readonly at: number; readonly end: number }> {
   const view = viewOf(bytes);
-  const kept: Uint8Array[] = [];
-  let keptFrom = 0;
   for (let at = PNG_SIGNATURE_BYTES; at + PNG_CHUNK_BYTES <= bytes.byteLength;) {
     const end = at + PNG_CHUNK_BYTES + view.getUint32(at, false);
-    if (textChunks.has(nameAt(bytes, at + 4))) {
-      kept.push(bytes.subarray(keptFrom, at));
-      keptFrom = end;
-    }
+    yield { at, end };
     at = end;
+  }
+}
+
+function pngWithoutTexts(bytes: Uint8Array): Uint8Array {
+  const kept: Uint8Array[] = [];
+  let keptFrom = 0;
+  for (const { at, end } of pngChunks(bytes)) {
+    if (!textChunks.has(nameAt(bytes, at + 4))) continue;
+    kept.push(bytes.subarray(keptFrom, at));
+    keptFrom = end;
   }
   if (kept.length === 0) return bytes;
   return Buffer.concat([...kept, bytes.subarray(keptFrom)]);
@@ -148,7 +154,7 @@ function stillAvif(bytes: Uint8Array): Uint8Array {
 }
 
 /** The name of a chunk: four letters. */
-function nameAt(bytes: Uint8Array, at: number): string {
+export function nameAt(bytes: Uint8Array, at: number): string {
   return String.fromCharCode(bytes[at]!, bytes[at + 1]!, bytes[at + 2]!, bytes[at + 3]!);
 }
 

@@ -2,16 +2,19 @@
 import sharp from "sharp";
 
 import { EngineError, invariant } from "../contract/errors.ts";
+import { askedOrientation } from "./asked-orientation.ts";
 import { countAvifPixels } from "./avif-pixels.ts";
 import { barePicture, detectImageFormat, imageFormats, type ImageFormat } from "./bare-picture.ts";
 import { decodeCostOf } from "./decode-cost.ts";
 import { splitFrames } from "./decoded-frames.ts";
 import { foreignFormatOf } from "./format-names.ts";
 import { countJpegScans } from "./jpeg-scans.ts";
+import { orient, upright } from "./orientation.ts";
 import type { PictureHeader } from "./picture-header.ts";
 import { describeTiffForm, rejectPlainYcbcr } from "./tiff-forms.ts";
+import { readExtraSample } from "./tiff-tags.ts";
 import { countTiffPixels } from "./tiff-tiles.ts";
-import { toRgb, type ColourModel } from "./to-rgb.ts";
+import { firstSamples, highBytes, toRgb, type ColourModel } from "./to-rgb.ts";
 
 export interface DecodedImage {
   readonly width: number;
@@ -90,16 +93,20 @@ export async function readPictureHeader(bytes: Uint8Array, limits: HeaderLimits)
   const header = await naming(bytes, format, async () => {
     if (format === "tiff") rejectPlainYcbcr(bytes);
     const metadata = await sharp(barePicture(bytes, format), { ...inputOptions, limitInputPixels: false }).metadata();
-    const { width, height, autoOrient, channels, depth, space, isProgressive } = metadata;
+    const { width, height, autoOrient, orientation: known, xmp, channels, depth, space, isProgressive } = metadata;
     const size = { width, height };
+    const orientation = known === undefined ? askedOrientation(bytes, format, xmp) : upright;
     return {
       format,
       ...size,
       numDecodedPixels: Math.max(numAvifPixels, format === "tiff" ? countTiffPixels(bytes, size) : width * height),
-      shownSize: { width: autoOrient.width, height: autoOrient.height },
+      shownSize: orientation.swapsAxes
+        ? { width: height, height: width }
+        : { width: autoOrient.width, height: autoOrient.height },
+      orientation,
       numChannels: channels,
       bitsPerSample: bitsOfDepth[depth] ?? 64,
-      isCmyk: space === "cmyk" && channels === 4,
+      isCmyk: space === "cmyk" && (channels === 4 || (format === "tiff" && readExtraSample(bytes) === 0)),
       numPasses: format === "jpeg" ? countJpegScans(bytes) : format === "png" && isProgressive ? 2 : 1,
       numBytes: bytes.byteLength,
     };
@@ -150,9 +157,11 @@ export async function decodeImage(
   header?: PictureHeader,
 ): Promise<DecodedImage> {
   const known = header ?? (await readPictureHeader(bytes, options));
-  const { format, isCmyk } = known;
+  const { format, isCmyk, bitsPerSample, orientation = upright } = known;
   if (format === "rgb") return splitFrames(bytes, known);
   const { maxImagePixels, decodeTimeoutMs } = options;
+  // sharp scales all others to 8 bits.
+  const isWideCmyk = isCmyk && bitsPerSample === 16;
   return naming(bytes, format, async () => {
     const { data, info } = await sharp(barePicture(bytes, format), {
       ...inputOptions,
@@ -162,13 +171,19 @@ export async function decodeImage(
       .pipelineColourspace(isCmyk ? "cmyk" : "srgb")
       .toColourspace(isCmyk ? "cmyk" : "srgb")
       .timeout({ seconds: Math.min(Math.ceil(decodeTimeoutMs / 1000), MAX_TIMEOUT_SECONDS) })
-      .raw({ depth: "uchar" })
+      .raw({ depth: isWideCmyk ? "ushort" : "uchar" })
       .toBuffer({ resolveWithObject: true })
       .catch((error: Error) => {
         throw isTimeout(error) ? tooSlow(decodeTimeoutMs, error) : error;
       });
-    const model = isCmyk ? "cmyk" : colourModel(info.channels);
-    return { width: info.width, height: info.height, data: model === "rgb" ? data : toRgb(data, model) };
+    const numColours = isCmyk ? 4 : info.channels <= 2 ? 1 : 3;
+    const isTransparent = info.channels > numColours && !isCmyk && (format !== "tiff" || readExtraSample(bytes) !== 0);
+    const numSamples = isTransparent ? numColours + 1 : numColours;
+    const samples = firstSamples(isWideCmyk ? highBytes(data) : data, { numSamples, stride: info.channels });
+    const model = isCmyk ? "cmyk" : colourModel(numSamples);
+    const rgb = model === "rgb" ? samples : toRgb(samples, model);
+    const [width, height] = orientation.swapsAxes ? [info.height, info.width] : [info.width, info.height];
+    return { width, height, data: orient(rgb, info, orientation) };
   });
 }
 

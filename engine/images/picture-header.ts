@@ -1,5 +1,6 @@
 /** The properties of a picture that its header contains, known before any pixel is decoded. */
 import type { ImageFormat } from "./bare-picture.ts";
+import type { Orientation } from "./orientation.ts";
 
 export interface PictureHeader {
   /** `rgb`: frames of a video, which are decoded already. */
@@ -14,6 +15,8 @@ export interface PictureHeader {
   readonly numDecodedPixels: number;
   /** Displayed size in pixels: a quarter turn in EXIF swaps width and height. */
   readonly shownSize: { readonly width: number; readonly height: number };
+  /** What is left to do after the decoder has turned the picture. Left out: nothing. */
+  readonly orientation?: Orientation;
   /** Samples per pixel, including transparency. */
   readonly numChannels: number;
   readonly bitsPerSample: number;

@@ -58,3 +58,22 @@ function divideBy255(product: number): number {
   const sum = product + 128;
   return (sum + (sum >> 8)) >> 8;
 }
+
+/** The first samples of each pixel of `stride`. Returns `samples` itself if these are all. */
+export function firstSamples(
+  samples: Uint8Array,
+  { numSamples, stride }: { readonly numSamples: number; readonly stride: number },
+): Uint8Array {
+  if (numSamples === stride) return samples;
+  const kept = new Uint8Array((samples.length / stride) * numSamples);
+  for (let from = 0, to = 0; to < kept.length; from += stride) {
+    for (let sample = 0; sample < numSamples; sample++) kept[to++] = samples[from + sample]!;
+  }
+  return kept;
+}
+
+/** 8 bits of each number of 16, in the machine's order of bytes. */
+export function highBytes(bytes: Uint8Array): Uint8Array {
+  const numbers = new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2);
+  return Uint8Array.from(numbers, (number) => number >> 8);
+}

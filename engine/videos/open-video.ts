@@ -1,8 +1,9 @@
 /** Opens a container in memory and finds its video stream. */
 import { EngineError } from "../contract/errors.ts";
+import type { Orientation } from "../images/orientation.ts";
 import { containerNames, foreignContainerOf, isIsoFile } from "./container-names.ts";
 import type { NativeFormatContext, NativeIo, NativeLibrary, NativePacket, NativeStream } from "./native-library.ts";
-import { readOrientation, type Orientation } from "./orientation.ts";
+import { readOrientation } from "./orientation.ts";
 
 /**
  * Demuxers that read one file of their own. Others, such as those of HLS, DASH and lists of files, open the files and

@@ -1,8 +1,8 @@
 /** Converts decoded frames to RGB as FFmpeg's command line does by default: bicubic, by the frame's own colour space. */
+import { orient } from "../images/orientation.ts";
 import { toRgb } from "../images/to-rgb.ts";
 import type { NativeFrame, NativeLibrary } from "./native-library.ts";
 import type { OpenVideo } from "./open-video.ts";
-import { orient } from "./orientation.ts";
 
 /** `AVCOL_RANGE_JPEG`: RGB uses all values. */
 const FULL_RANGE = 2;
