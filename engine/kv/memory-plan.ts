@@ -190,6 +190,13 @@ export function keepsKvOnHost(device: DeviceName, { form }: KvShape): boolean {
 
 /** Share of the machine's memory that is left for steps, images, requests and other programs. */
 const SHARE_OF_REST = 0.1;
+/**
+ * They take this much on a small machine, too: in a container of 700 MiB, full of keys and values, a model of 135 million
+ * parameters in int8 left too little for the pages of files, and computed at half of its speed.
+ */
+const MIN_REST_BYTES = 160 * 2 ** 20;
+/** A very small machine would have no room for keys and values otherwise. */
+const MAX_SHARE_OF_REST = 0.25;
 
 /** Memory of the host, and the part that the weights take. */
 export interface HostMemory {
@@ -208,7 +215,8 @@ export function kvMemoryOf(device: DeviceName, decoder: KvShape, memory: HostMem
 
 /** Memory left for keys and values on the host, in bytes. */
 export function kvRoomBytes({ weightBytes, machineBytes, maxKvBytes }: HostMemory): number {
-  return Math.min(machineBytes * (1 - SHARE_OF_REST) - weightBytes - PROGRAM_BYTES, maxKvBytes ?? Infinity);
+  const restBytes = Math.max(machineBytes * SHARE_OF_REST, Math.min(MIN_REST_BYTES, machineBytes * MAX_SHARE_OF_REST));
+  return Math.min(machineBytes - restBytes - weightBytes - PROGRAM_BYTES, maxKvBytes ?? Infinity);
 }
 
 /**

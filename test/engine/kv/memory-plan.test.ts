@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 
 import {
   gpuKvRoomBytes,
+  kvRoomBytes,
   numSequencesThatFit,
   planEncoderCache,
   planKvCache,
@@ -148,6 +149,13 @@ test("as many sequences run together as fit next to the weights, and never more 
     );
   expect([12, 16, 17, 24, 64, 128].map((machine) => fitting(machine))).toEqual([0, 0, 1, 4, 22, 32]);
   expect(fitting(128, 8)).toBe(8);
+});
+
+test("a small machine keeps 160 MiB free, or a quarter of its memory", () => {
+  const room = (machineMebibytes: number): number =>
+    kvRoomBytes({ weightBytes: 100 * mebibyte, machineBytes: machineMebibytes * mebibyte }) / mebibyte;
+  // Beside 100 MiB of weights and 160 MiB of program.
+  expect([480, 700, 1600, 4000].map(room)).toEqual([100, 280, 1180, 3340]);
 });
 
 test("an export needs room for one more sequence", () => {
