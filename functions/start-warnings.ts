@@ -11,8 +11,8 @@ export function warnOfSettings(engine: Engine, config: Config, logger: Logger): 
 }
 
 /**
- * Checks LOGITS_PROCESSOR_DEFAULT_ARGS: warns if a logits processor rejects a request with only the default arguments. This is just a warning, because the
- * request may add what they lack: a processor may require a target together with a default strength.
+ * Warns if a logits processor rejects requests that have only the default arguments. They are served all the same, because
+ * a request may add what the defaults lack: a processor may require a target together with a default strength.
  */
 export function warnOfRefusedDefaults(
   engine: Engine,
