@@ -215,8 +215,9 @@ export function kvMemoryOf(device: DeviceName, decoder: KvShape, memory: HostMem
 
 /** Memory left for keys and values on the host, in bytes. */
 export function kvRoomBytes({ weightBytes, machineBytes, maxKvBytes }: HostMemory): number {
-  const restBytes = Math.max(machineBytes * SHARE_OF_REST, Math.min(MIN_REST_BYTES, machineBytes * MAX_SHARE_OF_REST));
-  return Math.min(machineBytes - restBytes - weightBytes - PROGRAM_BYTES, maxKvBytes ?? Infinity);
+  const restBytes = Math.min(MIN_REST_BYTES, machineBytes * MAX_SHARE_OF_REST);
+  const usedBytes = Math.min(machineBytes * (1 - SHARE_OF_REST), machineBytes - restBytes);
+  return Math.min(usedBytes - weightBytes - PROGRAM_BYTES, maxKvBytes ?? Infinity);
 }
 
 /**

@@ -16,7 +16,7 @@ import {
 } from "@opentelemetry/sdk-trace";
 import type { Sampler } from "@opentelemetry/sdk-trace";
 
-import { randomHex, randomUuid } from "../../engine/index.ts";
+import { epochMs, randomHex, randomUuid } from "../../engine/index.ts";
 import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
 import { readVersion } from "../package-version.ts";
@@ -78,7 +78,10 @@ export async function createOpenTelemetry(
     startSpan({ name, kind, parent, attributes }: SpanStart): RequestSpan {
       const context =
         parent === null || !config.continuesTraces ? ROOT_CONTEXT : propagator.extract(ROOT_CONTEXT, parent, getter);
-      const options = { kind: kinds[kind], attributes: toAttributes(attributes) };
+      // The clock of stages stands still while the machine is suspended.
+      const skewMs = Date.now() - epochMs();
+      const now = (): number => epochMs() + skewMs;
+      const options = { kind: kinds[kind], attributes: toAttributes(attributes), startTime: now() };
       const span = tracer?.startSpan(name, options, context) ?? trace.wrapSpanContext(emptyContext);
       const ofSpan = trace.setSpan(context, span);
       return {
@@ -86,16 +89,16 @@ export async function createOpenTelemetry(
         setName: (changed) => void span.updateName(changed),
         setAttributes: (added) => void span.setAttributes(toAttributes(added)),
         addStage({ name: stageName, startMs, endMs, attributes: ofStage = {}, hasFailed }: Stage) {
-          const child = tracer?.startSpan(stageName, { startTime: startMs, attributes: ofStage }, ofSpan);
+          const child = tracer?.startSpan(stageName, { startTime: startMs + skewMs, attributes: ofStage }, ofSpan);
           if (hasFailed === true) child?.setStatus({ code: SpanStatusCode.ERROR });
-          child?.end(endMs);
+          child?.end(endMs + skewMs);
         },
         end(errorType) {
           if (errorType !== null) {
             span.setAttribute("error.type", errorType);
             span.setStatus({ code: SpanStatusCode.ERROR });
           }
-          span.end();
+          span.end(now());
         },
       };
     },
