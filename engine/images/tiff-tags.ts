@@ -24,8 +24,8 @@ export function readTiffTags(bytes: Uint8Array, tags: readonly number[]): Map<nu
 const EXTRA_SAMPLES = 338;
 
 /**
- * What the first sample beyond the colours is: 0 for anything, 1 and 2 for transparency. Null if the file does not say,
- * or the answer is not in the first directory.
+ * The meaning of the first sample beyond the colours: 1 and 2 are transparency, and 0 is none. Null if the first directory
+ * does not say.
  */
 export function readExtraSample(bytes: Uint8Array): number | null {
   let kind: number | null = null;

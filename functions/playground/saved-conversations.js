@@ -29,12 +29,12 @@ export function createSavedConversations({ database, conversation, notice, onOpe
     row: {
       open: (record) => void openByReader(record.id),
       pin: (record) => void attempt(() => history.change(record.id, { isPinned: !record.isPinned })),
-      export: (record) => void attempt(() => exportRecords([record])),
+      export: ({ id }) => void attempt(() => exportRecords((record) => record.id === id)),
       remove: (record) => void attempt(() => remove(record)),
     },
     title: (record, title) => void attempt(() => history.change(record.id, { title })),
     importFile: (file) => void attempt(() => importFile(file)),
-    exportAll: () => void attempt(() => exportRecords(history.records)),
+    exportAll: () => void attempt(() => exportRecords(() => true)),
   });
   const history = new History({
     database,
@@ -100,9 +100,13 @@ export function createSavedConversations({ database, conversation, notice, onOpe
     render();
   }
 
-  /** @param {readonly ConversationRecord[]} records */
-  async function exportRecords(records) {
-    const numMissing = await exportConversations(records, history);
+  /** What the page shows may still be on its way to the database. */
+  let saving = Promise.resolve();
+
+  /** @param {(record: ConversationRecord) => boolean} isChosen */
+  async function exportRecords(isChosen) {
+    await saving;
+    const numMissing = await exportConversations(history.records.filter(isChosen), history);
     if (numMissing > 0)
       notice.show(
         `The file lacks ${count(numMissing, "attachment")} that this browser cannot convert to JPEG.`,
@@ -143,7 +147,8 @@ export function createSavedConversations({ database, conversation, notice, onOpe
 
     /** @param {TurnTree} tree */
     async save(tree) {
-      await attempt(() => history.save(tree));
+      saving = attempt(() => history.save(tree));
+      await saving;
       const isOpen = tree === conversation.tree && history.records.some(({ id }) => id === tree.id);
       if (isOpen) window.history.replaceState(null, "", `#${tree.id}`);
     },
