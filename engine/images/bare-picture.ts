@@ -7,6 +7,7 @@
  */
 import { EngineError } from "../contract/errors.ts";
 import { boxesIn } from "./avif-boxes.ts";
+import { firstGifFrame } from "./gif-frame.ts";
 
 /**
  * Returns the bytes of the first frame or page, possibly those given. Does not change `bytes`. Throws EngineError
@@ -61,6 +62,15 @@ function cutWebp(bytes: Uint8Array, end: number): Uint8Array {
   return cut;
 }
 
+const WEBP_ANIMATION = 0x02;
+const WEBP_ALPHA = 0x10;
+
+/** Of a WebP. libwebp decodes frames with alpha then too, and leaves the canvas around a small frame transparent. */
+export function isOpaqueAnimation(bytes: Uint8Array): boolean {
+  const flags = nameAt(bytes, RIFF_HEADER_BYTES) === "VP8X" ? bytes[RIFF_HEADER_BYTES + CHUNK_HEADER_BYTES]! : 0;
+  return (flags & WEBP_ANIMATION) !== 0 && (flags & WEBP_ALPHA) === 0;
+}
+
 /** TIFF: the header points to the first directory, and each directory ends with a pointer to the next, 0 for none. */
 function firstPageOfTiff(bytes: Uint8Array): Uint8Array {
   const view = viewOf(bytes);
@@ -102,34 +112,12 @@ function pngWithoutTexts(bytes: Uint8Array): Uint8Array {
   return Buffer.concat([...kept, bytes.subarray(keptFrom)]);
 }
 
-const GIF_HEADER_BYTES = 13;
-const GIF_EXTENSION = 0x21;
-const GIF_IMAGE = 0x2c;
 const GIF_TRAILER = 0x3b;
 
-/** GIF: a header and its colours, then extensions and frames up to the trailer. Their data is in blocks of up to 255 bytes. */
 function firstFrameOfGif(bytes: Uint8Array): Uint8Array {
-  let at = GIF_HEADER_BYTES + gifPaletteBytes(bytes[10]);
-  while (bytes[at] === GIF_EXTENSION) at = endOfGifBlocks(bytes, at + 2);
-  if (bytes[at] !== GIF_IMAGE) return bytes;
-  const end = endOfGifBlocks(bytes, at + 11 + gifPaletteBytes(bytes[at + 9]));
+  const { end } = firstGifFrame(bytes) ?? { end: bytes.byteLength };
   if (end >= bytes.byteLength || bytes[end] === GIF_TRAILER) return bytes;
   return Buffer.concat([bytes.subarray(0, end), Uint8Array.of(GIF_TRAILER)]);
-}
-
-/** Of 2 to 256 colours, as the flags before them say. */
-function gifPaletteBytes(flags = 0): number {
-  return (flags & 0x80) === 0 ? 0 : 3 * 2 ** ((flags & 7) + 1);
-}
-
-/** Behind the empty block that ends them; the length of the file or more if it ends before. */
-function endOfGifBlocks(bytes: Uint8Array, start: number): number {
-  for (let at = start; ;) {
-    const length = bytes[at];
-    if (length === undefined) return at;
-    at += 1 + length;
-    if (length === 0) return at;
-  }
 }
 
 const stillBrands: Readonly<Record<string, string>> = { avis: "avif", msf1: "mif1" };

@@ -4,10 +4,11 @@ import sharp from "sharp";
 import { EngineError, invariant } from "../contract/errors.ts";
 import { askedOrientation } from "./asked-orientation.ts";
 import { countAvifPixels } from "./avif-pixels.ts";
-import { barePicture, detectImageFormat, imageFormats, type ImageFormat } from "./bare-picture.ts";
+import { barePicture, detectImageFormat, imageFormats, isOpaqueAnimation, type ImageFormat } from "./bare-picture.ts";
 import { decodeCostOf } from "./decode-cost.ts";
 import { splitFrames } from "./decoded-frames.ts";
 import { foreignFormatOf } from "./format-names.ts";
+import { firstGifFrame, paintGifCanvas } from "./gif-frame.ts";
 import { countJpegScans } from "./jpeg-scans.ts";
 import { orient, upright } from "./orientation.ts";
 import type { PictureHeader } from "./picture-header.ts";
@@ -177,14 +178,21 @@ export async function decodeImage(
         throw isTimeout(error) ? tooSlow(decodeTimeoutMs, error) : error;
       });
     const numColours = isCmyk ? 4 : info.channels <= 2 ? 1 : 3;
-    const isTransparent = info.channels > numColours && !isCmyk && (format !== "tiff" || readExtraSample(bytes) !== 0);
+    const isTransparent = info.channels > numColours && !isCmyk && hasAlpha(bytes, format);
     const numSamples = isTransparent ? numColours + 1 : numColours;
     const samples = firstSamples(isWideCmyk ? highBytes(data) : data, { numSamples, stride: info.channels });
     const model = isCmyk ? "cmyk" : colourModel(numSamples);
     const rgb = model === "rgb" ? samples : toRgb(samples, model);
+    if (format === "gif" && !isTransparent) paintGifCanvas(rgb, info.width, firstGifFrame(bytes));
     const [width, height] = orientation.swapsAxes ? [info.height, info.width] : [info.width, info.height];
     return { width, height, data: orient(rgb, info, orientation) };
   });
+}
+
+/** Whether the last sample of a pixel is its transparency, where there is one more than the colours. */
+function hasAlpha(bytes: Uint8Array, format: ImageFormat): boolean {
+  if (format === "tiff") return readExtraSample(bytes) !== 0;
+  return format !== "webp" || !isOpaqueAnimation(bytes);
 }
 
 /** sharp reports its time limit on a separate line among the decoders' messages. */
