@@ -7,7 +7,8 @@ const MAX_TEXT_CHARACTERS = 40;
 
 /** The value as JSON, shortened if necessary. The time is that of the whole value: for files, not for requests. */
 export function excerpt(value: unknown): string {
-  const text = tryStringify(value) ?? "nested too deeply";
+  // JSON has no NaN and no infinities.
+  const text = typeof value === "number" ? String(value) : (tryStringify(value) ?? "nested too deeply");
   return text.length <= MAX_JSON_CHARACTERS ? text : `${text.slice(0, MAX_JSON_CHARACTERS)}...`;
 }
 

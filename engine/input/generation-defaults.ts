@@ -6,9 +6,8 @@ import { createSamplingParams } from "../contract/sampling-params.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
 import { describeProblem, readBySchema } from "../schema-problem.ts";
 
-const tokenIds = z
-  .union([z.int().nonnegative(), z.array(z.int().nonnegative())])
-  .transform((ids) => (typeof ids === "number" ? [ids] : ids));
+// Some files have -1 for no token.
+const tokenIds = z.union([z.int(), z.array(z.int())]).transform((ids) => (typeof ids === "number" ? [ids] : ids));
 
 const generationConfig = z.looseObject({
   do_sample: z.boolean().nullish(),
@@ -18,7 +17,6 @@ const generationConfig = z.looseObject({
   min_p: z.number().nullish(),
   repetition_penalty: z.number().nullish(),
   eos_token_id: tokenIds.nullish(),
-  // Some files have -1 for no token.
   suppress_tokens: z.array(z.int()).nullish(),
   begin_suppress_tokens: z.array(z.int()).nullish(),
   bad_words_ids: z.array(z.array(z.int())).nullish(),

@@ -159,6 +159,10 @@ export class ChatTemplate {
 }
 
 const chatTemplateJson = z.object({ chat_template: z.string() });
+/** Of several templates by name, as in tokenizer_config.json. */
+const processorTemplates = z.looseObject({
+  chat_template: z.union([z.string(), z.record(z.string(), z.string())]).nullish(),
+});
 
 export interface ChatTemplateSettings {
   /** Instead of the checkpoint's template: Jinja text, or the path of a file with it. */
@@ -174,10 +178,11 @@ interface FamilyPrompts {
 }
 
 /**
- * The template of the settings, else of the checkpoint's folder: chat_template.jinja (with
- * additional_chat_templates/tool_use.jinja for conversations with tools), else chat_template.json, else `chat_template`
- * of tokenizer_config.json (of several, the one named "default", and "tool_use" for conversations with tools), else the
- * family's. Returns null if there is none.
+ * The template of the settings, else of the checkpoint's folder: `chat_template` of processor_config.json, which
+ * transformers reads first, else chat_template.jinja (with additional_chat_templates/tool_use.jinja for conversations
+ * with tools), else chat_template.json, else `chat_template` of tokenizer_config.json, else the family's. Of several in a
+ * configuration, it is the one named "default", and "tool_use" for conversations with tools. Returns null if there is
+ * none.
  *
  * @throws EngineError `invalid_checkpoint` or `invalid_configuration`: a template that is not Jinja, a missing file.
  */
@@ -238,6 +243,11 @@ interface FoundTemplate {
 }
 
 async function tryReadTemplate(folder: string): Promise<FoundTemplate | null> {
+  const processorFile = "processor_config.json";
+  const processor = await tryReadCheckpointFile(folder, processorFile);
+  const ofProcessor = processor === null ? null : parseCheckpointJson(processorFile, processor, processorTemplates);
+  const named = chooseTemplates(processorFile, ofProcessor?.chat_template ?? {});
+  if (named !== null) return named;
   const jinja = await tryReadCheckpointFile(folder, templateFileName);
   if (jinja !== null) {
     const toolSource = await tryReadCheckpointFile(folder, toolTemplateFileName);
@@ -249,10 +259,13 @@ async function tryReadTemplate(folder: string): Promise<FoundTemplate | null> {
     return { fileName, source: parseCheckpointJson(fileName, json, chatTemplateJson).chat_template, toolSource: null };
   }
   const fileName = "tokenizer_config.json";
-  const templates = parseTokenizerConfig((await tryReadCheckpointFile(folder, fileName)) ?? "{}").chat_template;
-  if (templates === null) return null;
+  const templates = parseTokenizerConfig((await tryReadCheckpointFile(folder, fileName)) ?? "{}").chat_template ?? {};
+  return chooseTemplates(fileName, templates);
+}
+
+/** Null if none of several is named "default". */
+function chooseTemplates(fileName: string, templates: string | Readonly<Record<string, string>>): FoundTemplate | null {
   if (typeof templates === "string") return { fileName, source: templates, toolSource: null };
-  const named = (wanted: string): string | null => templates.find(({ name }) => name === wanted)?.template ?? null;
-  const source = named("default");
-  return source === null ? null : { fileName, source, toolSource: named("tool_use") };
+  const { default: source, tool_use: toolSource = null } = templates;
+  return source === undefined ? null : { fileName, source, toolSource };
 }

@@ -5,6 +5,7 @@ import { z } from "zod";
 import { EngineError } from "../contract/errors.ts";
 import { describeError } from "../excerpt.ts";
 import { describeProblem, readBySchema } from "../schema-problem.ts";
+import { parsePythonJson } from "../weights/python-json.ts";
 import { readRegularFile } from "../weights/regular-file.ts";
 
 const unnumberedToken = z.object({
@@ -40,8 +41,14 @@ const tokenizerConfig = z.looseObject({
   add_eos_token: z.boolean().nullish().default(null),
   /** By id, in decimal digits. */
   added_tokens_decoder: z.record(z.string().regex(/^\d+$/), unnumberedToken).nullish().default(null),
+  /** One, or several by their names. */
   chat_template: z
-    .union([z.string(), z.array(z.object({ name: z.string(), template: z.string() }))])
+    .union([
+      z.string(),
+      z
+        .array(z.object({ name: z.string(), template: z.string() }))
+        .transform((named) => Object.fromEntries(named.map(({ name, template }) => [name, template]))),
+    ])
     .nullish()
     .default(null),
 });
@@ -64,7 +71,7 @@ export function parseCheckpointJson<Schema extends z.ZodType>(
 ): z.infer<Schema> {
   let json: unknown;
   try {
-    json = JSON.parse(text);
+    json = parsePythonJson(text);
   } catch (error) {
     const reason = describeError(error);
     throw new EngineError("invalid_checkpoint", `${name} of the checkpoint is not JSON (${reason}).`, { cause: error });

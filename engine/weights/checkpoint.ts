@@ -10,6 +10,7 @@ import { indexFileName, quantisationFileName, singleFileName } from "./checkpoin
 import { hashFile } from "./file-hash.ts";
 import { withSeparateExperts } from "./fused-experts.ts";
 import { isOnnxExport, onnxFolder } from "./onnx-variants.ts";
+import { parsePythonJson } from "./python-json.ts";
 import { locateQuantised, withQuantisationFile } from "./quantised/quantised-tensors.ts";
 import { readRegularFile } from "./regular-file.ts";
 import { readSafetensorsHeader } from "./safetensors.ts";
@@ -148,7 +149,7 @@ export function parseWeightMap(indexBytes: Buffer | null): Readonly<Record<strin
 
 function parseJson(bytes: Buffer, fileName: string): unknown {
   try {
-    return JSON.parse(bytes.toString("utf8"));
+    return parsePythonJson(bytes.toString("utf8"));
   } catch (cause) {
     throw new EngineError("invalid_checkpoint", `${fileName} is not JSON (${describeError(cause)}).`, { cause });
   }

@@ -4,6 +4,7 @@ import { join } from "node:path";
 
 import { EngineError } from "../../contract/errors.ts";
 import { describeError, shown } from "../../excerpt.ts";
+import { parsePythonJson } from "../../weights/python-json.ts";
 import type { PipelineParams } from "./pipeline.ts";
 
 /**
@@ -37,7 +38,7 @@ export async function readFolderJson(folder: string, fileName: string): Promise<
     });
   }
   try {
-    return JSON.parse(text);
+    return parsePythonJson(text);
   } catch (cause) {
     throw new EngineError("invalid_checkpoint", `${join(folder, fileName)} is not JSON (${describeError(cause)}).`, {
       cause,

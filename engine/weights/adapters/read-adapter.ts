@@ -8,6 +8,7 @@ import { adapterConfigName, adapterWeightsName } from "../checkpoint-files.ts";
 import type { Checkpoint } from "../checkpoint.ts";
 import { hashFile } from "../file-hash.ts";
 import { isFloat } from "../float-conversion.ts";
+import { parsePythonJson } from "../python-json.ts";
 import { readRegularFile } from "../regular-file.ts";
 import { readSafetensorsHeader } from "../safetensors.ts";
 import type { LowRankUpdate, StoredTensor } from "../stored-tensor.ts";
@@ -181,7 +182,7 @@ function isTied({ tensors }: Checkpoint): boolean {
 
 function parseJson(bytes: Buffer, origin: AdapterOrigin): unknown {
   try {
-    return JSON.parse(bytes.toString("utf8"));
+    return parsePythonJson(bytes.toString("utf8"));
   } catch (cause) {
     throw invalidAdapter(origin, `Its ${adapterConfigName} is not JSON (${describeError(cause)}).`, cause);
   }

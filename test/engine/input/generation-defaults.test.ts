@@ -23,6 +23,14 @@ test("suppressed and end tokens outside the vocabulary are left out", () => {
   });
 });
 
+test.for([-1, [-1]])("an eos_token_id of %j is no end, and comes before that of config.json", (eosTokenId) => {
+  const generationConfig = { eos_token_id: eosTokenId };
+  expect(
+    readGenerationDefaults({ ...nothing, generationConfig, modelConfig: { eos_token_id: 5 } }).eosTokenIds,
+  ).toEqual([]);
+  expect(readGenerationDefaults({ ...nothing, modelConfig: { eos_token_id: eosTokenId } }).eosTokenIds).toEqual([]);
+});
+
 test("suppressed sequences are kept as in transformers, unless a token is outside the vocabulary", () => {
   const generationConfig = {
     eos_token_id: [5],
@@ -50,7 +58,7 @@ test("sampling fields that are set become defaults, the others stay open", () =>
 test.for([
   [{ temperature: "hot" }, /generation_config.json.*temperature/],
   [{ top_p: 7 }, /generation_config.json.*topP/],
-  [{ eos_token_id: -1 }, /generation_config.json.*eos_token_id/],
+  [{ eos_token_id: "</s>" }, /generation_config.json.*eos_token_id/],
   [{ suppress_tokens: ["a"] }, /generation_config.json.*suppress_tokens/],
   [{ begin_suppress_tokens: 5 }, /generation_config.json.*begin_suppress_tokens/],
   [{ bad_words_ids: [5] }, /generation_config.json.*bad_words_ids/],

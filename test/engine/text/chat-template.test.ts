@@ -292,6 +292,21 @@ test("text that looks like a template is not evaluated", () => {
 
 test.for([
   [
+    "processor_config.json",
+    { "processor_config.json": '{"chat_template":"processor"}', "chat_template.jinja": "jinja" },
+    "processor",
+  ],
+  [
+    "the one named default in processor_config.json",
+    { "processor_config.json": '{"chat_template":{"tool_use":"t","default":"d"}}', "chat_template.jinja": "jinja" },
+    "d",
+  ],
+  [
+    "another file than a processor_config.json without one",
+    { "processor_config.json": '{"chat_template":null}', "chat_template.jinja": "jinja" },
+    "jinja",
+  ],
+  [
     "chat_template.jinja",
     { "chat_template.jinja": "jinja", "chat_template.json": '{"chat_template":"json"}' },
     "jinja",

@@ -1,7 +1,9 @@
 import { appendFile, cp, mkdir, readdir, readFile, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { z } from "zod";
 
+import { parseConfigObject, width } from "../../../engine/models/config-field.ts";
 import { openCheckpoint } from "../../../engine/weights/checkpoint.ts";
 import { floatTensor, writeCheckpoint, writeShardedCheckpoint } from "../../support/checkpoints/safetensors-writer.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
@@ -59,6 +61,17 @@ test("a folder that is not a checkpoint is rejected with the missing file", asyn
   await expect(open()).rejects.toThrow("config.json is not JSON");
   await writeFile(join(folder.path, "config.json"), "{}");
   await expect(open()).rejects.toThrow("neither model.safetensors nor model.safetensors.index.json");
+});
+
+test("floats that are no numbers do not prevent a start unless they are read", async () => {
+  await using folder = await createTemporaryFolder();
+  await writeCheckpoint(folder.path, config, shards.flat());
+  await writeFile(join(folder.path, "config.json"), '{"hidden_size": NaN, "range": [0.0, Infinity]}');
+  const checkpoint = await openCheckpoint(folder.path, { cacheFolder: folder.path });
+  expect(checkpoint.config).toEqual({ hidden_size: NaN, range: [0, Infinity] });
+  expect(() => parseConfigObject(z.object({ hidden_size: width }), checkpoint.config, "")).toThrow(
+    "config.json: hidden_size is NaN; expected a number.",
+  );
 });
 
 test("other JSON files are read if they exist", async () => {
