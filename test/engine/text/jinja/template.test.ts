@@ -58,6 +58,9 @@ test("times are written in English", () => {
   expect(formatTime(date, "%d %b %Y|%B %-d, %y|%A %a %j|%I:%M %p|%H:%M:%S|%F %T|%%|%Q")).toBe(
     "07 Sep 2025|September 7, 25|Sunday Sun 250|12:05 AM|00:05:09|2025-09-07 00:05:09|%|%Q",
   );
+  expect(formatTime(date, "%c|%x %X|%D %R %r|%k %l %P|%C %u %w %U %W|%n%t|%Z%z")).toBe(
+    "Sun Sep  7 00:05:09 2025|09/07/25 00:05:09|09/07/25 00:05 12:05:09 AM| 0 12 am|20 7 0 36 35|\n\t|",
+  );
 });
 
 test("a value that a request sends is data, whatever its names", () => {
