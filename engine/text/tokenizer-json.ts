@@ -53,6 +53,7 @@ const tokenizerConfig = z.looseObject({
     .default(null),
 });
 
+type AddedToken = z.infer<typeof addedToken>;
 export type TokenizerJson = z.infer<typeof tokenizerJson>;
 export type TokenizerConfig = z.infer<typeof tokenizerConfig>;
 export type TokenizerComponent = z.infer<typeof component>;
@@ -125,29 +126,49 @@ export function withSpecialTokensMap(config: TokenizerConfig, mapText: string | 
   return { ...config, ...Object.fromEntries(given) };
 }
 
+const unlistedTokens = z.looseObject({
+  extra_special_tokens: z.array(tokenText).optional().catch(undefined),
+  additional_special_tokens: z.array(tokenText).optional().catch(undefined),
+});
+
+/** Special tokens that tokenizer_config.json names without saying more about them, in transformers' order. */
+function unlistedTokensOf(config: TokenizerConfig): string[] {
+  const { bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token, ...others } =
+    namedTokensOf(config);
+  const named = [bos_token, eos_token, unk_token, sep_token, pad_token, cls_token, mask_token];
+  return [...named, ...Object.values(others)].filter((token) => token !== undefined && token !== "") as string[];
+}
+
 /**
- * Tokens that only tokenizer_config.json has are added, at their ids, or at the next one if another token has it. Those
- * that it calls special are special, as in transformers.
+ * As in transformers, tokens that only tokenizer_config.json has are added: with the ids of the vocabulary, or with the
+ * next ones in the order of its ids. Its description of a token counts, and each token that it calls or names as special
+ * is special.
  */
 export function withConfiguredTokens(json: TokenizerJson, config: TokenizerConfig): TokenizerJson {
   const configured = Object.entries(config.added_tokens_decoder ?? {});
-  const special = new Set(configured.flatMap(([, token]) => (token.special ? [token.content] : [])));
-  const known = new Set(json.added_tokens.map(({ content }) => content));
-  const missing = configured.filter(([, { content }]) => content !== "" && !known.has(content));
-  const tokens = json.added_tokens.map((token) =>
-    special.has(token.content) && !token.special ? { ...token, special: true } : token,
-  );
-  if (missing.length === 0) return { ...json, added_tokens: tokens };
+  const described = new Map(configured.map(([, token]) => [token.content, token]));
+  const named = unlistedTokensOf(config);
+  const lists = unlistedTokens.parse(config);
+  const unlisted = [...named, ...(lists.extra_special_tokens ?? lists.additional_special_tokens ?? [])];
+  const withDescription = (token: AddedToken): AddedToken => {
+    const description = described.get(token.content);
+    const isSpecial = token.special || description?.special === true || named.includes(token.content);
+    return { ...token, ...description, special: isSpecial };
+  };
+  const tokens = json.added_tokens.map(withDescription);
+  const known = new Set(tokens.map(({ content }) => content));
+  const missing = [
+    ...configured.sort(([left], [right]) => Number(left) - Number(right)).map(([, token]) => token),
+    ...unlisted.map((content) => unnumberedToken.parse({ content, special: true })),
+  ];
   const vocabulary = idsOf(json.model);
-  const ids = new Set([...vocabulary.values(), ...json.added_tokens.map(({ id }) => id)]);
   let next = 0;
-  for (const id of ids) next = Math.max(next, id + 1);
-  for (const [declared, token] of missing.sort(([left], [right]) => Number(left) - Number(right))) {
-    const free = ids.has(Number(declared)) ? next : Number(declared);
-    const id = vocabulary.get(token.content) ?? free;
-    ids.add(id);
-    next = Math.max(next, id + 1);
-    tokens.push({ ...token, id });
+  for (const id of vocabulary.values()) next = Math.max(next, id + 1);
+  for (const { id } of json.added_tokens) next = Math.max(next, id + 1);
+  for (const token of missing) {
+    if (token.content === "" || known.has(token.content)) continue;
+    known.add(token.content);
+    tokens.push({ ...token, id: vocabulary.get(token.content) ?? next++ });
   }
   return { ...json, added_tokens: tokens };
 }

@@ -311,7 +311,7 @@ test("special tokens have the names that transformers gives to chat templates", 
   expect(parseTokenizer(json, JSON.stringify(withList)).namedTokens).toEqual({ box_token: "<|box|>" });
 });
 
-describe("tokens that tokenizer.json lacks", () => {
+describe("added tokens of tokenizer_config.json", () => {
   const token = { lstrip: false, rstrip: false, normalized: false, single_word: false, special: true };
   const load = async (config: object, specialTokensMap: object | null = null) => {
     const json = await readFile(new URL("../../fixtures/tokenizers/qwen2.json", import.meta.url), "utf8");
@@ -332,6 +332,35 @@ describe("tokens that tokenizer.json lacks", () => {
     };
     expect(await encode(config, "<new>x <new2>")).toEqual([557, 93, 226, 558]);
     expect(await encode(config, "<new3>")).toEqual([556]);
+  });
+
+  test("have the next free id, whatever their own", async () => {
+    expect(await encode({ added_tokens_decoder: { 600: { ...token, content: "<new>" } } }, "<new>x")).toEqual([
+      556, 93,
+    ]);
+  });
+
+  test("may only be named there, as in transformers 5.24", async () => {
+    const config = {
+      eos_token: "<end>",
+      image_token: "<img>",
+      additional_special_tokens: ["<extra>", { __type: "AddedToken", ...token, content: "<more>" }],
+      pad_token: "He",
+    };
+    expect(await encode(config, "<end><img><extra><more>He<extra>")).toEqual([556, 558, 559, 560, 557, 559]);
+    const tokenizer = await load(config);
+    expect([556, 557, 558, 559, 560].every((id) => tokenizer.isSpecial(id))).toBe(true);
+    const lists = { extra_special_tokens: ["<one>"], additional_special_tokens: ["<two>"] };
+    expect(await encode(lists, "<one><two>")).toEqual([556, 33, 89, 395, 35]);
+  });
+
+  test("are described by tokenizer_config.json", async () => {
+    const described = (flags: object) => ({
+      added_tokens_decoder: { 553: { ...token, content: "<strip>", ...flags } },
+    });
+    expect(await encode({}, "a <strip> b")).toEqual([70, 553, 71]);
+    expect(await encode(described({ lstrip: true }), "a <strip> b")).toEqual([70, 553, 315]);
+    expect(await encode(described({ rstrip: true }), "a <strip> b")).toEqual([70, 226, 553, 71]);
   });
 
   test("may be special there only", async () => {
