@@ -3,6 +3,7 @@ import { z } from "zod";
 
 import { MAX_CUSTOM_ID_LENGTH, readBatchLine } from "../batch/batch-line.ts";
 import type { BatchLine } from "../batch/batch-line.ts";
+import { completionFormOf } from "../generation/completion-form.ts";
 import { parseFields } from "../generation/schemas/parse-fields.ts";
 import { HttpError } from "../http/errors.ts";
 import { parseJson } from "../http/json-body.ts";
@@ -130,9 +131,8 @@ function isStreamed(body: unknown): body is { readonly stream: true } {
 }
 
 function urlFor(body: unknown): string {
-  return typeof body === "object" && body !== null && "prompt" in body && !("messages" in body)
-    ? "/v1/completions"
-    : "/v1/chat/completions";
+  const isText = typeof body === "object" && body !== null && completionFormOf(body) === "text";
+  return isText ? "/v1/completions" : "/v1/chat/completions";
 }
 
 function withoutNulls(fields: Readonly<Record<string, unknown>>): object {

@@ -5,6 +5,7 @@ import { z } from "zod";
 import { epochMs } from "../../../engine/index.ts";
 import type { AppDependencies } from "../../app-dependencies.ts";
 import { chatCompletionKind } from "../../generation/chat-completion-kind.ts";
+import { completionFormOf } from "../../generation/completion-form.ts";
 import { completionKind } from "../../generation/completion-kind.ts";
 import { answeringModelOf, parseBody, streamUsageOf } from "../../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody } from "../../generation/generation-kind.ts";
@@ -51,9 +52,14 @@ export function openEnvelope(
   if ("stream" in body && body.stream === true) {
     throw invalid(`${path}.stream`, "must be false here; stream by the route of the body itself");
   }
-  if ("prompt" in body) return open(completionKind, c, envelope, dependencies);
-  if ("messages" in body) return open(chatCompletionKind, c, envelope, dependencies);
-  throw invalid(path, "must have messages (a chat completion) or prompt (a text completion)");
+  switch (completionFormOf(body)) {
+    case "chat":
+      return open(chatCompletionKind, c, envelope, dependencies);
+    case "text":
+      return open(completionKind, c, envelope, dependencies);
+    case null:
+      throw invalid(path, "must have messages (a chat completion) or prompt (a text completion)");
+  }
 }
 
 /**

@@ -1,12 +1,13 @@
 /**
  * POST /invocations: the one route that SageMaker forwards requests to. As in vLLM, a body with `messages` is a chat
- * completion, and a body with `prompt` is a text completion.
+ * completion, and a body with only a `prompt` is a text completion.
  */
 import type { Context, Handler } from "hono";
 
 import { epochMs } from "../../../engine/index.ts";
 import type { AppDependencies } from "../../app-dependencies.ts";
 import { chatCompletionKind } from "../../generation/chat-completion-kind.ts";
+import { completionFormOf } from "../../generation/completion-form.ts";
 import { completionKind } from "../../generation/completion-kind.ts";
 import { HttpError } from "../../http/errors.ts";
 import { readJsonObject } from "../../http/json-body.ts";
@@ -30,12 +31,17 @@ export function completionAnswer(
   const answerChat = generationAnswer(chatCompletionKind, dependencies);
   const answerCompletion = generationAnswer(completionKind, dependencies);
   return async (c, body, startMs) => {
-    if ("messages" in body) return answerChat(c, body, startMs);
-    if ("prompt" in body) return answerCompletion(c, body, startMs);
-    throw new HttpError(
-      400,
-      "invalid_value",
-      "The body must have messages (a chat completion) or prompt (a text completion).",
-    );
+    switch (completionFormOf(body)) {
+      case "chat":
+        return answerChat(c, body, startMs);
+      case "text":
+        return answerCompletion(c, body, startMs);
+      case null:
+        throw new HttpError(
+          400,
+          "invalid_value",
+          "The body must have messages (a chat completion) or prompt (a text completion).",
+        );
+    }
   };
 }

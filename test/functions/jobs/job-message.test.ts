@@ -40,6 +40,11 @@ test.for(["../../etc/passwd", "a\u0000b", "\ud800", "\u00e9", "e\u0301", "__prot
   },
 );
 
+test("messages that are null leave the prompt of a text completion", () => {
+  const parsed = parseMessage("job", JSON.stringify({ messages: null, prompt: "a" }));
+  expect(parsed).toMatchObject({ kind: "good", job: { line: { url: "/v1/completions" } } });
+});
+
 test("a file whose output is its input is refused, because the results would replace it", () => {
   const parsed = parseMessage("job", '{"input": "s3://bucket/lines.jsonl", "output": "s3://bucket//lines.jsonl"}');
   expect(parsed).toMatchObject({

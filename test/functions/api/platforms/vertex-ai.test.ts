@@ -51,6 +51,16 @@ describe("predictions", () => {
     expect(engine.requests.map(({ samplingParams }) => samplingParams?.maxTokens)).toEqual([5, 3]);
   });
 
+  test.for<[string, object, string]>([
+    ["messages and a prompt", { ...chatBody, prompt: "A" }, "chat.completion"],
+    ["a prompt that is null", { ...chatBody, prompt: null }, "chat.completion"],
+    ["messages that are null", { messages: null, prompt: "A" }, "text_completion"],
+  ])("a body with %s is the same completion alone and as an instance", async ([, body, object]) => {
+    const { post } = createTestApp({ config });
+    expect(await (await post(predict, body)).json()).toMatchObject({ object });
+    expect(await (await post(predict, { instances: [body] })).json()).toMatchObject({ predictions: [{ object }] });
+  });
+
   test("Model Garden's format gives the answer itself instead of a list", async () => {
     const { post } = createTestApp({ config });
     const response = await post(predict, { instances: [{ "@requestFormat": "chatCompletions", ...chatBody }] });
