@@ -10,7 +10,7 @@ import { requireApiKey } from "./http/auth.ts";
 import { discardBody } from "./http/discard-body.ts";
 import { CLIENT_CLOSED_REQUEST, HttpError, toErrorAnswer } from "./http/errors.ts";
 import { allowOrigins } from "./http/origins.ts";
-import { traceRequests } from "./http/request-trace.ts";
+import { setRequestId, traceRequests } from "./http/request-trace.ts";
 import type { AppEnvironment } from "./http/request-trace.ts";
 import { createRoutes } from "./routes.ts";
 
@@ -30,10 +30,18 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
     }
   });
   if (config.allowedOrigins.length > 0) app.use(allowOrigins(config.allowedOrigins));
-  const requireKey = requireApiKey(config.apiKeys);
-  const requireAdminKey = requireApiKey(admin?.keys ?? []);
   const anthropicPaths = new Set<string>();
   const sharedPaths = new Set<string>();
+  app.use(async (c, next) => {
+    const { path } = c.req;
+    const isForAnthropic =
+      isAtOrBelow(anthropicPaths, path) || (isFromAnthropicClient(c) && isAtOrBelow(sharedPaths, path));
+    c.set("isForAnthropic", isForAnthropic);
+    if (isForAnthropic) setRequestId(c, c.get("requestId"));
+    await next();
+  });
+  const requireKey = requireApiKey(config.apiKeys);
+  const requireAdminKey = requireApiKey(admin?.keys ?? []);
   for (const { method, path, access, dialect, handler } of createRoutes(dependencies)) {
     const acceptsXApiKey = dialect !== "openai";
     if (dialect === "anthropic") anthropicPaths.add(path);
@@ -53,9 +61,7 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
     const isCut = incoming !== null && !incoming.complete;
     // The caller can empty a full store, and the answer says so.
     if (status >= 500 && status !== 503 && status !== 507) logger.error("A request failed.", { requestId, error });
-    const isAnthropic =
-      isAtOrBelow(anthropicPaths, c.req.path) || (isFromAnthropicClient(c) && isAtOrBelow(sharedPaths, c.req.path));
-    const shown = isAnthropic
+    const shown = c.get("isForAnthropic")
       ? { ...toAnthropicError(body), request_id: requestId }
       : (c.get("toErrorBody")?.(body) ?? body);
     return c.json(shown, status as ContentfulStatusCode, { ...headers, ...(isCut && { Connection: "close" }) });
@@ -67,7 +73,8 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
 
 /** Paths below that have no route of their own belong to the same API, such as batches of messages. */
 function isAtOrBelow(paths: ReadonlySet<string>, path: string): boolean {
-  return Array.from(paths).some((known) => path === known || path.startsWith(`${known}/`));
+  for (const known of paths) if (path === known || path.startsWith(`${known}/`)) return true;
+  return false;
 }
 
 /** False if the body arrives too slowly, or if the server has no room or time for it. */

@@ -20,6 +20,8 @@ export interface AppEnvironment {
   Bindings: { readonly incoming?: IncomingMessage };
   Variables: {
     requestId: string;
+    /** Whether the answer has Anthropic's form, also an error. */
+    isForAnthropic: boolean;
     /** The sender: a digest of the API key, or "" if no key is required. */
     tenant: string;
     /** Mutable: fields that routes add to the request's line in the access log. */
@@ -59,9 +61,8 @@ export function traceRequests({
   return async function traceRequest(c, next) {
     const start = performance.now();
     const requestId = sanitizeRequestId(c.req.header("x-request-id")) ?? randomUuid();
-    c.set("requestId", requestId);
+    setRequestId(c, requestId);
     c.set("logFields", {});
-    c.header("X-Request-Id", requestId);
     const { method, path } = c.req;
     const route = routePath(c, -1);
     const isRead = method === "GET" || method === "HEAD";
@@ -114,8 +115,14 @@ export function traceRequests({
 /** Uses the id of the body, which must be valid, for logs and the answer's header, unless the request's header has one. */
 export function adoptRequestId(c: Context<AppEnvironment>, id: string): void {
   if (sanitizeRequestId(c.req.header("x-request-id")) !== undefined) return;
+  setRequestId(c, id);
+}
+
+/** Anthropic's clients show the id of their own header in errors. */
+export function setRequestId(c: Context<AppEnvironment>, id: string): void {
   c.set("requestId", id);
   c.header("X-Request-Id", id);
+  if (c.get("isForAnthropic")) c.header("Request-Id", id);
 }
 
 function sanitizeRequestId(id: string | undefined): string | undefined {

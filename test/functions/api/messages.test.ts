@@ -199,6 +199,28 @@ describe("keys", () => {
   });
 });
 
+test("the id that Anthropic's clients show is in every answer to them, and in no other", async () => {
+  const { app, post } = createTestApp({ config: { apiKeys: ["key"] } });
+  const authorization = "Bearer key";
+  const anthropic = { authorization, "anthropic-version": "2023-06-01" };
+  const answers = [
+    await post(path, hello, anthropic),
+    await post(path, { ...hello, request_id: "own-id" }, anthropic),
+    await post(path, hello),
+    await post(`${path}/batches`, {}, anthropic),
+    await app.request(path, { headers: anthropic }),
+    await app.request("/v1/models", { headers: anthropic }),
+    await app.request("/v1/models/other", { headers: anthropic }),
+  ];
+  expect(answers.map(({ status }) => status)).toEqual([200, 200, 401, 404, 405, 200, 404]);
+  for (const { headers } of answers) expect(headers.get("request-id")).toBe(headers.get("x-request-id"));
+  const others = [
+    await app.request("/v1/models", { headers: { authorization } }),
+    await post("/v1/responses", { input: "a" }, anthropic),
+  ];
+  expect(others.map(({ headers }) => headers.get("request-id"))).toEqual([null, null]);
+});
+
 test("a client that leaves a stream frees the sequence", async () => {
   const { post, engine, service } = createTestApp({ script: ["a", hang] });
   const reader = (await post(path, { ...hello, stream: true })).body!.getReader();
