@@ -67,6 +67,8 @@ export interface RequestOutput {
   readonly text: string;
   /** Tokens since the last output. */
   readonly tokenIds: readonly number[];
+  /** Length of `text` after each token, if there are several and `samplingParams.reasoning` is set. */
+  readonly textEnds?: readonly number[];
   /** One entry per token of `tokenIds`; null if the request asks for none. */
   readonly logprobs: readonly DecodedTokenLogprobs[] | null;
   /** Null until the last output of the choice. */

@@ -34,6 +34,8 @@ export interface SequenceOutputsOptions {
 interface PendingOutput {
   text: string;
   readonly tokenIds: number[];
+  /** As in `RequestOutput`; empty if they are not asked for. */
+  readonly textEnds: number[];
   readonly logprobs: DecodedTokenLogprobs[];
 }
 
@@ -69,7 +71,7 @@ export class SequenceOutputs {
   append(output: EngineCoreOutput): boolean {
     invariant(!this.isFinished, "tokens came after the end of a sequence");
     this.#numCachedTokens = output.numCachedTokens;
-    const pending = (this.#pending ??= { text: "", tokenIds: [], logprobs: [] });
+    const pending = (this.#pending ??= { text: "", tokenIds: [], textEnds: [], logprobs: [] });
     for (const [index, tokenId] of output.tokenIds.entries()) {
       const isLast = output.finishReason !== null && index === output.tokenIds.length - 1;
       pending.tokenIds.push(tokenId);
@@ -77,6 +79,7 @@ export class SequenceOutputs {
         pending.logprobs.push(decodeLogprobs(output.logprobs[index]!, this.#options.vocabulary));
       this.#numOutputTokens += 1;
       const matched = this.#appendText(pending, tokenId, isLast && output.finishReason === "stop");
+      if (this.#options.reasoningStart) pending.textEnds.push(pending.text.length);
       if (matched !== null) {
         this.#finish("stop", matched);
         return output.finishReason === null;
@@ -86,6 +89,7 @@ export class SequenceOutputs {
       const { text, matched } = this.#stopStrings.append(this.#detokenizer.finish(), false);
       invariant(matched === null, "unchecked text matched a stop string");
       pending.text += text + this.#stopStrings.finish();
+      if (pending.textEnds.length > 0) pending.textEnds[pending.textEnds.length - 1] = pending.text.length;
       this.#finish(output.finishReason, output.stopReason);
     }
     return false;
@@ -98,7 +102,7 @@ export class SequenceOutputs {
    */
   take(prompt: DecodedPrompt | null): RequestOutput | null {
     if (this.#pending === null) return null;
-    const { text, tokenIds, logprobs } = this.#pending;
+    const { text, tokenIds, textEnds, logprobs } = this.#pending;
     const { requestId, index, samplingParams, reasoningStart, numPromptTokens, numImageTokens } = this.#options;
     const { numVideoTokens = 0, numOmittedImages = 0 } = this.#options;
     const isFirst = !this.#hasBegun;
@@ -111,6 +115,7 @@ export class SequenceOutputs {
       ...(isFirst && reasoningStart && { reasoningStart }),
       text,
       tokenIds,
+      ...(textEnds.length > 1 && { textEnds }),
       logprobs: samplingParams.logprobs === null ? null : logprobs,
       finishReason: this.#finishReason,
       stopReason: this.#stopReason,

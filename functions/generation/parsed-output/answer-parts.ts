@@ -45,13 +45,13 @@ export class AnswerParts {
     return this.#numReasoningTokens;
   }
 
-  append({ delta, output, numReasoningTokens }: ParsedGeneration): readonly PartEvent[] {
+  append({ delta, numReasoningTokens, answerLogprobs }: ParsedGeneration): readonly PartEvent[] {
     const events: PartEvent[] = [];
     this.#numReasoningTokens = numReasoningTokens;
     const { reasoning = "", content = "", toolCalls = [] } = delta;
-    const isThinking =
-      reasoning !== "" || (content === "" && toolCalls.length === 0 && this.#open?.kind === "reasoning");
-    if (!isThinking && toolCalls.length === 0) this.#heldLogprobs.push(...(output.logprobs ?? []));
+    // Tokens that say nothing after a call are its end.
+    const isOfCall = toolCalls.length > 0 || (content === "" && this.#open?.kind === "call");
+    if (!isOfCall) this.#heldLogprobs.push(...answerLogprobs);
     if (reasoning !== "") this.#appendTo("reasoning", reasoning, events);
     if (content !== "") this.#appendText(content, events);
     for (const call of toolCalls) this.#appendCall(call, events);

@@ -7,6 +7,7 @@ import { AnswerUnwrapper } from "./answer-tags.ts";
 import type { AnswerTags } from "./answer-tags.ts";
 import type { ParsedDelta, ToolCallDelta } from "./parsed-delta.ts";
 import { ReasoningSplitter } from "./reasoning-splitter.ts";
+import type { AnswerPhase } from "./reasoning-splitter.ts";
 import type { OutputEvent, ToolCallFormat, ToolCallParser } from "./tool-call-format.ts";
 
 /** How the text of an answer is parsed. */
@@ -57,6 +58,11 @@ export class OutputParser {
     return this.#isThinking;
   }
 
+  /** See `ReasoningSplitter`. */
+  get phase(): AnswerPhase {
+    return this.#splitter?.phase ?? "answer";
+  }
+
   /** Whether the arguments of the last call are whole. */
   hasWholeCall(): boolean {
     return parseBoundedJson(this.#argumentPieces.join("")).kind === "parsed";
@@ -84,8 +90,7 @@ export class OutputParser {
       if (content !== "") events.push(...this.#calls.append(content));
       if (isEnd) events.push(...this.#calls.finish());
     }
-    const isSilent = events.every((event) => event.type === "text" && event.text === "");
-    this.#isThinking = reasoning !== "" || (this.#isThinking && isSilent);
+    this.#isThinking = reasoning !== "" || (this.#isThinking && this.phase === "thinking");
     return this.#toDelta(this.#parsing.includesReasoning ? reasoning : "", events);
   }
 

@@ -3,7 +3,7 @@ import type { DecodedPrompt, DecodedTokenLogprobs, RequestOutput } from "../../.
 import type { Generation } from "../generations.ts";
 import { joinDeltas, OutputParser } from "./output-parser.ts";
 import type { OutputParsing } from "./output-parser.ts";
-import type { ParsedFinishReason, ParsedGeneration, ParsedToolCall } from "./parsed-delta.ts";
+import type { ParsedDelta, ParsedFinishReason, ParsedGeneration, ParsedToolCall } from "./parsed-delta.ts";
 
 /** One parsed output for each output, in the same order. */
 export async function* parseGenerations(
@@ -13,21 +13,57 @@ export async function* parseGenerations(
   if (parsing.toolCalls === null && parsing.reasoning === null) {
     for await (const { index, output } of generations) {
       const delta = output.text === "" ? {} : { content: output.text };
-      yield { index, output, delta, finishReason: output.finishReason, numReasoningTokens: 0 };
+      const answerLogprobs = output.logprobs ?? [];
+      yield { index, output, delta, finishReason: output.finishReason, numReasoningTokens: 0, answerLogprobs };
     }
     return;
   }
-  const parsers: OutputParser[] = [];
-  const numReasoningTokens: number[] = [];
+  const choices: ParsedTokens[] = [];
   for await (const { index, output } of generations) {
-    const parser = (parsers[index] ??= new OutputParser(parsing, output.reasoningStart ?? null));
-    const isLast = output.finishReason !== null;
-    const appended = parser.append(output.text);
-    const delta = isLast ? joinDeltas(appended, parser.finish()) : appended;
-    const numBefore = numReasoningTokens[index] ?? 0;
-    const numTokens = parser.isThinking ? numBefore + output.tokenIds.length : numBefore;
-    numReasoningTokens[index] = numTokens;
-    yield { index, output, delta, finishReason: finishReasonOf(output, parser), numReasoningTokens: numTokens };
+    const choice = (choices[index] ??= new ParsedTokens(parsing, output));
+    const { delta, answerLogprobs } = choice.append(output);
+    const finishReason = finishReasonOf(output, choice.parser);
+    const { numReasoningTokens } = choice;
+    yield { index, output, delta, finishReason, numReasoningTokens, answerLogprobs };
+  }
+}
+
+/**
+ * Parses the outputs of one choice. An output may have several tokens, if drafts were accepted or its reader was slow;
+ * while they may belong to thinking, they are parsed one by one. Mutable.
+ */
+class ParsedTokens {
+  readonly parser: OutputParser;
+  numReasoningTokens = 0;
+  /** Of tokens that may be a start marker of thinking, or a part of one. */
+  #heldLogprobs: DecodedTokenLogprobs[] = [];
+
+  constructor(parsing: OutputParsing, { reasoningStart }: RequestOutput) {
+    this.parser = new OutputParser(parsing, reasoningStart ?? null);
+  }
+
+  append(output: RequestOutput): Pick<ParsedGeneration, "delta" | "answerLogprobs"> {
+    const { parser } = this;
+    const { text, tokenIds, textEnds = [], logprobs } = output;
+    const answerLogprobs: DecodedTokenLogprobs[] = [];
+    let delta: ParsedDelta = {};
+    let from = 0;
+    do {
+      // All at once if the output does not tell its tokens apart, or if they are the answer's.
+      const to = parser.phase === "answer" || from >= textEnds.length ? tokenIds.length : from + 1;
+      const isLast = to >= tokenIds.length;
+      const parsed = parser.append(text.slice(textEnds[from - 1] ?? 0, isLast ? text.length : textEnds[from]));
+      delta = from === 0 ? parsed : joinDeltas(delta, parsed);
+      if (isLast && output.finishReason !== null) delta = joinDeltas(delta, parser.finish());
+      if (parser.isThinking) this.numReasoningTokens += to - from;
+      if (logprobs !== null) {
+        this.#heldLogprobs.push(...logprobs.slice(from, to));
+        if (parser.phase === "answer") answerLogprobs.push(...this.#heldLogprobs);
+        if (parser.phase !== "unknown") this.#heldLogprobs = [];
+      }
+      from = to;
+    } while (from < tokenIds.length);
+    return { delta, answerLogprobs };
   }
 }
 

@@ -2,7 +2,7 @@
  * The answer of a model in parts: text, thinking and calls of tools. Every endpoint writes its own wire form from these
  * deltas.
  */
-import type { FinishReason } from "../../../engine/index.ts";
+import type { DecodedTokenLogprobs, FinishReason } from "../../../engine/index.ts";
 import type { Generation } from "../generations.ts";
 
 export interface ToolCallStart {
@@ -41,6 +41,8 @@ export interface ParsedGeneration extends Generation {
   readonly finishReason: ParsedFinishReason | null;
   /** Tokens of thinking so far, also if deltas leave the thinking out. */
   readonly numReasoningTokens: number;
+  /** Of the tokens of the answer that follows the thinking; empty if the request asks for none. */
+  readonly answerLogprobs: readonly DecodedTokenLogprobs[];
 }
 
 /** A whole call. */

@@ -7,6 +7,8 @@ export interface SplitText {
   readonly content: string;
 }
 
+export type AnswerPhase = "unknown" | "thinking" | "answer";
+
 /**
  * Mutable. White space around the thinking, and before the answer that follows it, is left out. The parts do not depend
  * on how the text is divided.
@@ -25,6 +27,15 @@ export class ReasoningSplitter {
     this.#end = new MarkerSearch([markers.end]);
     if (start === "inside") this.#place = "at start of thinking";
     else this.#place = start === "continued" ? "inside" : start;
+  }
+
+  /**
+   * Where the text so far ends: `thinking` includes the markers and the white space behind them. `unknown`: it may still
+   * become a start marker.
+   */
+  get phase(): AnswerPhase {
+    if (this.#place === "before") return "unknown";
+    return this.#place === "after" ? "answer" : "thinking";
   }
 
   append(text: string): SplitText {

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 
 import { EngineError } from "../../../engine/contract/errors.ts";
+import type { ReasoningStart } from "../../../engine/contract/request-output.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
 import { RequestOutputs } from "../../../engine/output/request-outputs.ts";
@@ -14,11 +15,15 @@ async function encode(text: string): Promise<number[]> {
   return (await tokenizer.encode(text, { addSpecialTokens: false })) as number[];
 }
 
-function createOutputs(params: Partial<SamplingParams> = {}): RequestOutputs {
+function createOutputs(
+  params: Partial<SamplingParams> = {},
+  reasoningStart: ReasoningStart | null = null,
+): RequestOutputs {
   return new RequestOutputs({
     requestId: "request",
     samplingParams: createSamplingParams(params),
     vocabulary: tokenizer,
+    reasoningStart,
     numPromptTokens: 7,
     numImageTokens: 4,
     prompt: null,
@@ -61,6 +66,19 @@ test("a slow consumer gets everything merged into one output", async () => {
     numCachedTokens: 3,
     numOutputTokens: tokenIds.length,
   });
+});
+
+test("a merged output tells which text each token has, if the model marks its thinking", async () => {
+  const outputs = createOutputs({}, "before");
+  const [first, ...rest] = await encode("😀");
+  const tokenIds = [...(await encode("A red circle")), first!];
+  feed(outputs, tokenIds, { finishReason: "length" });
+  const { text, textEnds } = await outputs.next();
+  expect(rest.length).toBeGreaterThan(0);
+  expect(textEnds!.map((end) => text.slice(0, end))).toEqual(["A", "A red", "A red circle", "A red circle\uFFFD"]);
+  const single = createOutputs({}, "before");
+  single.append(step([tokenIds[0]!], { finishReason: "length" }));
+  expect(await single.next()).not.toHaveProperty("textEnds");
 });
 
 test("a waiting consumer gets each step's output", async () => {

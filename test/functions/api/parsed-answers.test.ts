@@ -133,6 +133,19 @@ describe("/v1/responses", () => {
     ]);
   });
 
+  test.for([true, false])("has logprobs of the answer only, with include_reasoning: %s", async (isIncluded) => {
+    const outputOf = (text: string) => {
+      const sampled = { tokenId: 7, token: text, bytes: [...Buffer.from(text)], logprob: -0.5, rank: 1 };
+      return { text, logprobs: [{ sampled, top: [] }] };
+    };
+    const rest = ["Two ", "cities.", "</think>", "\n\n", "Yes", "."].map(outputOf);
+    const script = [{ ...outputOf("<think>"), reasoningStart: "before" as const }, ...rest];
+    const fields = { include: ["message.output_text.logprobs"], include_reasoning: isIncluded };
+    const response = await post("/v1/responses", { ...responseBody, ...fields }, script);
+    const { output } = (await response.json()) as ResponseAnswer;
+    expect(output.at(-1)!.content).toMatchObject([{ text: "Yes.", logprobs: [{ token: "Yes" }, { token: "." }] }]);
+  });
+
   test("streams items one after the other, each with its deltas between added and done", async () => {
     const events = await responseEvents(toScript(["<think>Two ", "cities.</think>", "Let me look.", call("Oslo")]));
     const names = events.map(({ name }) => name!.replace("response.", ""));

@@ -22,7 +22,8 @@ const call = { index: 0, start: { id: "1", name: "look" }, arguments: "{}" };
 
 function partsOf(...deltas: readonly ParsedDelta[]): unknown[] {
   const parts = new AnswerParts();
-  for (const delta of deltas) parts.append({ index: 0, output, delta, finishReason: null, numReasoningTokens: 0 });
+  const rest = { index: 0, output, finishReason: null, numReasoningTokens: 0, answerLogprobs: [] };
+  for (const delta of deltas) parts.append({ ...rest, delta });
   parts.finish(true);
   return parts.parts.map(({ kind, text }) => [kind, text]);
 }
