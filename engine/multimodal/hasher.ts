@@ -35,7 +35,7 @@ export interface MultiModalHashInput {
 }
 
 /** Increase it when equal bytes and options are processed to different tensors. */
-const PROCESSING_VERSION = 1;
+const PROCESSING_VERSION = 2;
 
 /** Fewer bytes are hashed faster than another thread could be asked. */
 const MIN_BYTES_OF_THREAD = 32 * 1024;

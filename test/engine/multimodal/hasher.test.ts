@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 
 import { computeMmHash, contentHashOf, hashCanonical } from "../../../engine/multimodal/hasher.ts";
@@ -78,4 +79,16 @@ test("everything that distinguishes items changes their hash", () => {
   ];
   const hashes = others.map(computeMmHash);
   expect(new Set(hashes).size).toBe(others.length);
+});
+
+test("the recorded pixels belong to one version of the hashes", () => {
+  const recorded = createHash("sha256");
+  for (const name of ["decoded.json", "pixel-values.json", "resampled.json"]) {
+    recorded.update(readFileSync(new URL(`../../fixtures/pixels/${name}`, import.meta.url)));
+  }
+  // If a picture that is already recorded has other pixels, PROCESSING_VERSION changes too.
+  expect({ pixels: recorded.digest("hex").slice(0, 16), hash: computeMmHash(input).slice(0, 16) }).toEqual({
+    pixels: "31effc61b62bb88e",
+    hash: "72aabeb7d54063be",
+  });
 });
