@@ -38,6 +38,7 @@ import { EngineThreads } from "./thread/engine-threads.ts";
 import type { EngineCoreStats, FromEngineThread } from "./thread/messages.ts";
 import type { StepStall } from "./thread/step-progress.ts";
 import { noStats } from "./thread/total-stats.ts";
+import { untilAborted } from "./until-aborted.ts";
 
 /** The sequences of an admitted request, and where they run. */
 interface SequencesToStart {
@@ -194,7 +195,7 @@ export class ThreadedEngine implements Engine {
       const { loadModel } = await timePhase("modules", dependencies.onPhase, () => import("./loading/load-model.ts"));
       this.#closing.signal.throwIfAborted();
       const signal = AbortSignal.any([this.#closing.signal, this.#threadFailed.signal]);
-      this.#model = await loadModel(this.#config, dependencies, signal);
+      this.#model = await withinGrace(loadModel(this.#config, dependencies, signal), signal);
       signal.throwIfAborted();
       threads.load(this.#model.workerOptions);
       // Parsed files and graphs under construction are garbage now, and this thread is idle.
@@ -409,6 +410,32 @@ function stalledError({ seconds }: EngineStall): EngineError {
     "engine_stalled",
     `One step of the engine has taken ${Math.floor(seconds)} s and has not ended. Send the request again later.`,
   );
+}
+
+/**
+ * A load that is aborted ends at its next step and frees what it has. It is no longer waited for after this time: modules
+ * of users, such as pipelines and logits processors, do not see the signal and may never end.
+ */
+const LOAD_GRACE_MS = 2000;
+
+/** Rejects with the reason of `signal` if `loading` has not ended by `LOAD_GRACE_MS` after the abort. */
+async function withinGrace(loading: Promise<LoadedModel>, signal: AbortSignal): Promise<LoadedModel> {
+  const abandoned = new AbortController();
+  let grace: NodeJS.Timeout | undefined;
+  const onAbort = (): void => {
+    grace = setTimeout(() => {
+      abandoned.abort(signal.reason);
+      void loading.then((model) => model[Symbol.asyncDispose]()).catch(() => {});
+    }, LOAD_GRACE_MS);
+  };
+  signal.addEventListener("abort", onAbort, { once: true });
+  if (signal.aborted) onAbort();
+  try {
+    return await untilAborted(loading, abandoned.signal);
+  } finally {
+    clearTimeout(grace);
+    signal.removeEventListener("abort", onAbort);
+  }
 }
 
 function closedError(): EngineError {

@@ -1,3 +1,4 @@
+import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import OpenAI from "openai";
@@ -233,3 +234,24 @@ test.for<[string, string, Record<string, unknown>]>([
   // Node itself waits for the native call, so the process has to be killed.
   expect(cli.child.signalCode).toBe(what === "a native call" ? "SIGKILL" : null);
 });
+
+test.for(["a logits processor", "a pipeline"])(
+  "SIGTERM ends a start that waits for %s that never loads",
+  async (what) => {
+    await using folder = await createTemporaryFolder();
+    // It loads when the file exists.
+    const module = join(folder.path, "pipelines.mjs");
+    const sign = join(folder.path, "loading");
+    const code = `import { writeFileSync } from "node:fs"; writeFileSync(${JSON.stringify(sign)}, ""); await new Promise(() => {});`;
+    await writeFile(module, code);
+    const { cli } = await startService(
+      what === "a pipeline"
+        ? { MODEL: join(import.meta.dirname, "../../../models/fovea-tools"), PIPELINE_PATH: folder.path }
+        : { LOGITS_PROCESSORS: `${module}:Never` },
+    );
+    await using _ = cli;
+    await expect.poll(() => existsSync(sign)).toBe(true);
+    cli.child.kill("SIGTERM");
+    expect(await cli.exitCode).toBe(0);
+  },
+);
