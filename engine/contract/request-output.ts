@@ -33,6 +33,8 @@ export interface DecodedLogprob extends TokenLogprob {
 
 export interface DecodedTokenLogprobs {
   readonly sampled: DecodedLogprob;
+  /** Set for a special token that the output's text leaves out. */
+  readonly isLeftOut?: true;
   readonly top: readonly DecodedLogprob[];
 }
 
@@ -40,8 +42,8 @@ export interface DecodedTokenLogprobs {
 export interface DecodedPrompt {
   /** As in the request; decoded if it contained tokens, messages or parts, or if the prompt may be truncated. */
   readonly text: string;
-  /** One entry per token. */
-  readonly tokens: readonly Pick<DecodedLogprob, "tokenId" | "token" | "bytes">[];
+  /** One entry per token. `isLeftOut`: a special token that the tokenizer added, which the text does not have. */
+  readonly tokens: readonly (Pick<DecodedLogprob, "tokenId" | "token" | "bytes"> & { readonly isLeftOut?: true })[];
   /** One entry per token, null for the first; null if the request asks for none. */
   readonly logprobs: readonly (DecodedTokenLogprobs | null)[] | null;
 }

@@ -51,16 +51,36 @@ export async function decodePrompt(
 ): Promise<DecodedPrompt> {
   const tokens: DecodedPrompt["tokens"][number][] = [];
   const decoded: (DecodedTokenLogprobs | null)[] = [];
+  const addedTokens = addedTokensOf(text, tokenIds, vocabulary);
   const entriesPerToken = 1 + (logprobs?.[0] === undefined ? 0 : 1 + logprobs[0].top.length);
   for (let start = 0; start < tokenIds.length; start += TOKENS_PER_PIECE) {
     await turns.take(TOKENS_PER_PIECE * entriesPerToken);
     for (const [index, tokenId] of tokenIds.slice(start, start + TOKENS_PER_PIECE).entries()) {
-      tokens.push({ tokenId, ...decodedTextOf(tokenId, vocabulary) });
+      const isLeftOut = addedTokens.has(start + index);
+      tokens.push({ tokenId, ...decodedTextOf(tokenId, vocabulary), ...(isLeftOut && { isLeftOut }) });
       const own = logprobs?.[start + index - 1];
       decoded.push(own === undefined ? null : decodeLogprobs(own, vocabulary));
     }
   }
   return { text, tokens, logprobs: logprobs === null ? null : decoded };
+}
+
+/** Positions of the special tokens at either end that the text does not have: the tokenizer added them. */
+function addedTokensOf(text: string, tokenIds: readonly number[], vocabulary: Vocabulary): ReadonlySet<number> {
+  const added = new Set<number>();
+  let rest = text;
+  let first = 0;
+  for (; first < tokenIds.length && vocabulary.isSpecial(tokenIds[first]!); first++) {
+    const { token } = decodedTextOf(tokenIds[first]!, vocabulary);
+    if (rest.startsWith(token)) rest = rest.slice(token.length);
+    else added.add(first);
+  }
+  for (let last = tokenIds.length - 1; last > first && vocabulary.isSpecial(tokenIds[last]!); last--) {
+    const { token } = decodedTextOf(tokenIds[last]!, vocabulary);
+    if (rest.endsWith(token)) rest = rest.slice(0, rest.length - token.length);
+    else added.add(last);
+  }
+  return added;
 }
 
 /** Without spreads, which take most of the time for the alternatives of a long prompt. */

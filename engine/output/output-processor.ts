@@ -6,6 +6,7 @@ import type {
   FinishReason,
   ReasoningStart,
   RequestOutput,
+  SampledLogprobs,
 } from "../contract/request-output.ts";
 import type { SamplingParams } from "../contract/sampling-params.ts";
 import { StopStrings } from "../text/stop-strings.ts";
@@ -75,8 +76,7 @@ export class SequenceOutputs {
     for (const [index, tokenId] of output.tokenIds.entries()) {
       const isLast = output.finishReason !== null && index === output.tokenIds.length - 1;
       pending.tokenIds.push(tokenId);
-      if (output.logprobs !== null)
-        pending.logprobs.push(decodeLogprobs(output.logprobs[index]!, this.#options.vocabulary));
+      if (output.logprobs !== null) pending.logprobs.push(this.#decodeLogprobs(output.logprobs[index]!));
       this.#numOutputTokens += 1;
       const matched = this.#appendText(pending, tokenId, isLast && output.finishReason === "stop");
       if (this.#options.reasoningStart) pending.textEnds.push(pending.text.length);
@@ -126,6 +126,13 @@ export class SequenceOutputs {
       numCachedTokens: this.#numCachedTokens,
       numOutputTokens: this.#numOutputTokens,
     };
+  }
+
+  #decodeLogprobs(logprobs: SampledLogprobs): DecodedTokenLogprobs {
+    const { vocabulary, samplingParams } = this.#options;
+    const decoded = decodeLogprobs(logprobs, vocabulary);
+    const isLeftOut = samplingParams.skipSpecialTokens && vocabulary.isSpecial(logprobs.sampled.tokenId);
+    return isLeftOut ? { ...decoded, isLeftOut } : decoded;
   }
 
   /**

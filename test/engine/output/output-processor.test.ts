@@ -4,6 +4,7 @@ import { EngineError } from "../../../engine/contract/errors.ts";
 import type { ReasoningStart } from "../../../engine/contract/request-output.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
+import { decodePrompt } from "../../../engine/output/decode-logprobs.ts";
 import { RequestOutputs } from "../../../engine/output/request-outputs.ts";
 import type { EngineCoreOutput } from "../../../engine/thread/messages.ts";
 import { loadFixtureTokenizer } from "../text/fixture-tokenizer.ts";
@@ -180,6 +181,33 @@ test("logprobs contain the text and bytes of their tokens", async () => {
     },
   ]);
 });
+
+test.for([true, false])("logprobs mark special tokens that the text leaves out: %s", async (skipSpecialTokens) => {
+  const outputs = createOutputs({ logprobs: 0, ignoreEos: true, skipSpecialTokens });
+  const [a] = await encode("a");
+  for (const tokenId of [a!, endTokenId, a!]) {
+    outputs.append(step([tokenId], { logprobs: [{ sampled: { tokenId, logprob: -1, rank: 1 }, top: [] }] }));
+  }
+  const { text, logprobs } = await outputs.next();
+  expect(text).toBe(skipSpecialTokens ? "aa" : "a</s>a");
+  expect(logprobs!.map(({ isLeftOut = false }) => isLeftOut)).toEqual([false, skipSpecialTokens, false]);
+});
+
+test.for([
+  ["a", ["<s>", "a", "</s>"], [true, false, true]],
+  ["<s>a", ["<s>", "a"], [false, false]],
+  ["<s>a", ["<s>", "<s>", "a"], [false, true, false]],
+  ["<s>", ["<s>"], [false]],
+  ["a</s>a", ["a", "</s>", "a"], [false, false, false]],
+] as const)(
+  "the prompt %j of the tokens %j leaves out those that the tokenizer added",
+  async ([text, names, added]) => {
+    const idOf = async (name: string) => tokenizer.tokenId(name) ?? (await encode(name))[0]!;
+    const tokenIds = await Promise.all(names.map(idOf));
+    const { tokens } = await decodePrompt({ text, tokenIds }, null, tokenizer);
+    expect(tokens.map(({ isLeftOut = false }) => isLeftOut)).toEqual(added);
+  },
+);
 
 test("the same token has its text and bytes once in memory, however often logprobs name it", async () => {
   const outputs = createOutputs({ logprobs: 1 });

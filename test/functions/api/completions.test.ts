@@ -130,6 +130,20 @@ test("offsets count code points, whatever the characters need in UTF-16", async 
   expect(stream).toMatch(/"text_offset":\[0\][^]*"text_offset":\[2\][^]*"text_offset":\[3\]/);
 });
 
+test("offsets leave out special tokens that the text does not have, of the answer and of an echoed prompt", async () => {
+  const named = (token: string) => ({ tokenId: 1, token, bytes: [...Buffer.from(token)] });
+  const entry = (token: string) => ({ sampled: { ...named(token), logprob: -1, rank: 1 }, top: [] });
+  const prompt = { text: "Hi", tokens: [{ ...named("<s>"), isLeftOut: true as const }, named("Hi")], logprobs: null };
+  const script = [
+    { text: "No", logprobs: [entry("No")], prompt },
+    { text: "", logprobs: [{ ...entry("</s>"), isLeftOut: true as const }] },
+    { text: "No", logprobs: [entry("No")] },
+  ];
+  const { post } = createTestApp({ script });
+  const answer = await (await post(path, { prompt: "Hi", logprobs: 0, echo: true, ignore_eos: true })).json();
+  expect(answer).toMatchObject({ choices: [{ text: "HiNoNo", logprobs: { text_offset: [0, 0, 2, 4, 4] } }] });
+});
+
 test("tokens that are parts of a character have its offset, over the chunks of a stream", async () => {
   const entry = (bytes: readonly number[]) => {
     const token = Buffer.from(bytes).toString();
