@@ -17,9 +17,12 @@ export interface S3ImageSourceOptions {
 /** S3's own limit on keys. */
 const MAX_KEY_BYTES = 1024;
 
+/** The SDK repeats a call that fails, but not one whose object breaks off while it is read. */
+const MAX_READS = 3;
+
 /**
  * The key is everything after the bucket's slash: there is no percent-decoding, and `?` and `#` are part of it. The
- * client handles retries. An image's validator is its object's ETag, which changes with the bytes. `close` destroys the
+ * client handles retries of calls, and an object that breaks off is read again. An image's validator is its object's ETag, which changes with the bytes. `close` destroys the
  * client.
  */
 export function createS3ImageSource({ createClient }: S3ImageSourceOptions): ConnectedImageSource {
@@ -44,12 +47,19 @@ export function createS3ImageSource({ createClient }: S3ImageSourceOptions): Con
     const s3 = await client;
     try {
       const request = { Bucket: bucket, Key: key, ...(validator !== null && { IfNoneMatch: validator }) };
-      const object = await s3.send(new GetObjectCommand(request), { abortSignal: signal });
-      const announcedBytes = object.ContentLength ?? null;
-      const body = addAbortSignal(signal, object.Body as Readable);
-      const stored = await readBounded(body, { announcedBytes, maxImageBytes, onBytes });
-      const bytes = await withoutEncoding(stored, { contentEncoding: object.ContentEncoding, maxImageBytes, onBytes });
-      return { kind: "fetched", bytes, validator: object.ETag ?? null };
+      for (let numReads = 1; ; numReads++) {
+        const object = await s3.send(new GetObjectCommand(request), { abortSignal: signal });
+        const announcedBytes = object.ContentLength ?? null;
+        const body = addAbortSignal(signal, object.Body as Readable);
+        const stored = await readBounded(body, { announcedBytes, maxImageBytes, onBytes }).catch((error: unknown) => {
+          if (signal.aborted || error instanceof EngineError || numReads === MAX_READS) throw error;
+          return null;
+        });
+        if (stored === null) continue;
+        const encoded = { contentEncoding: object.ContentEncoding, maxImageBytes, onBytes };
+        const bytes = await withoutEncoding(stored, encoded);
+        return { kind: "fetched", bytes, validator: object.ETag ?? null };
+      }
     } catch (error) {
       signal.throwIfAborted();
       if (error instanceof EngineError) throw error;

@@ -223,6 +223,27 @@ describe("stores that misbehave", () => {
     );
   });
 
+  test.for([
+    [2, "is read again"],
+    [3, "three times is unreachable"],
+  ] as const)("an object that breaks off (%i times) %s", async ([numBreaks]) => {
+    let numCalls = 0;
+    await withStore(
+      (_, response) => {
+        response.writeHead(200, { "content-length": 7 });
+        if (++numCalls > numBreaks) response.end("picture");
+        else response.write("pic", () => response.destroy());
+      },
+      async (source) => {
+        const outcome = await fetchPicture(source).then(
+          (bytes) => Buffer.from(bytes).toString(),
+          ({ code }: { code: string }) => code,
+        );
+        expect([outcome, numCalls]).toEqual([numBreaks === 2 ? "picture" : "image_unreachable", 3]);
+      },
+    );
+  });
+
   test("a store that hangs up is unreachable", async () => {
     await withStore(
       (_, response) => void response.destroy(),
