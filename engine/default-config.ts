@@ -12,6 +12,7 @@ import {
   kvCacheDtypeNames,
   kvLayoutNames,
   promptDtypeNames,
+  runnerNames,
 } from "./contract/config.ts";
 import type { DocumentLimits, EngineConfig, HubConfig, ImageLimits, VideoLimits } from "./contract/config.ts";
 import { MAX_DATA_PARALLEL_SIZE } from "./contract/data-parallel.ts";
@@ -62,6 +63,7 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
       (modules) => modules.filter(({ isDefaultForImages }) => isDefaultForImages === true).length <= 1,
       "adapters of which at most one has isDefaultForImages",
     ),
+  runner: z.enum(runnerNames),
   dtype: z.enum(dtypeNames),
   device: z.enum(deviceNames),
   deviceId: count(0),

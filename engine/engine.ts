@@ -298,7 +298,7 @@ export class ThreadedEngine implements Engine {
     running: RunningRequest,
     { signal, onQueued }: GenerateOptions,
   ): AsyncGenerator<RequestOutput, void, undefined> {
-    checkGenerationRequest(request);
+    checkGenerationRequest(request, this.#config.runner ?? "generate");
     const { numChoices = 1 } = request;
     const { model, threads } = this.#admit(request.requestId, numChoices);
     const sequenceIds = this.#requests.start(request.requestId, running, numChoices);

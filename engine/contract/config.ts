@@ -23,6 +23,10 @@ export type PromptDtypeName = (typeof promptDtypeNames)[number];
 export const kvLayoutNames = ["auto", "slots", "paged"] as const;
 export type KvLayoutName = (typeof kvLayoutNames)[number];
 
+/** What the engine computes for a prompt, as vLLM names it. `generate`: text. `pooling`: an embedding. */
+export const runnerNames = ["generate", "pooling"] as const;
+export type RunnerName = (typeof runnerNames)[number];
+
 /**
  * How messages are given to the chat template: their content as one text (`string`), or as a list of parts (`openai`).
  * `auto` detects it in the template.
@@ -164,6 +168,8 @@ export interface EngineConfig {
   readonly loraAdapter?: string | null;
   /** LoRA adapters beside the weights, of which each request may choose one. Default: none. */
   readonly loraModules?: readonly LoraModule[];
+  /** Default: `generate`. */
+  readonly runner?: RunnerName;
   readonly dtype: DtypeName;
   readonly device: DeviceName;
   readonly deviceId: number;

@@ -44,6 +44,8 @@ export interface ModelInfo {
    */
   readonly maxNumSequences: number;
   readonly vocabSize: number;
+  /** Numbers of a prompt's embedding; null for an engine that generates text. */
+  readonly embeddingSize: number | null;
   /** Whether the model and the limits do. */
   readonly acceptsImages: boolean;
   readonly acceptsVideos: boolean;

@@ -45,6 +45,7 @@ export type EngineErrorCode =
 
 /** Settings that limit what is served, by their names in `EngineConfig` or in the options of image sources. */
 export type ServingSetting =
+  | "runner"
   | "maxImagesPerPrompt"
   | "maxNumWaiting"
   | "enableMmEmbeds"
@@ -67,6 +68,7 @@ export type ServingSetting =
 
 /** Settings that decide whether a model loads. */
 export type LoadingSetting =
+  | "runner"
   | "model"
   | "loraAdapter"
   | "loraModules"

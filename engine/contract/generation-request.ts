@@ -161,6 +161,11 @@ export interface GenerationRequest {
   readonly truncatePromptTokens?: number;
   /** The end of the prompt at which tokens are removed. Default `left`, the oldest. */
   readonly truncationSide?: "left" | "right";
+  /**
+   * Whether the output is the prompt's embedding in place of text. An engine whose `runner` is `pooling` accepts only such
+   * requests, any other engine none. Default false.
+   */
+  readonly returnsEmbedding?: boolean;
   /** Whether the first output of each choice contains the prompt. Default false. */
   readonly includePrompt?: boolean;
   /**

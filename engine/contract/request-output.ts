@@ -73,6 +73,8 @@ export interface RequestOutput {
   readonly textEnds?: readonly number[];
   /** One entry per token of `tokenIds`; null if the request asks for none. */
   readonly logprobs: readonly DecodedTokenLogprobs[] | null;
+  /** Set if the request asks for the prompt's embedding, on its only output: [`ModelInfo.embeddingSize`], not normalised. */
+  readonly embedding?: Float32Array;
   /** Null until the last output of the choice. */
   readonly finishReason: FinishReason | null;
   /** The stop string or stop token id that ended the text, if one did; `repetition_detected` for a repetition. */

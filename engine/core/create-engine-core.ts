@@ -2,6 +2,7 @@
 import type { OnStartPhase } from "../contract/start-phase.ts";
 import { requireDrafts } from "../decoder/draft-obstacle.ts";
 import { planEncoderCache } from "../kv/memory-plan.ts";
+import { outputWidthOf } from "../models/output-width.ts";
 import type { AddedSequence } from "../sampling/built-in/added-sequence.ts";
 import { createBuiltInProcessors } from "../sampling/built-in/built-in-processors.ts";
 import { CustomProcessor } from "../sampling/custom/custom-processor.ts";
@@ -19,6 +20,7 @@ import { EncoderCache } from "../vision/encoder-cache.ts";
 import { EngineCore } from "./engine-core.ts";
 import { loadGraphs } from "./load-graphs.ts";
 import { ModelRunner } from "./model-runner.ts";
+import { Pooler } from "./pooler.ts";
 import { encodesOnHost } from "./session-options.ts";
 import { warmUp } from "./warm-up.ts";
 
@@ -60,7 +62,7 @@ export async function createEngineCore(
     visionEncoder !== null && (options.encodesInBackground ?? encodesOnHost(config, options.model))
       ? new BackgroundEncoder(visionEncoder, progress)
       : null;
-  const logits = new StepLogits(config.maxNumSequences, graph.vocabSize);
+  const logits = new StepLogits(config.maxNumSequences, outputWidthOf(graph));
   const createCore = (chain: ProcessorChain, take: () => readonly ToEngineThread[]): EngineCore => {
     const eosTokenIds = new Set(options.eosTokenIds);
     const scheduler = new Scheduler({
@@ -84,7 +86,7 @@ export async function createEngineCore(
       backgroundEncoder,
       encoderCache,
       processors: chain,
-      sampler: new Sampler(chain, logits),
+      sampler: config.runner === "pooling" ? new Pooler(logits) : new Sampler(chain, logits),
       logits,
       imageWidth: graph.imageWidth,
       imageRuns: graph,

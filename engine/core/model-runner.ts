@@ -4,7 +4,7 @@ import type { SampledLogprobs } from "../contract/request-output.ts";
 import { noEmbeddings } from "../decoder/decoder.ts";
 import type { Decoder, DecoderRun, TokenSpan } from "../decoder/decoder.ts";
 import type { ProcessorChain } from "../sampling/processor-chain.ts";
-import type { Sampler } from "../sampling/sampler.ts";
+import type { SampledRow, SamplingRow } from "../sampling/sampler.ts";
 import type { StepLogits } from "../sampling/step-logits.ts";
 import { isLastChunk } from "../scheduler/scheduler-output.ts";
 import type { PrefillChunk, SchedulerOutput } from "../scheduler/scheduler-output.ts";
@@ -19,6 +19,7 @@ import type { VisionEncoder } from "../vision/vision-encoder.ts";
 import { DraftLogits } from "./draft-logits.ts";
 import type { ImageFeature } from "./engine-request.ts";
 import { InputBatch } from "./input-batch.ts";
+import type { PooledRow } from "./pooler.ts";
 import { PromptLogprobs } from "./prompt-logprobs.ts";
 import { StepImages } from "./step-images.ts";
 import type { StepResult, StepResults } from "./step-results.ts";
@@ -31,7 +32,7 @@ export interface ModelRunnerParts {
   readonly backgroundEncoder: BackgroundEncoder | null;
   readonly encoderCache: EncoderCache;
   readonly processors: ProcessorChain;
-  readonly sampler: Sampler;
+  readonly sampler: RowReader;
   /** The memory in which the sampler expects the logits of each step. */
   readonly logits: StepLogits;
   /** Size of an image embedding. */
@@ -39,6 +40,12 @@ export interface ModelRunnerParts {
   /** See `DecoderShape`. */
   readonly imageRuns: ImageRuns;
   readonly progress: StepProgress;
+}
+
+/** Turns the rows of a step into results: the sampler, or the pooler. */
+export interface RowReader {
+  /** @param rows The sequences of the rows, in order. */
+  sample(rows: readonly SamplingRow[]): readonly (SampledRow | PooledRow)[];
 }
 
 /** Mutable; holds the persistent batch and owns decoder and encoder. */

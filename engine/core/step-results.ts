@@ -4,6 +4,7 @@ import type { SampledLogprobs } from "../contract/request-output.ts";
 import type { SampledRow } from "../sampling/sampler.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import type { FailedRun } from "../scheduler/step-limit.ts";
+import type { PooledRow } from "./pooler.ts";
 
 export type StepResult =
   | (Extract<SampledRow, { kind: "sampled" }> & {
@@ -12,6 +13,7 @@ export type StepResult =
        */
       readonly promptLogprobs: readonly SampledLogprobs[] | null;
     })
+  | Extract<PooledRow, { kind: "pooled" }>
   | Extract<SampledRow, { kind: "failed" }>
   /** Its run found no memory. Nothing of it was computed. */
   | {

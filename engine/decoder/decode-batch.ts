@@ -1,6 +1,7 @@
 /** One-token steps of neighbouring KV slots as one ragged batch. The input arrays are written in place. */
 import type { KvSlots, SlotRange } from "../kv/kv-slots.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
+import { outputWidthOf } from "../models/output-width.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import { AdapterInputs } from "./adapter-inputs.ts";
@@ -11,7 +12,7 @@ import { outputPosition } from "./token-positions.ts";
 /** Mutable. */
 export class DecodeBatch implements Disposable {
   readonly #run: DecoderBinding;
-  readonly #vocabSize: number;
+  readonly #width: number;
   readonly #firstSlot: number;
   /** [numSlots] */
   readonly #inputIds: BigInt64Array;
@@ -33,7 +34,7 @@ export class DecodeBatch implements Disposable {
   /** Takes ownership of `run`, which is bound to the slots of the range. */
   constructor(run: DecoderBinding, graph: DecoderGraph, { firstSlot, numSlots }: SlotRange) {
     this.#run = run;
-    this.#vocabSize = graph.vocabSize;
+    this.#width = outputWidthOf(graph);
     this.#firstSlot = firstSlot;
     this.#inputIds = new BigInt64Array(numSlots);
     this.#sequenceLengths = new Int32Array(numSlots);
@@ -56,7 +57,7 @@ export class DecodeBatch implements Disposable {
   }
 
   /**
-   * Computes one output token of each span; all belong to this range. `logits` [number of wanted rows, vocabSize]
+   * Computes one output token of each span; all belong to this range. `logits` [number of wanted rows, outputWidth]
    * receives the predictions in the order of the spans. Those that want none, because their next token is known, come
    * last. Every slot of the range writes a token at the position after its kept tokens; slots that do not decode write
    * there as well, and those values are never read. Their recurrent states stay as they are.
@@ -100,7 +101,7 @@ export class DecodeBatch implements Disposable {
   #bindRows(numRows: number, logits: Float32Array): void {
     if (logits.byteOffset === this.#logits?.byteOffset && logits.length === this.#logits.length) return;
     this.#run.setInput("logit_rows", Tensor.fromTypedArray("int64", this.#logitRows.subarray(0, numRows), [numRows]));
-    this.#run.setOutput("logits", Tensor.fromTypedArray("float32", logits, [numRows, this.#vocabSize]));
+    this.#run.setOutput("logits", Tensor.fromTypedArray("float32", logits, [numRows, this.#width]));
     this.#logits = logits;
   }
 

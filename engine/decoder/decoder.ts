@@ -49,7 +49,7 @@ export interface DecoderRun {
 
 /** Where a run leaves its predictions. */
 export interface LogitsTarget {
-  /** Row-major [sum of numLogits, vocabSize]. */
+  /** Row-major [sum of numLogits, outputWidth]. */
   readonly rows: Float32Array;
   /** The step's logits, of which `rows` are a part, if the decoder may defer them; null if they must be written. */
   readonly step: { readonly logits: StepLogits; readonly firstRow: number } | null;

@@ -11,6 +11,7 @@ import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import { StateCache } from "../kv/state-cache.ts";
 import type { StateSnapshots } from "../kv/state-snapshots.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
+import { outputWidthOf } from "../models/output-width.ts";
 import type { Session } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
@@ -143,7 +144,7 @@ export class InPlaceDecoder implements Decoder {
    * shorter ones are padded.
    */
   #prefill(spans: readonly TokenSpan[], range: SlotRange, logits: Float32Array): void {
-    const { imageWidth, vocabSize, acceptsImages, takesPositions } = this.#graph;
+    const { imageWidth, acceptsImages, takesPositions } = this.#graph;
     const { firstSlot, numSlots } = range;
     invariant(numSlots === spans.length, "a slot between those of packed prompts has none");
     const [span] = spans as readonly [TokenSpan];
@@ -171,7 +172,7 @@ export class InPlaceDecoder implements Decoder {
     run.setInput("total_sequence_length", Tensor.fromTypedArray("int32", Int32Array.of(totalLength), []));
     const numRows = logitRows.length;
     run.setInput("logit_rows", Tensor.fromTypedArray("int64", BigInt64Array.from(logitRows), [numRows]));
-    run.setOutput("logits", Tensor.fromTypedArray("float32", logits, [numRows, vocabSize]));
+    run.setOutput("logits", Tensor.fromTypedArray("float32", logits, [numRows, outputWidthOf(this.#graph)]));
     if (acceptsImages) {
       const numEmbeddings = embeddings.positions.length;
       const rows = gatherFeatures(this.featurePool, embeddings);

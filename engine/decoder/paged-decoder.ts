@@ -14,6 +14,7 @@ import { StateCache } from "../kv/state-cache.ts";
 import type { StateView } from "../kv/state-cache.ts";
 import { NewestRows, numStateRows, SCRATCH_STATE_ROW, ZERO_STATE_ROW } from "../kv/state-rows.ts";
 import type { DecoderGraph, RecurrentShape } from "../models/built-model.ts";
+import { outputWidthOf } from "../models/output-width.ts";
 import { RunOptions } from "../runtime/run-options.ts";
 import type { Session } from "../runtime/session.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
@@ -131,7 +132,8 @@ export class PagedDecoder implements Decoder {
     else this.#computeEagerly(spans, step?.firstRow ?? this.#logits.spareRow);
     this.#keepStates(spans);
     if (step === null) this.#logits.read(this.#logits.spareRow, rows);
-    else step.logits.defer(step.firstRow, rows.length / this.#graph.vocabSize, this.#logits.deferred(step.firstRow));
+    else
+      step.logits.defer(step.firstRow, rows.length / outputWidthOf(this.#graph), this.#logits.deferred(step.firstRow));
   }
 
   /**

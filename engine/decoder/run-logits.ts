@@ -1,5 +1,6 @@
 /** The logits of packed runs, which stay where they are computed, and the most likely tokens of each row. */
 import type { DecoderGraph } from "../models/built-model.ts";
+import { outputWidthOf } from "../models/output-width.ts";
 import type { Session } from "../runtime/session.ts";
 import type { Tensor } from "../runtime/tensor.ts";
 import type { DeferredLogits } from "../sampling/step-logits.ts";
@@ -32,9 +33,10 @@ export interface RunRows extends Disposable {
 export class RunLogits implements Disposable {
   /** The first of the rows that no step has. */
   readonly spareRow: number;
-  readonly #vocabSize: number;
+  /** Columns: the vocabulary, or the states of a decoder that pools. */
+  readonly #width: number;
   readonly #numCandidates: number;
-  /** [numRows, vocabSize], where the session computes. */
+  /** [numRows, width], where the session computes. */
   readonly #logits: Tensor<"float32">;
   readonly #memory: StepMemory;
   /** Row-major [numRows, numCandidates]. */
@@ -46,14 +48,14 @@ export class RunLogits implements Disposable {
   /** @param maxRows Maximum number of rows in a step. */
   constructor(
     session: Session,
-    { vocabSize, numCandidates }: Pick<DecoderGraph, "vocabSize" | "numCandidates">,
+    { numCandidates, ...shape }: Pick<DecoderGraph, "vocabSize" | "outputWidth" | "numCandidates">,
     maxRows: number,
   ) {
     const numRows = maxRows + NUM_SPARE_ROWS;
     this.spareRow = maxRows;
-    this.#vocabSize = vocabSize;
+    this.#width = outputWidthOf(shape);
     this.#numCandidates = numCandidates;
-    this.#logits = session.allocateTensor("float32", [numRows, vocabSize]);
+    this.#logits = session.allocateTensor("float32", [numRows, this.#width]);
     this.#memory = new StepMemory(session, regionBytes(candidateLayouts(numRows, numCandidates)));
     this.#values = new Float32Array(numRows * numCandidates);
     this.#tokenIds = new Int32Array(numRows * numCandidates);
@@ -62,7 +64,7 @@ export class RunLogits implements Disposable {
 
   rows(firstRow: number, numRows: number): RunRows {
     using owned = new DisposableStack();
-    const logits = owned.use(this.#logits.view(firstRow * this.#vocabSize, [numRows, this.#vocabSize]));
+    const logits = owned.use(this.#logits.view(firstRow * this.#width, [numRows, this.#width]));
     const candidates = owned.use(this.#memory.region(candidateLayouts(numRows, this.#numCandidates)));
     const moved = owned.move();
     return {
@@ -93,17 +95,17 @@ export class RunLogits implements Disposable {
           values: this.#values.subarray(start, end),
           tokenIds: this.#tokenIds.subarray(start, end),
           mass: this.#masses[firstRow + rowIndex]!,
-          isWholeRow: this.#numCandidates === this.#vocabSize,
+          isWholeRow: this.#numCandidates === this.#width,
         };
       },
       read: (rowIndex, row) => this.read(firstRow + rowIndex, row),
     };
   }
 
-  /** Copies rows from `firstRow` on into `rows`, row-major [numRows, vocabSize]. */
+  /** Copies rows from `firstRow` on into `rows`, row-major [numRows, width]. */
   read(firstRow: number, rows: Float32Array): void {
-    const shape = [rows.length / this.#vocabSize, this.#vocabSize];
-    using view = this.#logits.view(firstRow * this.#vocabSize, shape);
+    const shape = [rows.length / this.#width, this.#width];
+    using view = this.#logits.view(firstRow * this.#width, shape);
     view.copyInto(rows);
   }
 

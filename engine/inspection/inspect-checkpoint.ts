@@ -11,6 +11,7 @@ import { keepsKvOnHost, planMemory } from "../kv/memory-plan.ts";
 import type { MemoryPlan } from "../kv/memory-plan.ts";
 import { loadGenerationDefaults } from "../loading/load-generation-defaults.ts";
 import { openModel } from "../loading/open-model.ts";
+import { requirePooling } from "../loading/require-pooling.ts";
 import { resolveCopies } from "../loading/resolve-copies.ts";
 import { resolveModel } from "../loading/resolve-model.ts";
 import { requireRoomForImage } from "../loading/room-for-image.ts";
@@ -101,6 +102,7 @@ export async function inspectCheckpoint(
   const opened = await openModel(folders, config);
   const { checkpoint } = opened;
   const defined = { ...checkpoint, definition: opened.definition };
+  requirePooling(config, checkpoint);
   requireDeviceForCopies(config);
   const layout = resolveKvLayout(config, defined);
   const kvPrecision = resolveKvPrecision(config, layout, defined);

@@ -9,6 +9,7 @@ import type { KvShape } from "../kv/memory-plan.ts";
 import { blockCapacity, planBlocks } from "../kv/plan-blocks.ts";
 import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
 import type { ModelPlan } from "../models/plan-checkpoint.ts";
+import { outputWidthOf } from "../models/output-width.ts";
 import type { CudaDevice } from "../runtime/cuda-driver.ts";
 import type { WorstImage } from "./worst-image.ts";
 
@@ -44,7 +45,7 @@ export function planCard(
     maxNumSequences: config.maxNumSequences,
     maxNumBatchedTokens: config.maxNumBatchedTokens,
     maxModelLen,
-    vocabSize: decoder.vocabSize,
+    outputWidth: outputWidthOf(decoder),
     numEmbeddings: encodesOnCard ? (worstImage?.numEmbeddings ?? 0) : 0,
     featureBytes: isPaged ? planEncoderCache(decoder.imageWidth, maxEmbeddings).maxBytes : 0,
   });

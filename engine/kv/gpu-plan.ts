@@ -28,7 +28,7 @@ export interface GpuPlanOptions {
   readonly maxNumSequences: number;
   readonly maxNumBatchedTokens: number;
   readonly maxModelLen: number;
-  readonly vocabSize: number;
+  readonly outputWidth: number;
   /** Of the largest expected image; 0 if the GPU encodes none. */
   readonly numEmbeddings: number;
   /** Capacity of the pool of image features in the GPU's memory, in bytes. */
@@ -51,7 +51,7 @@ export function planGpuMemory(
         decoderRunBytes({ numSequences: 1, numTokens: Math.min(maxNumBatchedTokens, maxModelLen) }),
         decoderRunBytes({ numSequences: maxNumSequences, numTokens: 1 }),
       );
-  const logitsBytes = maxNumSequences * options.vocabSize * Float32Array.BYTES_PER_ELEMENT;
+  const logitsBytes = maxNumSequences * options.outputWidth * Float32Array.BYTES_PER_ELEMENT;
   const imageBytes = options.numEmbeddings === 0 ? 0 : visionRunBytes(options.numEmbeddings);
   const weightBytes = weights.decoder + weights.visionEncoder;
   const activationBytes = stepBytes + imageBytes + logitsBytes + options.featureBytes;

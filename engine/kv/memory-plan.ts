@@ -5,6 +5,7 @@
 import type { DeviceName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { DecoderExport, DecoderGraph, DecoderShape } from "../models/built-model.ts";
+import { outputWidthOf } from "../models/output-width.ts";
 import { kvWidths } from "../models/kv-heads.ts";
 import type { ExpertBytes, ModelCosts, WeightBytes } from "../models/model-costs.ts";
 import { bytesPerElement } from "../runtime/element-type.ts";
@@ -101,7 +102,7 @@ export interface MemoryPlan {
   readonly step: {
     readonly decoderBytes: number;
     readonly visionEncoderBytes: number;
-    /** Float32 [maxNumSequences, vocabSize]. */
+    /** Float32 [maxNumSequences, outputWidth]. */
     readonly logitsBytes: number;
   };
   /** Graphs, steps and encoder caches of further copies that divide the sequences; 0 for one copy. */
@@ -135,7 +136,7 @@ export interface MemorySettings {
 }
 
 export function planMemory(
-  decoder: KvShape & Pick<DecoderShape, "imageWidth" | "vocabSize">,
+  decoder: KvShape & Pick<DecoderShape, "imageWidth" | "vocabSize" | "outputWidth">,
   { weights, adapterBytes, experts, decoderRunBytes, visionRunBytes }: ModelCosts,
   settings: MemorySettings,
 ): MemoryPlan {
@@ -153,7 +154,7 @@ export function planMemory(
       decoderRunBytes({ numSequences: maxNumSequences, numTokens: 1 }),
     ),
     visionEncoderBytes: visionRunBytes(settings.expectedEmbeddingsPerImage ?? maxEmbeddingsPerImage),
-    logitsBytes: maxNumSequences * decoder.vocabSize * Float32Array.BYTES_PER_ELEMENT,
+    logitsBytes: maxNumSequences * outputWidthOf(decoder) * Float32Array.BYTES_PER_ELEMENT,
   };
   const processorCacheBytes = maxEmbeddingsPerImage === 0 ? 0 : settings.processorCacheBytes;
   const requestBytes = GARBAGE_BYTES + maxNumSequences * settings.imageBytesPerSequence;

@@ -37,6 +37,7 @@ import type { WorkerOptions } from "../thread/messages.ts";
 import { preloadFiles } from "../weights/preload-files.ts";
 import { loadGenerationDefaults } from "./load-generation-defaults.ts";
 import { openModel } from "./open-model.ts";
+import { requirePooling } from "./require-pooling.ts";
 import { resolveCopies } from "./resolve-copies.ts";
 import type { CopyConfig } from "./resolve-copies.ts";
 import { resolveModel } from "./resolve-model.ts";
@@ -77,6 +78,7 @@ export async function loadModel(
   const folders = await timePhase("download", onPhase, () => resolveModel(config, source));
   const opened = await openModel(folders, config);
   const { checkpoint, definition, pipeline } = opened;
+  requirePooling(config, checkpoint);
   const defined = { ...checkpoint, definition };
   const kvLayout = resolveKvLayout(config, defined);
   const kvPrecision = resolveKvPrecision(config, kvLayout, defined);
@@ -110,7 +112,8 @@ export async function loadModel(
     }),
     loadingTokenizer,
     opened.readPreprocessorConfig(),
-    loadAllLogitsProcessors(config, classes),
+    // Embeddings have no logits.
+    config.runner === "pooling" ? [] : loadAllLogitsProcessors(config, classes),
   ]);
   const { chatTemplate: familyTemplate, spellsImages } = definition;
   const ofFamily = { familyTemplate, spellsImages };
@@ -177,6 +180,7 @@ export async function loadModel(
       maxModelLen,
       maxNumSequences: totalSequences({ ...copy, maxNumSequences }),
       vocabSize,
+      embeddingSize: config.runner === "pooling" ? model.decoder.hiddenSize : null,
       acceptsImages: servedImages !== null && accepted.image > 0,
       acceptsVideos: servedImages !== null && accepted.video > 0,
       hasChatTemplate: chatTemplate !== null,

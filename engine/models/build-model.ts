@@ -26,6 +26,7 @@ import type { KvPrecision } from "./graph-context.ts";
 import { findKvSteps } from "./kv-steps/find-kv-steps.ts";
 import { configureGraphs, type GraphOptions, type ModelGraphs } from "./model-graphs.ts";
 import { openExport } from "./onnx-export/open-export.ts";
+import { outputWidthOf, withOutputWidth } from "./output-width.ts";
 import { refuseVisionParts } from "./vision-parts.ts";
 import { changedTensors, createPreparedSource, WeightCollector } from "./weight-source.ts";
 import { withoutEqualBranches } from "./widened-layers.ts";
@@ -77,15 +78,16 @@ export async function buildModel(checkpoint: Checkpoint, asked: BuildModelOption
   const buildDecoder = async (kvPrecision: KvPrecision, weights = source): Promise<DecoderGraph> => {
     const graphs = configureGraphs(checkpoint.config, { ...options, kvPrecision });
     const { graph } = graphs.buildDecoder(weights);
+    const shape = withOutputWidth(model.decoder, options.runner);
     return {
       form: "in-place",
       kvLayout,
-      numCandidates: kvLayout.kind === "paged" ? numCandidatesOf(model.decoder.vocabSize) : 0,
+      numCandidates: kvLayout.kind === "paged" ? numCandidatesOf(outputWidthOf(shape)) : 0,
       path: await writeGraph(folder, graph),
       weightBytes: graph.externalBytes,
       weights: graph.externalTensors,
       takesPositions: false,
-      ...model.decoder,
+      ...shape,
       kvElementType: graphs.kvElementType,
       acceptsImages: model.visionEncoder !== null,
       ...(kvPrecision.kind === "fp8" && { storesFp8: true }),

@@ -63,6 +63,8 @@ export interface DecoderShape {
   /** Features of an image embedding: `hiddenSize`, and as many for each of the first layers that DeepStack adds to. */
   readonly imageWidth: number;
   readonly vocabSize: number;
+  /** Columns of `logits`, if they are not logits: of a decoder that pools, `hiddenSize`. Default: `vocabSize`. */
+  readonly outputWidth?: number;
   readonly kvElementType: KvElementType;
   readonly acceptsImages: boolean;
   /** Whether tokens have three-axis positions, which the graph does not compute itself. */
@@ -112,7 +114,7 @@ export interface DecoderShape {
  *   these layers `past.{layer}.convolution` [B, kernelSize - 1, numChannels] and, where there are `matrices`,
  *   `past.{layer}.state` float32 [B, numHeads, keyDim, valueDim], zeros before a sequence's first token
  *
- * Outputs: `logits` float32 [R, vocabSize]; `present.{layer}.key`, `present.{layer}.value` and so on, which must be bound
+ * Outputs: `logits` float32 [R, outputWidth]; `present.{layer}.key`, `present.{layer}.value` and so on, which must be bound
  * to the memory of the past. B > 1 requires S = 1; S > 1 with B = 1 continues at any length (chunked prefill).
  *
  * Layers that read another layer's keys and values (`kvReaders`) write the same numbers into the same memory again: their

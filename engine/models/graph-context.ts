@@ -1,5 +1,5 @@
 /** The context in which the parts of a model's graph are built: builder, weights and precision. */
-import type { DeviceName } from "../contract/config.ts";
+import type { DeviceName, RunnerName } from "../contract/config.ts";
 import { GraphBuilder } from "../graph/graph-builder.ts";
 import { cast } from "../graph/standard-ops.ts";
 import type { Dimension, Value } from "../graph/value.ts";
@@ -73,6 +73,8 @@ export interface GraphContext {
    * for chunks of prompts and newest tokens.
    */
   readonly runKind: RunKind;
+  /** `pooling`: the decoder's `logits` are the states that its head would read, and there is no head. */
+  readonly runner: RunnerName;
   /** Filled by `linear.ts`: zero points of quantised activations, shared by all layers over the same tokens. */
   readonly zeroPointsByTokens: Map<Dimension, Value>;
   /** Filled by `linear.ts`: inputs of layers in the orders of their groups (act-order), shared by layers of equal order. */
@@ -86,11 +88,12 @@ export interface GraphContext {
 export function createGraphContext(
   name: string,
   from: Pick<GraphContext, "weights" | "precision" | "device" | "kvLayout"> &
-    Partial<Pick<GraphContext, "projectorPrecision" | "kvPrecision" | "adapterTokens">>,
+    Partial<Pick<GraphContext, "projectorPrecision" | "kvPrecision" | "adapterTokens" | "runner">>,
 ): GraphContext {
   return {
     graph: new GraphBuilder(name),
     runKind: "any",
+    runner: "generate",
     projectorPrecision: from.precision,
     kvPrecision: { kind: "activations" },
     adapterTokens: null,

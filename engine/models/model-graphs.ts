@@ -1,5 +1,5 @@
 /** Combines a checkpoint's configuration with the settings and provides its graphs, before any weight is prepared. */
-import type { DeviceName, DtypeName } from "../contract/config.ts";
+import type { DeviceName, DtypeName, RunnerName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import { chooseGraph } from "../graph/control-flow-ops.ts";
 import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
@@ -20,6 +20,8 @@ import type { VisionParts, VisionPartSettings } from "./vision-parts.ts";
 import type { WeightSource } from "./weight-source.ts";
 
 export interface GraphOptions extends VisionPartSettings {
+  /** Default: `generate`. */
+  readonly runner?: RunnerName;
   readonly dtype: DtypeName;
   readonly device: DeviceName;
   /** Default 0. */
@@ -93,6 +95,7 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
         kvLayout,
         kvPrecision,
         adapterTokens,
+        ...(options.runner !== undefined && { runner: options.runner }),
       });
       const { prompts } = precision;
       if (prompts === undefined) model.buildDecoder(context, length);

@@ -7,6 +7,7 @@ import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
 import { configureGraphs, type GraphOptions, type ModelGraphs } from "./model-graphs.ts";
 import { exportCosts } from "./onnx-export/export-costs.ts";
 import { openExport } from "./onnx-export/open-export.ts";
+import { withOutputWidth } from "./output-width.ts";
 import type { ResolvedDtype } from "./precision.ts";
 import { refuseVisionParts } from "./vision-parts.ts";
 import type { VisionParts } from "./vision-parts.ts";
@@ -60,7 +61,7 @@ export async function planCheckpoint(
     widensPrompts: graphs.precision.prompts !== undefined,
     visionParts,
     contentHash: await modelContentHash(checkpoint, graphs, options.signal),
-    decoder: { ...model.decoder, kvElementType, form: "in-place" },
+    decoder: { ...withOutputWidth(model.decoder, options.runner), kvElementType, form: "in-place" },
     kvLayout: graphs.kvLayout,
     costs: modelCosts(checkpoint, graphs),
   };

@@ -50,6 +50,7 @@ export class SequenceOutputs {
   #hasBegun = false;
   #numOutputTokens = 0;
   #numCachedTokens = 0;
+  #embedding: Float32Array | null = null;
   #finishReason: FinishReason | null = null;
   #stopReason: string | number | null = null;
 
@@ -72,6 +73,7 @@ export class SequenceOutputs {
   append(output: EngineCoreOutput): boolean {
     invariant(!this.isFinished, "tokens came after the end of a sequence");
     this.#numCachedTokens = output.numCachedTokens;
+    this.#embedding = output.embedding ?? null;
     const pending = (this.#pending ??= { text: "", tokenIds: [], textEnds: [], logprobs: [] });
     for (const [index, tokenId] of output.tokenIds.entries()) {
       const isLast = output.finishReason !== null && index === output.tokenIds.length - 1;
@@ -117,6 +119,7 @@ export class SequenceOutputs {
       tokenIds,
       ...(textEnds.length > 1 && { textEnds }),
       logprobs: samplingParams.logprobs === null ? null : logprobs,
+      ...(this.#embedding !== null && { embedding: this.#embedding }),
       finishReason: this.#finishReason,
       stopReason: this.#stopReason,
       numPromptTokens,

@@ -1,4 +1,5 @@
 /** The shape of requests, for callers in JavaScript, which no compiler checks. */
+import type { RunnerName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { ContentPart, GenerationRequest, ImagePart, Prompt } from "../contract/generation-request.ts";
 import { isComplete } from "../contract/sampling-params.ts";
@@ -26,14 +27,28 @@ export function checkPromptRequest(request: unknown): void {
   }
 }
 
-/** Like `checkPromptRequest`, with the fields of generation. */
-export function checkGenerationRequest(request: unknown): void {
+/**
+ * Like `checkPromptRequest`, with the fields of generation.
+ *
+ * @param runner What the engine computes.
+ */
+export function checkGenerationRequest(request: unknown, runner: RunnerName): void {
   checkPromptRequest(request);
+  const { returnsEmbedding = false } = request as Fields<GenerationRequest>;
+  if (returnsEmbedding !== (runner === "pooling")) throw wrongRunner(runner);
   const { requestId, samplingParams } = request as Fields<GenerationRequest>;
   if (typeof requestId !== "string") throw refusal("requestId", requestId, "a text");
   if (!isObject(samplingParams) || !isComplete(samplingParams)) {
     throw refusal("samplingParams", samplingParams, "the result of createSamplingParams");
   }
+}
+
+function wrongRunner(runner: RunnerName): EngineError {
+  const message =
+    runner === "pooling"
+      ? "This model computes embeddings and generates no text: the runner is pooling."
+      : "This model generates text and computes no embeddings: the runner is generate.";
+  return new EngineError("invalid_argument", message, { setting: "runner" });
 }
 
 function checkPrompt(prompt: unknown): void {

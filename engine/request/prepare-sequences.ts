@@ -3,7 +3,7 @@ import type { ModelInfo } from "../contract/engine.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { GenerationRequest, PromptFigures } from "../contract/generation-request.ts";
 import type { Modality } from "../contract/request-output.ts";
-import { isGreedy } from "../contract/sampling-params.ts";
+import { createSamplingParams, isGreedy } from "../contract/sampling-params.ts";
 import { shown } from "../excerpt.ts";
 import type { ProcessedPrompt } from "../input/input-processor.ts";
 import { reasoningStartOf } from "../input/reasoning.ts";
@@ -40,7 +40,8 @@ export async function prepareSequences(
   tensors: RequestTensors | null,
 ): Promise<PreparedSequences> {
   const { inputProcessor, tokenizer } = model;
-  const { requestId, samplingParams } = request;
+  const { requestId, returnsEmbedding = false } = request;
+  const samplingParams = returnsEmbedding ? paramsOfEmbeddings : request.samplingParams;
   if (sequenceIds.length > 1 && isGreedy(samplingParams)) {
     throw new EngineError(
       "invalid_argument",
@@ -91,6 +92,9 @@ export async function prepareSequences(
     message: { kind: "add", request: { ...prompt, ...constraints, ...sequence }, siblings },
   };
 }
+
+/** Nothing is sampled. */
+const paramsOfEmbeddings = createSamplingParams({ temperature: 0, maxTokens: 1 });
 
 function numTokensOf({ images }: Pick<ProcessedPrompt, "images">, modality: Modality): number {
   return images.reduce((sum, item) => (item.modality === modality ? sum + numEmbeddingsOf(item) : sum), 0);

@@ -244,13 +244,19 @@ export class Scheduler {
     sequence.numComputedTokens += numTokens;
     this.#countPromptTokens(sequence);
     this.#imageHolds.release(sequence, (image) => endTokenOf(image) <= sequence.numComputedTokens);
-    if (result === undefined || result.kind === "sampled") this.#kvManager.keepComputed(sequence);
+    if (result === undefined || result.kind === "sampled" || result.kind === "pooled") {
+      this.#kvManager.keepComputed(sequence);
+    }
     switch (result?.kind) {
       case undefined:
         return;
       case "failed":
       case "out_of_memory":
         outputs.push(this.#fail(sequence, result.error));
+        return;
+      case "pooled":
+        this.#finish(sequence, "stop");
+        outputs.push({ ...createOutput(sequence), embedding: result.embedding, scheduledMs: sequence.scheduledMs });
         return;
       case "sampled": {
         sequence.outputTokenIds.push(result.tokenId);

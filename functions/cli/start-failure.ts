@@ -123,6 +123,8 @@ function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): st
       return "Leave PROMPT_DTYPE out, or set it to model.";
     case "speculativeConfig":
       return "Leave SPECULATIVE_CONFIG out, or change the setting that the reason names, if it names one.";
+    case "runner":
+      return "Leave RUNNER out to generate text, or leave out what the reason names.";
     case "kvLayout":
       return "Leave KV_LAYOUT out, or set it to slots.";
     case "blockSize":

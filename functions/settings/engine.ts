@@ -8,6 +8,7 @@ import {
   kvCacheDtypeNames,
   kvLayoutNames,
   promptDtypeNames,
+  runnerNames,
 } from "../../engine/contract/config.ts";
 import { MAX_DATA_PARALLEL_SIZE } from "../../engine/contract/data-parallel.ts";
 import { defaultBatchedTokens, defaultEngineLimits, MIN_MODEL_LEN } from "../../engine/contract/default-limits.ts";
@@ -171,6 +172,12 @@ export const engineSettings = {
     seconds(0.1, 86_400),
     "Longest step of the engine. After it, /health is 503; after twice as long, requests are ended and /livez is 503.",
     { default: defaultEngineLimits.stepTimeoutMs / 1000 },
+  ),
+  runner: setting(
+    "RUNNER",
+    oneOf(runnerNames),
+    "What the model computes: generate for text, or pooling for embeddings.",
+    { default: "generate" },
   ),
   warmUp: setting(
     "WARM_UP",

@@ -132,7 +132,8 @@ export function headTensor(weights: WeightSource, { isTied, tableName, headName 
 }
 
 /**
- * Computes `logits` float32 [R, vocabSize] from the rows' hidden states, and in a paged graph the rows' candidates.
+ * Computes `logits` float32 [R, vocabSize] from the rows' hidden states, and in a paged graph the rows' candidates. For a
+ * decoder that pools, `logits` are the states themselves, [R, hiddenSize].
  *
  * @param size.softcap Logits become `softcap * tanh(logits / softcap)`; null or left out: they stay as they are.
  */
@@ -144,6 +145,11 @@ export function outputLogits(
 ): void {
   const { graph, precision } = context;
   const { hiddenSize: inFeatures, vocabSize: outFeatures, softcap = null } = size;
+  if (context.runner === "pooling") {
+    const states = cast(graph, "states", input, "float32");
+    outputRows(context, reshapeTo(graph, "logits", states, [logitRows, inFeatures]), inFeatures);
+    return;
+  }
   const layer = { name, inFeatures, outFeatures, hasBias: false };
   const outputName = softcap === null ? "logits" : "logits.unbounded";
   const projected =
@@ -151,8 +157,13 @@ export function outputLogits(
       ? linear(context, input, layer, precision.head, outputName)
       : cast(graph, outputName, linear(context, input, layer, precision.head), "float32");
   const logits = softcap === null ? projected : bounded(graph, projected, softcap);
-  graph.output(logits, [logitRows, outFeatures]);
-  if (context.kvLayout.kind === "paged") outputCandidates(context, logits, outFeatures);
+  outputRows(context, logits, outFeatures);
+}
+
+/** Packed runs have candidates for rows of either kind, so that they are bound and kept in one way. */
+function outputRows(context: GraphContext, rows: Value, width: number): void {
+  context.graph.output(rows, [logitRows, width]);
+  if (context.kvLayout.kind === "paged") outputCandidates(context, rows, width);
 }
 
 function bounded(graph: GraphBuilder, logits: Value, softcap: number): Value {

@@ -6,6 +6,7 @@ import { Session } from "../../runtime/session.ts";
 import { Tensor } from "../../runtime/tensor.ts";
 import type { DecoderGraph } from "../built-model.ts";
 import { layersOf, presentNames } from "../kv-heads.ts";
+import { outputWidthOf } from "../output-width.ts";
 import { stateShapes } from "../state-shapes.ts";
 
 export interface KvMeasurement {
@@ -56,7 +57,8 @@ export function measureKvSteps({ decoder, externalDataFolder, numThreads, tokenI
   for (const [name, tensor] of Object.entries(inputsOf(decoder, tokenIds))) {
     binding.bindInput(name, owned.use(tensor));
   }
-  const logits = Tensor.fromTypedArray("float32", new Float32Array(decoder.vocabSize), [1, decoder.vocabSize]);
+  const width = outputWidthOf(decoder);
+  const logits = Tensor.fromTypedArray("float32", new Float32Array(width), [1, width]);
   binding.bindOutput("logits", owned.use(logits));
   binding.run();
   const steps = new Float32Array(caches.reduce((sum, { width }) => sum + width, 0));

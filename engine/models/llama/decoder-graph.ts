@@ -124,7 +124,8 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     if (level !== undefined) hidden = add(graph, `${name}.with_images`, hidden, level);
   }
   const [normalised] = normalise(context, options, `${prefix}${names.lastNorm}`, hidden, residual);
-  const headInput = scaledBy(graph, "head.input", normalised, multipliers?.logits);
+  const scale = context.runner === "pooling" ? undefined : multipliers?.logits;
+  const headInput = scaledBy(graph, "head.input", normalised, scale);
   const heads = { isTied: config.tieWordEmbeddings, tableName: tableName.replace(/\.weight$/u, ""), headName };
   outputLogits(context, headInput, headTensor(context.weights, heads), config);
 }
