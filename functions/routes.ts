@@ -17,6 +17,7 @@ import { chatCompletionsRoute } from "./api/routes/chat-completions.ts";
 import { completionsRoute } from "./api/routes/completions.ts";
 import { detokenizeRoute } from "./api/routes/detokenize.ts";
 import { discoveryRoute } from "./api/routes/discovery.ts";
+import { embeddingsRoute } from "./api/routes/embeddings.ts";
 import { livenessRoute, pingRoute, readinessRoute } from "./api/routes/health.ts";
 import { invocationsRoute } from "./api/routes/invocations.ts";
 import { loadRoute } from "./api/routes/load.ts";
@@ -89,6 +90,7 @@ function requestRoutes(dependencies: AppDependencies): readonly Route[] {
     route("POST", "/v1/chat/completions", "key", hold(chatCompletionsRoute(dependencies))),
     route("POST", "/v1/completions", "key", hold(completionsRoute(dependencies))),
     route("POST", "/v1/responses", "key", hold(responsesRoute(dependencies))),
+    route("POST", "/v1/embeddings", "key", hold(embeddingsRoute(dependencies))),
     route("POST", "/v1/responses/input_tokens", "key", hold(responseInputTokensRoute(dependencies))),
     route("POST", "/v1/messages", "key", hold(messagesRoute(dependencies)), "anthropic"),
     route("POST", "/v1/messages/count_tokens", "key", hold(countTokensRoute(dependencies)), "anthropic"),

@@ -2,7 +2,7 @@
 import type { Context } from "hono";
 
 import type { AppDependencies } from "../app-dependencies.ts";
-import { createRequests } from "../generation/generation-kind.ts";
+import { createRequests, maxRunningOf } from "../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody } from "../generation/generation-kind.ts";
 import { runGenerations } from "../generation/generations.ts";
 import type { Generation } from "../generation/generations.ts";
@@ -28,7 +28,7 @@ export function startGenerations<Fields extends CommonFields>(
   const span = c.get("span");
   if (span !== undefined) span.setAttributes(requestAttributes(kind, parsed.head.model, requests));
   const observed = span === undefined ? requests : traced(requests, span);
-  return runGenerations(admission, observed, withLog(metrics, c.get("logFields")));
+  return runGenerations(admission, observed, withLog(metrics, c.get("logFields")), maxRunningOf(kind, admission));
 }
 
 /** Metrics that also add a sequence's figures to the request's log line. */

@@ -5,7 +5,14 @@ import { EngineError } from "../../engine/index.ts";
 import type { Engine, GenerationRequest } from "../../engine/index.ts";
 import { chatCompletionKind } from "../generation/chat-completion-kind.ts";
 import { completionKind } from "../generation/completion-kind.ts";
-import { createRequests, answeringModelOf, parseBody, streamUsageOf } from "../generation/generation-kind.ts";
+import { chatEmbeddingKind, embeddingKind, isConversation } from "../generation/embeddings/embedding-kinds.ts";
+import {
+  createRequests,
+  answeringModelOf,
+  maxRunningOf,
+  parseBody,
+  streamUsageOf,
+} from "../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody, RequestConfig } from "../generation/generation-kind.ts";
 import { runGenerations } from "../generation/generations.ts";
 import type { Generation } from "../generation/generations.ts";
@@ -63,6 +70,10 @@ const preparers: Readonly<Record<BatchUrl, typeof prepareLine>> = {
   "/v1/chat/completions": (line, dependencies) => prepare(chatCompletionKind, line, dependencies),
   "/v1/completions": (line, dependencies) => prepare(completionKind, line, dependencies),
   "/v1/responses": (line, dependencies) => prepare(responsesKind, line, dependencies),
+  "/v1/embeddings": (line, dependencies) =>
+    isConversation(line.body)
+      ? prepare(chatEmbeddingKind, line, dependencies)
+      : prepare(embeddingKind, line, dependencies),
 };
 
 function prepare<Fields extends CommonFields>(
@@ -81,14 +92,16 @@ function prepare<Fields extends CommonFields>(
   }
   const { fields, head, paths } = parsed;
   span?.setAttributes(requestAttributes(kind, head.model, requests));
+  const maxRunning = maxRunningOf(kind, dependencies);
+  const numSequences = requests.reduce((sum, { numChoices = 1 }) => sum + numChoices, 0);
   return {
-    numSequences: requests.reduce((sum, { numChoices = 1 }) => sum + numChoices, 0),
+    numSequences: Math.min(numSequences, maxRunning),
     async answer(signal, stream) {
       let admission: Admission | null = null;
       try {
         const observed = span === undefined ? requests : traced(requests, span);
         admission = service.admitBatchLine(signal);
-        const generations = runGenerations(admission, observed, withFigures(metrics, span));
+        const generations = runGenerations(admission, observed, withFigures(metrics, span), maxRunning);
         const isStreamed = fields.stream === true && stream !== undefined;
         const complete = isStreamed
           ? replayed(await streamChunks(kind, parsed, generations, { ...dependencies, stream }))

@@ -39,6 +39,11 @@ export interface PromptKind<Fields extends CommonFields> {
   readonly idPrefix: string;
   readonly schema: z.ZodType<Fields>;
   readonly unservedFields: UnservedFields;
+  /**
+   * Whether the prompts of a body wait for one another, so that it may have more of them than can run or wait at once.
+   * Default false.
+   */
+  readonly runsInTurns?: boolean;
   toRequests(requestId: string, fields: Fields, defaults: RequestDefaults): readonly GenerationRequest[];
   paths(fields: Fields, inlineImages: InlineImages): RequestPaths;
 }
@@ -146,6 +151,7 @@ export function createRequests<Fields extends CommonFields>(
     maxVideoFrames: config.engine.videoLimits.maxVideoFrames,
     tenant,
     formats: modelFormatsOf(engine, config.outputFormats),
+    embeddingSize: engine.modelInfo?.embeddingSize ?? null,
     priority: config.schedulingPolicy === "priority" ? (fields.priority ?? priority) : priority,
     samplingParams: {
       ...engine.modelInfo?.defaultSamplingParams,
@@ -154,10 +160,18 @@ export function createRequests<Fields extends CommonFields>(
   });
   const adapter = config.engine.loraModules?.find(({ name }) => name === head.model)?.name;
   const requests = adapter === undefined ? ofModel : ofModel.map((request) => withAdapter(request, adapter));
-  if (engine.modelInfo !== null && requests.length > 1) {
+  if (engine.modelInfo !== null && requests.length > 1 && kind.runsInTurns !== true) {
     checkNumChoices(requests, engine.modelInfo.maxNumSequences + config.engine.maxNumWaiting);
   }
   return requests;
+}
+
+/** How many requests of a body run at the same time. */
+export function maxRunningOf(
+  { runsInTurns = false }: Pick<PromptKind<CommonFields>, "runsInTurns">,
+  { engine }: Pick<RequestContext, "engine">,
+): number {
+  return runsInTurns ? (engine.modelInfo?.maxNumSequences ?? 1) : Infinity;
 }
 
 function withAdapter(request: GenerationRequest, adapter: string): GenerationRequest {

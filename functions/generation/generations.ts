@@ -13,17 +13,21 @@ export interface Generation {
 /**
  * Yields outputs of all requests as they arrive, each sequence's in order. If one fails, all end. Throws EngineError,
  * or the reason of an aborted admission.
+ *
+ * @param maxRunning Requests that run at the same time; the next one begins when one of them has ended. Default: all.
  */
 export async function* runGenerations(
   admission: Admission,
   requests: readonly GenerationRequest[],
   metrics: Metrics,
+  maxRunning = Infinity,
 ): AsyncGenerator<Generation> {
   const { engine, signal } = admission;
   try {
     const outputs = requests.map((request) => measure(engine, request, signal, metrics));
     const firstChoices = firstChoicesOf(requests);
-    for await (const { index, output } of merge(outputs)) yield { index: firstChoices[index]! + output.index, output };
+    for await (const { index, output } of merge(outputs, maxRunning))
+      yield { index: firstChoices[index]! + output.index, output };
   } catch (error) {
     throw signal.reason instanceof EngineError ? signal.reason : error;
   } finally {
@@ -111,7 +115,10 @@ interface Arrival {
 }
 
 /** Requests the next item of an iterable only after the previous one was taken, so readers set the pace. */
-async function* merge(iterables: readonly AsyncGenerator<RequestOutput>[]): AsyncGenerator<MergedOutput> {
+async function* merge(
+  iterables: readonly AsyncGenerator<RequestOutput>[],
+  maxRunning: number,
+): AsyncGenerator<MergedOutput> {
   const arrivals: Arrival[] = [];
   const failures: unknown[] = [];
   let notify = Promise.withResolvers<void>();
@@ -125,7 +132,8 @@ async function* merge(iterables: readonly AsyncGenerator<RequestOutput>[]): Asyn
   };
 
   try {
-    for (const index of iterables.keys()) void askNext(index);
+    let numBegun = Math.min(maxRunning, iterables.length);
+    for (let index = 0; index < numBegun; index++) void askNext(index);
     let numOpen = iterables.length;
     while (numOpen > 0) {
       await notify.promise;
@@ -134,6 +142,7 @@ async function* merge(iterables: readonly AsyncGenerator<RequestOutput>[]): Asyn
       for (const { index, result } of arrivals.splice(0)) {
         if (result.done) {
           numOpen--;
+          if (numBegun < iterables.length) void askNext(numBegun++);
           continue;
         }
         yield { index, output: result.value };

@@ -15,6 +15,8 @@ export interface RequestDefaults extends SamplingDefaults {
   readonly tenant: string;
   readonly formats: ModelFormats;
   readonly priority: number;
+  /** See `ModelInfo`; null also while the model is not known. */
+  readonly embeddingSize: number | null;
 }
 
 /** Tenants share no cached images: otherwise a fast answer would reveal what another tenant has sent. */

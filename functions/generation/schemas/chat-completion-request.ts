@@ -83,15 +83,17 @@ const message = z.discriminatedUnion(
   },
 );
 
+export const chatMessages = boundedList(message, MAX_MESSAGES, "must be a list of messages").min(
+  1,
+  "must contain at least one message",
+);
+
 export const chatCompletionRequest = z
   .object({
     ...samplingFields,
     ...toolFields,
     ...reasoningFields,
-    messages: boundedList(message, MAX_MESSAGES, "must be a list of messages").min(
-      1,
-      "must contain at least one message",
-    ),
+    messages: chatMessages,
     max_completion_tokens: samplingFields.max_tokens,
     logprobs: flag.nullish(),
     top_logprobs: count.nullish(),

@@ -18,22 +18,24 @@ const promptTokenIds = tokenIdList(MAX_PROMPT_TOKENS, promptRule).refine((ids) =
 });
 
 /** Normalises the four shapes to a list of prompts. */
-const prompt = z.preprocess(
-  (value) => {
-    const isOnePrompt = typeof value === "string" || (Array.isArray(value) && typeof value[0] === "number");
-    return isOnePrompt ? [value] : value;
-  },
-  boundedList(
-    z.union([text, promptTokenIds], promptRule),
-    MAX_PROMPTS,
-    "must be a string, a list of strings, a list of token ids or a list of such lists",
-  ).min(1, "must contain at least one prompt"),
-);
+export function prompts(maxLength: number) {
+  return z.preprocess(
+    (value) => {
+      const isOnePrompt = typeof value === "string" || (Array.isArray(value) && typeof value[0] === "number");
+      return isOnePrompt ? [value] : value;
+    },
+    boundedList(
+      z.union([text, promptTokenIds], promptRule),
+      maxLength,
+      "must be a string, a list of strings, a list of token ids or a list of such lists",
+    ).min(1, "must contain at least one prompt"),
+  );
+}
 
 export const completionRequest = z
   .object({
     ...samplingFields,
-    prompt,
+    prompt: prompts(MAX_PROMPTS),
     images: completionImages.nullish(),
     logprobs: count.nullish(),
     echo: flag.nullish(),

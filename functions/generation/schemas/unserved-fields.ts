@@ -151,6 +151,14 @@ export const unservedInMessages: UnservedFields = {
   thread: (value) => typeof value === "object" && value !== null && "type" in value && value.type === "create",
 };
 
+export const unservedInEmbeddings: UnservedFields = {
+  stream: equals(false),
+  chat_template: never,
+  // Of vLLM: the numbers are little-endian float32.
+  embed_dtype: equals("float32"),
+  endianness: equals("native", "little"),
+};
+
 /** Throws a 400 that names the first such field. */
 export function refuseUnservedFields(body: object, unserved: UnservedFields): void {
   for (const [field, value] of Object.entries(body)) {
