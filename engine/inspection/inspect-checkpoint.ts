@@ -102,7 +102,7 @@ export async function inspectCheckpoint(
   const opened = await openModel(folders, config);
   const { checkpoint } = opened;
   const defined = { ...checkpoint, definition: opened.definition };
-  requirePooling(config, checkpoint);
+  await requirePooling(config, checkpoint);
   requireDeviceForCopies(config);
   const layout = resolveKvLayout(config, defined);
   const kvPrecision = resolveKvPrecision(config, layout, defined);

@@ -78,7 +78,7 @@ export async function loadModel(
   const folders = await timePhase("download", onPhase, () => resolveModel(config, source));
   const opened = await openModel(folders, config);
   const { checkpoint, definition, pipeline } = opened;
-  requirePooling(config, checkpoint);
+  await requirePooling(config, checkpoint);
   const defined = { ...checkpoint, definition };
   const kvLayout = resolveKvLayout(config, defined);
   const kvPrecision = resolveKvPrecision(config, kvLayout, defined);

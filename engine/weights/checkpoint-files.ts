@@ -21,6 +21,9 @@ export const templateFolder = "additional_chat_templates";
 /** The template for conversations with tools, beside `templateFileName`. */
 export const toolTemplateFileName = `${templateFolder}/tool_use.jinja`;
 
+/** Of sentence-transformers: how the states of tokens become one embedding. */
+export const poolingFolder = "1_Pooling";
+
 /** What a folder or a remote place is expected to have: a model, or a LoRA adapter. */
 export type StoredContent = "checkpoint" | "adapter";
 

@@ -7,6 +7,7 @@ import {
   adapterWeightsName,
   indexFileName,
   lacks,
+  poolingFolder,
   singleFileName,
   templateFileName,
   templateFolder,
@@ -51,6 +52,12 @@ export async function selectRemoteFiles<File extends RemoteFile>(
     for (const file of (await list(templateFolder)).files) {
       const name = `${templateFolder}/${file.name}`;
       if (name === toolTemplateFileName) files.set(name, { ...file, name });
+    }
+  }
+  if (folders.has(poolingFolder)) {
+    for (const file of (await list(poolingFolder)).files) {
+      const name = `${poolingFolder}/${file.name}`;
+      if (file.name === "config.json") files.set(name, { ...file, name });
     }
   }
   if (files.has(singleFileName) || files.has(indexFileName)) return files;

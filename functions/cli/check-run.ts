@@ -38,10 +38,11 @@ export async function runWorstCase(
       ...config.engine,
       maxNumSequences: numAtFullLength(inspection),
     });
+    const returnsEmbedding = config.engine.runner === "pooling";
     const [first] = requests;
-    await runAll(engine, [{ ...first!, requestId: "first" }], onProgress);
+    await runAll(engine, [{ ...first!, requestId: "first" }], { returnsEmbedding, onProgress });
     const firstBytes = process.memoryUsage.rss();
-    await runAll(engine, requests, onProgress);
+    await runAll(engine, requests, { returnsEmbedding, onProgress });
     return stages(inspection, requests, { startedBytes, firstBytes, filledBytes: process.memoryUsage.rss() });
   } finally {
     await engine.close();
@@ -62,16 +63,21 @@ const MAX_IMAGES_IN_WORK = 128;
 async function runAll(
   engine: Engine,
   requests: readonly GenerationRequest[],
-  onProgress: (progress: Progress) => void,
+  {
+    returnsEmbedding,
+    onProgress,
+  }: { readonly returnsEmbedding: boolean; readonly onProgress: (progress: Progress) => void },
 ): Promise<void> {
-  const total = requests.reduce((sum, { samplingParams }) => sum + (samplingParams.maxTokens ?? 0), 0);
+  const stepsOf = ({ samplingParams }: GenerationRequest): number =>
+    returnsEmbedding ? 1 : (samplingParams.maxTokens ?? 0);
+  const total = requests.reduce((sum, request) => sum + stepsOf(request), 0);
   const task = `dummy run of ${requests.length}`;
   let completed = 0;
   const run = async (request: GenerationRequest, onFirstOutput: () => void): Promise<void> => {
-    for await (const { tokenIds } of engine.generate(request)) {
+    for await (const { tokenIds } of engine.generate({ ...request, returnsEmbedding })) {
       onFirstOutput();
-      completed += tokenIds.length;
-      onProgress({ task, completed, total, unit: "tokens" });
+      completed += returnsEmbedding ? 1 : tokenIds.length;
+      onProgress({ task, completed, total, unit: returnsEmbedding ? "embeddings" : "tokens" });
     }
   };
   const queue = requests.values();

@@ -9,7 +9,7 @@ import type { Logger } from "../logger.ts";
 const LINE_STEP_PERCENT = 10;
 
 export interface Progress extends Omit<LoadProgress, "unit"> {
-  readonly unit: LoadProgress["unit"] | "tokens" | "lines";
+  readonly unit: LoadProgress["unit"] | "tokens" | "embeddings" | "lines";
 }
 
 export interface ProgressDisplay {

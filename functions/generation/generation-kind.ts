@@ -114,7 +114,8 @@ export type RequestConfig = Pick<
   Config,
   "maxLogprobs" | "defaultExtraArguments" | "inlineImages" | "schedulingPolicy" | "videoSampling"
 > & {
-  readonly engine: Pick<Config["engine"], "maxNumWaiting" | "videoLimits"> & Pick<EngineConfig, "loraModules">;
+  readonly engine: Pick<Config["engine"], "maxNumWaiting" | "videoLimits"> &
+    Pick<EngineConfig, "loraModules" | "runner">;
   /** Default: the formats that the chat template shows. */
   readonly outputFormats?: ConfiguredFormats;
 };

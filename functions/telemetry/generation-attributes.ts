@@ -16,7 +16,14 @@ export function requestAttributes(
   [request]: readonly GenerationRequest[],
 ): SpanAttributes {
   if (request === undefined) return {};
-  const { samplingParams, numChoices = 1 } = request;
+  const { samplingParams, numChoices = 1, returnsEmbedding = false } = request;
+  if (returnsEmbedding) {
+    return {
+      "gen_ai.operation.name": "embeddings",
+      "gen_ai.provider.name": provider,
+      "gen_ai.request.model": model,
+    };
+  }
   const { temperature, topP, topK, maxTokens, seed, stop, frequencyPenalty, presencePenalty } = samplingParams;
   return {
     "gen_ai.operation.name": idPrefix.startsWith("cmpl") ? "text_completion" : "chat",

@@ -61,13 +61,8 @@ async function vectorsOf(body: object): Promise<number[][]> {
 }
 
 /** Other batches and reused prefixes add floats in another order. */
-function expectSame(vectors: readonly (readonly number[])[], expected: readonly (readonly number[])[]): void {
-  expect(vectors).toHaveLength(expected.length);
-  for (const [index, vector] of vectors.entries()) {
-    expect(vector).toHaveLength(expected[index]!.length);
-    for (const [place, value] of vector.entries()) expect(value).toBeCloseTo(expected[index]![place]!, 4);
-  }
-}
+const near = (vectors: readonly (readonly number[])[]): unknown[][] =>
+  vectors.map((vector) => vector.map((value) => expect.closeTo(value, 4) as unknown));
 
 const lengthOf = (vector: readonly number[]): number => Math.hypot(...vector);
 
@@ -81,10 +76,7 @@ describe("the openai client", () => {
       [1, "embedding"],
     ]);
     const asLists = await client.embeddings.create({ model: "embedder", input, encoding_format: "float" });
-    expectSame(
-      data.map(({ embedding }) => embedding),
-      asLists.data.map(({ embedding }) => embedding),
-    );
+    expect(data.map(({ embedding }) => embedding)).toEqual(near(asLists.data.map(({ embedding }) => embedding)));
     expect(usage.total_tokens).toBe(usage.prompt_tokens);
     expect(usage.prompt_tokens).toBeGreaterThan(2);
     for (const { embedding } of data) {
@@ -109,29 +101,26 @@ test("the clients of Vercel and LangChain get the embeddings", async () => {
   const expected = await vectorsOf({ input: values });
   const provider = createOpenAI({ baseURL: `${service.baseUrl}/v1`, apiKey: "none" });
   const { embeddings } = await embedMany({ model: provider.embeddingModel("embedder"), values });
-  expectSame(embeddings, expected);
+  expect(embeddings).toEqual(near(expected));
   const langchain = new OpenAIEmbeddings({
     model: "embedder",
     apiKey: "none",
     configuration: { baseURL: `${service.baseUrl}/v1` },
   });
-  expectSame(await langchain.embedDocuments(values), expected);
+  expect(await langchain.embedDocuments(values)).toEqual(near(expected));
 });
 
 test("tokens and texts with the same tokens have the same embedding", async () => {
   const { body } = await post({ prompt: "a red circle" }, "/tokenize");
   const { tokens } = body as unknown as { readonly tokens: readonly number[] };
-  expectSame(await vectorsOf({ input: tokens }), await vectorsOf({ input: "a red circle" }));
+  expect(await vectorsOf({ input: tokens })).toEqual(near(await vectorsOf({ input: "a red circle" })));
 });
 
 test("more texts than can run or wait are embedded in turns, in order", async () => {
   const texts = Array.from({ length: 40 }, (_, index) => `text ${index % 7}`);
   const vectors = await vectorsOf({ input: texts });
   expect(vectors).toHaveLength(texts.length);
-  expectSame(
-    vectors,
-    vectors.map((_, index) => vectors[index % 7]!),
-  );
+  expect(vectors).toEqual(near(vectors.map((_, index) => vectors[index % 7]!)));
   expect(new Set(vectors.map(([first]) => first!.toFixed(4))).size).toBe(7);
 });
 
@@ -140,7 +129,7 @@ test("a conversation is embedded with its pictures", async () => {
   const vectors = await Promise.all([first, second, first].map((messages) => vectorsOf({ messages })));
   expect(vectors.map((list) => list.length)).toEqual([1, 1, 1]);
   const [[left], [right], [again]] = vectors as [[number[]], [number[]], [number[]]];
-  expectSame([left], [again]);
+  expect([left]).toEqual(near([again]));
   expect(Math.max(...left.map((value, place) => Math.abs(value - right[place]!)))).toBeGreaterThan(0.01);
   // vLLM's forms of the end of a prompt.
   const withTurn = await vectorsOf({ messages: first, add_generation_prompt: true });
@@ -185,6 +174,12 @@ test.for<[string, object]>([
   expect(answer.body.error!.message).toBe(
     "This model computes embeddings and generates no text: the runner is pooling. RUNNER sets it.",
   );
+});
+
+test("SageMaker's route answers with embeddings", async () => {
+  const { status, body } = await post({ input: "a red circle" }, "/invocations");
+  expect(status).toBe(200);
+  expect(body.data.map(({ embedding }) => embedding)).toEqual(near(await vectorsOf({ input: "a red circle" })));
 });
 
 test("batches have embeddings", async () => {

@@ -19,6 +19,7 @@ export function discoveryRoute(service: Service, { servedModelNames, hasPlaygrou
         completions: "/v1/completions",
         responses: "/v1/responses",
         responses_input_tokens: "/v1/responses/input_tokens",
+        embeddings: "/v1/embeddings",
         messages: "/v1/messages",
         messages_count_tokens: "/v1/messages/count_tokens",
         chat_completions_render: "/v1/chat/completions/render",

@@ -1,6 +1,6 @@
 /**
  * POST /invocations: the one route that SageMaker forwards requests to. As in vLLM, a body with `messages` is a chat
- * completion, and a body with only a `prompt` is a text completion.
+ * completion, and a body with only a `prompt` is a text completion. A service that pools answers with embeddings.
  */
 import type { Context, Handler } from "hono";
 
@@ -13,6 +13,7 @@ import { HttpError } from "../../http/errors.ts";
 import { readJsonObject } from "../../http/json-body.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
 import { generationAnswer } from "../generation-route.ts";
+import { embeddingAnswer } from "./embeddings.ts";
 
 export function invocationsRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   const { service, bodies, config } = dependencies;
@@ -28,6 +29,7 @@ export function invocationsRoute(dependencies: AppDependencies): Handler<AppEnvi
 export function completionAnswer(
   dependencies: AppDependencies,
 ): (c: Context<AppEnvironment>, body: object, startMs: number) => Promise<Response> {
+  if (dependencies.config.engine.runner === "pooling") return embeddingAnswer(dependencies);
   const answerChat = generationAnswer(chatCompletionKind, dependencies);
   const answerCompletion = generationAnswer(completionKind, dependencies);
   return async (c, body, startMs) => {

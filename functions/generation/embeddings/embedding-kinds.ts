@@ -3,6 +3,7 @@ import { createSamplingParams } from "../../../engine/index.ts";
 import type { GenerationRequest } from "../../../engine/index.ts";
 import { HttpError } from "../../http/errors.ts";
 import type { AnswerHead } from "../answer-options.ts";
+import { completionFormOf } from "../completion-form.ts";
 import type { CommonFields, GenerationKind } from "../generation-kind.ts";
 import type { Generation } from "../generations.ts";
 import { cacheOwner, processorOptions, truncation, type RequestDefaults } from "../request-options.ts";
@@ -16,7 +17,7 @@ type VectorFields = Pick<EmbeddingRequest, "encoding_format" | "dimensions" | "n
 
 /** The kind of a body: one with `messages` is a conversation, as in vLLM. */
 export function isConversation(body: object): boolean {
-  return "messages" in body;
+  return completionFormOf(body) === "chat";
 }
 
 export const embeddingKind = kindOf<EmbeddingRequest>({

@@ -11,6 +11,7 @@ import { countTokensRequest, messagesRequest } from "../../../functions/generati
 import { responsesRequest } from "../../../functions/generation/responses/responses-request.ts";
 import { chatCompletionRequest } from "../../../functions/generation/schemas/chat-completion-request.ts";
 import { completionRequest } from "../../../functions/generation/schemas/completion-request.ts";
+import { embeddingRequest } from "../../../functions/generation/schemas/embedding-request.ts";
 import { pdfUrl } from "../../support/requests/pdf-writer.ts";
 import { shorten } from "../attack.ts";
 import type { Attack } from "../attack.ts";
@@ -175,6 +176,7 @@ export const bodyRoutes: readonly BodyRoute[] = [
   createRoute("/detokenize", detokenizeRequest, [{ tokens: [5, 6, 7] }], null),
   createRoute("/v1/responses", responsesRequest, responseBodies, "max_output_tokens"),
   createRoute("/v1/responses/input_tokens", responsesRequest, responseBodies, null),
+  createRoute("/v1/embeddings", embeddingRequest, [{ input: "a circle" }, { input: ["a", "b"], dimensions: 4 }], null),
   createRoute("/v1/messages", messagesRequest, messageBodies),
   createRoute("/v1/messages/count_tokens", countTokensRequest, messageBodies, null),
   createRoute("/v1/batches", batchRequest, batchBodies, null),

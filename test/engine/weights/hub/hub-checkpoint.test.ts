@@ -83,6 +83,19 @@ test("of further chat templates, the one for tools is downloaded", async () => {
   expect(await readdir(join(path, further))).toEqual(["tool_use.jinja"]);
 });
 
+test("of the folders of sentence-transformers, the file that says how tokens are pooled is downloaded", async () => {
+  await using folder = await createTemporaryFolder();
+  content.files = new Map([
+    ...content.files,
+    ["1_Pooling/config.json", textFile('{"pooling_mode": "lasttoken"}')],
+    ["1_Pooling/notes.txt", textFile("")],
+    ["2_Dense/model.safetensors", textFile("")],
+  ]);
+  const path = await resolveIn(folder.path);
+  expect(await readdir(join(path, "1_Pooling"))).toEqual(["config.json"]);
+  expect(await readdir(path)).not.toContain("2_Dense");
+});
+
 test("a second start reads lists and no file; a new commit costs only the files that changed", async () => {
   await using folder = await createTemporaryFolder();
   const first = await resolveIn(folder.path);
