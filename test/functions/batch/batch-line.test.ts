@@ -40,7 +40,7 @@ describe("an invalid line gives its number and the reason", () => {
     [{ ...line, custom_id: undefined }, "custom_id must be a string.", "custom_id"],
     [{ ...line, method: "GET" }, "method must be POST.", "method"],
     [
-      { ...line, url: "/v1/embeddings" },
+      { ...line, url: "/v1/moderations" },
       "url must be one of /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings.",
       "url",
     ],
