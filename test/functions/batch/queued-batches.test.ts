@@ -270,7 +270,7 @@ describe("an invalid request names its field", () => {
     [{}, "input_file_id"],
     [{ input_file_id: "file-unknown" }, "input_file_id"],
     [{ input_file_id: "../../etc/passwd" }, "input_file_id"],
-    [{ endpoint: "/v1/embeddings" }, "endpoint"],
+    [{ endpoint: "/v1/moderations" }, "endpoint"],
     [{ completion_window: "1h" }, "completion_window"],
     [{ metadata: { key: 3 } }, "metadata.key"],
     [{ metadata: { key: "x".repeat(513) } }, "metadata.key"],

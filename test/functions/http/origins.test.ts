@@ -79,7 +79,7 @@ test("a page of an allowed origin reads answers, streams and errors", { timeout:
   expect(wrongKey).toMatchObject({ status: 401, requestId: expect.any(String) });
   const wrongField = await sendFrom(allowedOrigin, { ...question, body: { ...chat, top_p: 7 } });
   expect(wrongField).toMatchObject({ status: 400, text: expect.stringContaining("top_p") });
-  const wrongPath = await sendFrom(allowedOrigin, { ...question, path: "/v1/embeddings" });
+  const wrongPath = await sendFrom(allowedOrigin, { ...question, path: "/v1/moderations" });
   expect(wrongPath).toMatchObject({ status: 404 });
 });
 

@@ -91,7 +91,7 @@ describe("forms of messages", () => {
       [{ prompt: "a", deep }, /nest|level|deep/i],
       [{ prompt: "x".repeat(200_000) }, /bytes; the limit is/],
       [{ custom_id: "c", body: [] }, /body must be an object/],
-      [{ custom_id: "c", url: "/v1/embeddings", body: short }, /url must be one of/],
+      [{ custom_id: "c", url: "/v1/moderations", body: short }, /url must be one of/],
       [{ custom_id: "c", body: { ...short, stream: true } }, /stream must be false/],
       [{ prompt: "a", webhook: 7 }, /webhook must be a string/],
       [{ prompt: "a", webhook: "https://example.com/hook" }, /JOB_ALLOWED_TARGETS/],

@@ -96,7 +96,7 @@ describe("inputs", () => {
       JSON.stringify({ model: "other", ...chat }),
       /^The model `other` does not exist\. This service has `/,
     ],
-    ["another route", JSON.stringify({ route: "/v1/embeddings", body: { input: "a" } }), /url must be one of/],
+    ["another route", JSON.stringify({ route: "/v1/moderations", body: { input: "a" } }), /url must be one of/],
     ["a route that is no text", JSON.stringify({ route: 7, body: chat }), /url must be/],
     ["a wrong field", JSON.stringify({ messages, sampling_params: { temperature: -1 } }), /temperature/],
     ["too deep JSON", `{"messages":${"[".repeat(1000)}${"]".repeat(1000)}}`, /deep|levels/],
