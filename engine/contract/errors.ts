@@ -70,6 +70,11 @@ export type ServingSetting =
 export type LoadingSetting =
   | "runner"
   | "model"
+  /** Of the hub: `HubConfig.token` and `HubConfig.endpoint`. */
+  | "hubToken"
+  | "hubEndpoint"
+  | "azure"
+  | "gcsEmulatorUrl"
   | "loraAdapter"
   | "loraModules"
   | "dtype"
@@ -91,6 +96,9 @@ export type LoadingSetting =
   | "blockSize"
   | "kvCacheDtype"
   | "kvCacheMemoryBytes"
+  | "gpuMemoryUtilization"
+  /** Of `ImageLimits`. */
+  | "largestExpectedImage"
   | "maxModelLen"
   | "maxNumSequences"
   | "maxNumBatchedTokens";

@@ -23,8 +23,8 @@ export function encodeLargestImage(
 ): void {
   const image = imageOfOutline(outline);
   explainNoMemory(
-    `an image of ${numEmbeddingsOf(image)} embeddings, the largest one. Give smaller sizes in LIMIT_MM_PER_PROMPT, or ` +
-      "encode images on the CPU with VISION_DEVICE=cpu.",
+    `an image of ${numEmbeddingsOf(image)} embeddings, the largest one. Expect smaller images, or encode them on the CPU.`,
+    "largestExpectedImage",
     () => {
       const embeddings = encodeInto(pool, image, visionEncoder);
       if ("firstRow" in embeddings) pool?.release(embeddings);
@@ -41,19 +41,19 @@ export function runLargestStep(
   run: () => void,
 ): void {
   explainNoMemory(
-    `a step of ${maxNumBatchedTokens} tokens and ${maxNumSequences} sequences. Lower MAX_NUM_BATCHED_TOKENS or ` +
-      "MAX_NUM_SEQS.",
+    `a step of ${maxNumBatchedTokens} tokens and ${maxNumSequences} sequences. Lower one of these limits.`,
+    "maxNumBatchedTokens",
     run,
   );
 }
 
 /** @param what Continues a sentence, and gives advice. */
-function explainNoMemory(what: string, run: () => void): void {
+function explainNoMemory(what: string, setting: "largestExpectedImage" | "maxNumBatchedTokens", run: () => void): void {
   try {
     run();
   } catch (error) {
     if (!(error instanceof EngineError) || error.code !== "out_of_memory") throw error;
     const message = `Beside the weights, the device has no memory for ${what} ${error.message}`;
-    throw new EngineError("out_of_memory", message, { cause: error });
+    throw new EngineError("out_of_memory", message, { cause: error, setting });
   }
 }

@@ -19,8 +19,8 @@ export function warnOfLargeSteps({
 }: Pick<EngineConfig, "device" | "maxNumBatchedTokens">): void {
   if (device !== "cuda" || maxNumBatchedTokens <= MAX_SAFE_STEP_TOKENS) return;
   process.emitWarning(
-    `MAX_NUM_BATCHED_TOKENS is ${maxNumBatchedTokens}. On cuda, steps of more than ${MAX_SAFE_STEP_TOKENS} tokens may ` +
+    `A step may have ${maxNumBatchedTokens} tokens. On cuda, steps of more than ${MAX_SAFE_STEP_TOKENS} tokens may ` +
       "end with an illegal memory access in paged attention (onnxruntime-genai issue 2583), which ends the process. " +
-      `Set it to ${MAX_SAFE_STEP_TOKENS} or less for long prompts.`,
+      `Lower this limit of batched tokens to ${MAX_SAFE_STEP_TOKENS} or less for long prompts.`,
   );
 }

@@ -9,7 +9,7 @@ export const draftObstacles = {
   recurrent: "recurrent states cannot be taken back",
   deviceSlots: (device: string): string => `KV slots on ${device} compute prompts elsewhere`,
   /** A draft would be computed with other weights than the tokens of an answer. */
-  widened: "prompts have 8-bit weights of their own; set PROMPT_DTYPE=model",
+  widened: 'prompts have 8-bit weights of their own; choose the prompt dtype "model"',
 } as const;
 
 export interface PlannedDecoder {
@@ -36,7 +36,7 @@ export function draftObstacleOf(planned: PlannedDecoder): string | null {
  */
 export function requireDrafts(config: SpeculativeConfig | null, obstacle: string | null): void {
   if (config === null || obstacle === null) return;
-  throw new EngineError("invalid_configuration", `SPECULATIVE_CONFIG cannot be used here: ${obstacle}.`, {
+  throw new EngineError("invalid_configuration", `Drafts of tokens cannot be checked here: ${obstacle}.`, {
     setting: "speculativeConfig",
   });
 }

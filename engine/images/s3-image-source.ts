@@ -108,7 +108,7 @@ function parseS3Reference(reference: string): { bucket: string; key: string } {
 function explain(error: unknown): string {
   const { name, message } = error instanceof Error ? error : { name: "", message: "" };
   // The SDK's own error, which has no distinct name.
-  if (message.startsWith("Region is missing")) return "the service has no AWS_REGION in which to look for it";
+  if (message.startsWith("Region is missing")) return "the service has no AWS region in which to look for it";
   switch (name) {
     case "NoSuchKey":
     case "NotFound":

@@ -70,8 +70,8 @@ export function checkJoinedImages(
   if (numTokens <= maxTokens) return;
   throw new EngineError(
     "prompt_too_long",
-    `This model computes all images of a prompt in one step; they have ${numTokens} tokens with the text between them, and a step has room for ${maxTokens}. Send fewer or smaller images, or have the server's MAX_NUM_BATCHED_TOKENS raised.`,
-    { parameter: "prompt" },
+    `This model computes all images of a prompt in one step; they have ${numTokens} tokens with the text between them, and a step has room for ${maxTokens}. Send fewer or smaller images.`,
+    { parameter: "prompt", setting: "maxNumBatchedTokens" },
   );
 }
 

@@ -28,8 +28,8 @@ export function allocateBlocks(
     throw new EngineError(
       "invalid_configuration",
       `The KV cache of ${numBlocks} blocks of ${blockSize} tokens does not fit into memory. ` +
-        "Lower NUM_GPU_BLOCKS_OVERRIDE if it is set, otherwise KV_CACHE_MEMORY_BYTES or GPU_MEMORY_UTILIZATION.",
-      { cause },
+        "Lower the number of blocks if it is set, otherwise the memory of the KV cache or the GPU memory utilization.",
+      { cause, setting: "gpuMemoryUtilization" },
     );
   }
 }

@@ -235,7 +235,7 @@ export function numSequencesThatFit(
   return Math.max(0, maxNumSequences - Math.max(0, numTooMany));
 }
 
-const noTokenFits = "Not even one token would fit: choose a smaller model or DTYPE, or give the process more memory.";
+const noTokenFits = "Not even one token would fit: choose a smaller model or dtype, or give the process more memory.";
 
 /**
  * See `numSequencesThatFit`.
@@ -300,7 +300,7 @@ export function requireRoomForKv(
   const has = owner === "GPU" ? "beside weights and activations, the GPU has" : "the machine has";
   const more =
     owner === "GPU"
-      ? " A smaller dtype, a higher GPU_MEMORY_UTILIZATION and a larger GPU leave more for the cache."
+      ? " A smaller dtype, a higher GPU memory utilization and a larger GPU leave more for the cache."
       : "";
   throw new EngineError(
     "invalid_configuration",
@@ -327,7 +327,7 @@ export function requireRoomForWeights({ decoder, visionEncoder }: DeviceWeights,
     "invalid_configuration",
     `The weights do not fit into the GPU's memory: ${parts.join(", ")}, and ${formatBytes(freeBytes)} are free. ` +
       "Choose a smaller dtype, a larger GPU, or end other programs on it" +
-      `${decoder > 0 && visionEncoder > 0 ? ", or encode images on the CPU with VISION_DEVICE=cpu" : ""}.`,
+      `${decoder > 0 && visionEncoder > 0 ? ", or encode images on the CPU (vision device cpu)" : ""}.`,
   );
 }
 

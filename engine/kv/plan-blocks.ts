@@ -45,7 +45,7 @@ export function planBlocks(decoder: KvShape, options: BlockPlanOptions): KvCapac
       `The KV cache of ${numBlocks} blocks of ${blockSize} tokens has no room for one sequence of ${maxLen} tokens. ` +
         (numTokens > 0 ? `A sequence of ${numTokens} tokens would fit.` : "Not one token would fit.") +
         (takesAllRoom && options.numBlocks == null
-          ? " A smaller dtype, a higher GPU_MEMORY_UTILIZATION and a larger GPU leave more for the cache."
+          ? " A smaller dtype, a higher GPU memory utilization and a larger GPU leave more for the cache."
           : ""),
       numTokens > 0 ? { setting: "maxModelLen" } : {},
     );

@@ -156,7 +156,7 @@ function checkDevice(architecture: string, { recurrent, experts }: DecoderDimens
   throw new EngineError(
     "invalid_configuration",
     `${architecture} has layers with a recurrent state, which cuda computes over a paged KV cache only; the KV layout ` +
-      "is slots. Set KV_LAYOUT to paged.",
+      'is slots. Choose the KV layout "paged".',
     { setting: "kvLayout" },
   );
 }

@@ -96,7 +96,8 @@ export function inspectCudaDriver(deviceId: number, open: () => CudaDriver = ope
     throw new EngineError(
       "invalid_configuration",
       `The GPU ${name} has compute capability ${computeCapability}; the provider has code for ` +
-        `7.5, 8.x, 9.0 and 12.0. Choose another GPU with DEVICE_ID, or set DEVICE=cpu.`,
+        `7.5, 8.x, 9.0 and 12.0. Choose another GPU, or the device cpu.`,
+      { setting: "deviceId" },
     );
   }
   const memoryBytes = valueOf(driver.totalBytes(device));

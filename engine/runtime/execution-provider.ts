@@ -102,7 +102,7 @@ export function requireCudnn(libraryName = cudnnName): void {
     "invalid_configuration",
     `Images need cuDNN 9 on cuda, and ${libraryName} cannot be loaded. Install nvidia-cudnn-cu13 as in ` +
       "container/cuda-requirements.txt and add its folder to LD_LIBRARY_PATH, use the image `cuda` instead of " +
-      "`cuda-slim`, or encode images on the CPU with VISION_DEVICE=cpu.",
+      "`cuda-slim`, or encode images on the CPU (vision device cpu).",
   );
 }
 

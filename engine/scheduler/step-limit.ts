@@ -62,7 +62,7 @@ export class StepLimit {
     if (!isFirst) return;
     process.emitWarning(
       `The device had no memory for a step (tokens: ${numTokens}, sequences: ${numSequences}). Its sequences are preempted, ` +
-        "and steps stay smaller for a while. If this happens again, set a lower MAX_NUM_BATCHED_TOKENS or MAX_NUM_SEQS. " +
+        "and steps stay smaller for a while. If this happens again, set a lower limit of batched tokens or of sequences. " +
         reason,
     );
   }

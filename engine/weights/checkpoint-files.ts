@@ -31,7 +31,7 @@ export type StoredContent = "checkpoint" | "adapter";
 const otherForms: readonly (readonly [name: RegExp, advice: string])[] = [
   [
     /^adapter_(config\.json|model\.(safetensors|bin))$/,
-    "belongs to a LoRA adapter: set MODEL to its base model, and LORA_ADAPTER to the adapter",
+    "belongs to a LoRA adapter: load its base model as the model, and it as the LoRA adapter",
   ],
   [/\.gguf$/, "is not read: use the repository that it was converted from"],
   [

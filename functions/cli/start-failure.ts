@@ -108,7 +108,7 @@ function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): st
     case "device":
       return "Set DEVICE to a device that the reason names.";
     case "deviceId":
-      return "Set DEVICE_ID to the number of a device that is there; they count from 0.";
+      return "Set DEVICE_ID to the number of a device that is there and fits, counted from 0, or DEVICE to another device.";
     case "dataParallelSize":
       return "Leave DATA_PARALLEL_SIZE out, or let all parts of the model compute on the CPU.";
     case "visionDtype":
@@ -126,15 +126,27 @@ function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): st
     case "runner":
       return "Leave RUNNER out to generate text, or leave out what the reason names.";
     case "kvLayout":
-      return "Leave KV_LAYOUT out, or set it to slots.";
+      return "Leave KV_LAYOUT out, or set it as the reason says.";
     case "blockSize":
       return "Leave BLOCK_SIZE and NUM_GPU_BLOCKS_OVERRIDE out, or set them as the reason says.";
+    case "gpuMemoryUtilization":
+      return "Set GPU_MEMORY_UTILIZATION, KV_CACHE_MEMORY_BYTES or NUM_GPU_BLOCKS_OVERRIDE to a number that fits.";
+    case "largestExpectedImage":
+      return "Give smaller sizes in LIMIT_MM_PER_PROMPT, or set VISION_DEVICE to cpu.";
+    case "hubToken":
+      return "Set HF_TOKEN to a token that may read the repository, or correct the repository's name.";
+    case "hubEndpoint":
+      return "Leave HF_ENDPOINT out, or set it to the address of a hub.";
+    case "azure":
+      return "Set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME with credentials (docs/checkpoints.md).";
+    case "gcsEmulatorUrl":
+      return "Leave STORAGE_EMULATOR_HOST out, or set it to the address of an emulator.";
     case "model":
       return "Set MODEL to an existing folder, to org/name of the Hugging Face Hub, or to s3://, gs:// or az:// and a prefix.";
     case "loraAdapter":
-      return "Set LORA_ADAPTER to a folder, a repository of the hub or an address with an adapter of the model in MODEL, or leave it out.";
+      return "Set LORA_ADAPTER to a folder, a repository of the hub or an address with an adapter of the model in MODEL, or leave it out. LORA_MODULES takes adapters that requests choose.";
     case "loraModules":
-      return "Set LORA_MODULES to adapters of the model in MODEL, each a folder, a repository of the hub or an address, or leave them out.";
+      return "Set LORA_MODULES to adapters of the model in MODEL, each a folder, a repository of the hub or an address, or leave them out. LORA_ADAPTER takes one for all requests.";
     case "chatTemplate":
       return "Set CHAT_TEMPLATE to the path of a template, or to the Jinja text itself.";
     case "kvCacheDtype":
@@ -146,7 +158,7 @@ function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): st
     case "maxModelLen":
       return "Set MAX_MODEL_LEN to a length within the limit.";
     case "maxNumBatchedTokens":
-      return "Set MAX_NUM_BATCHED_TOKENS to a number within the limit.";
+      return "Set MAX_NUM_BATCHED_TOKENS or MAX_NUM_SEQS to a number that fits.";
     default:
       return null;
   }
@@ -158,6 +170,10 @@ function bucketAdvice({ message }: Error, { model, loraAdapter }: Config["engine
   const [name, reference] =
     Object.entries(references).find(([, each]) => /^(s3|gs|az):/.test(each) && message.includes(each)) ?? [];
   if (reference === undefined) return null;
-  const region = reference.startsWith("s3:") ? "AWS_REGION, " : "";
-  return `Check the bucket and prefix of ${name}, ${region}the credentials and their rights, and the connection to the store.`;
+  return `Check the bucket and prefix of ${name}, ${storeSettings(reference)}the credentials and their rights, and the connection to the store.`;
+}
+
+function storeSettings(reference: string): string {
+  if (reference.startsWith("s3:")) return "AWS_REGION, ";
+  return reference.startsWith("az:") ? "AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN, " : "";
 }

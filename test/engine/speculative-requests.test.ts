@@ -86,7 +86,7 @@ test.for([
   [{ model: "lfm2" }, /recurrent states cannot be taken back/],
   [{ model: "qwen3.5" }, /recurrent states cannot be taken back/],
   [{ model: "qwen3.5", kvLayout: "paged" }, /recurrent states cannot be taken back/],
-  [{ model: "llama", dtype: "int4", promptDtype: "int8" }, /set PROMPT_DTYPE=model/],
+  [{ model: "llama", dtype: "int4", promptDtype: "int8" }, /choose the prompt dtype "model"/],
   [{ model: "onnx-exports/llama" }, /ready-made ONNX export/],
 ] as const)(
   "a model that cannot check drafts, %o, is refused with the setting, also by check",

@@ -35,7 +35,8 @@ export function createCudaPagedInputs(context: GraphContext, blockSize: number):
     if ((attention.seenImages ?? "before") !== "before") {
       throw new EngineError(
         "invalid_configuration",
-        "In this model the tokens of an image see each other, which paged attention on cuda cannot compute; set KV_LAYOUT to slots.",
+        'In this model the tokens of an image see each other, which paged attention on cuda cannot compute. Choose the KV layout "slots".',
+        { setting: "kvLayout" },
       );
     }
     if (isFp8) requireFp8Kernel(attention);

@@ -7,7 +7,7 @@ export function requireFloatRange({ precision }: GraphContext, modelName: string
   if (precision.activations !== "float16") return;
   throw new EngineError(
     "invalid_configuration",
-    `The activations of ${modelName} exceed the range of float16; set DTYPE to float32, or to bfloat16 on cuda.`,
+    `The activations of ${modelName} exceed the range of float16; choose the dtype float32, or bfloat16 on cuda.`,
     { setting: "dtype" },
   );
 }

@@ -103,7 +103,8 @@ function attend(context: GraphContext, values: SlotValues, run: RunShape | null,
   if (run !== null) {
     throw new EngineError(
       "invalid_configuration",
-      "In this model the tokens of an image see each other, which an int8 KV cache does not support; set KV_CACHE_DTYPE to model or auto.",
+      'In this model the tokens of an image see each other, which an int8 KV cache does not support. Choose the KV cache dtype "model" or "auto".',
+      { setting: "kvCacheDtype" },
     );
   }
   values.imageRows ??= createImageRows(context, { ...values, imagePositions }, seenImages);

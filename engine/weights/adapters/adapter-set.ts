@@ -46,7 +46,7 @@ function mustBeMerged(name: string, reason: string): EngineError {
   return new EngineError(
     "invalid_configuration",
     `The LoRA adapter ${name} ${reason}, which a request cannot choose: only updates of the decoder's linear layers ` +
-      "stay apart from the weights. Set LORA_ADAPTER to it, for all requests, in place of LORA_MODULES.",
+      "stay apart from the weights. Make it the LoRA adapter of all requests instead of a LoRA module.",
     { setting: "loraModules" },
   );
 }

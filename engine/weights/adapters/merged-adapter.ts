@@ -46,7 +46,7 @@ function requireFloats({ name, quantised }: StoredTensor): void {
   if (quantised?.kind !== "grouped") return;
   throw new EngineError(
     "invalid_configuration",
-    `The LoRA adapter changes ${name}, which this model stores in integers that stay as they are. Name it in LORA_MODULES instead, or take the model without quantisation and set the dtype to int4 or int8.`,
+    `The LoRA adapter changes ${name}, which this model stores in integers that stay as they are. Make it a LoRA module, which requests choose, or take the model without quantisation and set the dtype to int4 or int8.`,
     { setting: "loraAdapter" },
   );
 }

@@ -247,10 +247,8 @@ function parseAnswer<Schema extends z.ZodType>(text: string, schema: Schema, url
   const isNoHub = (cause: unknown): EngineError =>
     new EngineError(
       "invalid_configuration",
-      `${url.origin}${url.pathname} does not answer like a hub; check HF_ENDPOINT.`,
-      {
-        cause,
-      },
+      `${url.origin}${url.pathname} does not answer like a hub; check its address.`,
+      { cause, setting: "hubEndpoint" },
     );
   let value: unknown;
   try {

@@ -1,5 +1,5 @@
 /** Turns failed calls of a hub into errors that say what to do. */
-import { EngineError } from "../../contract/errors.ts";
+import { EngineError, type EngineErrorOptions } from "../../contract/errors.ts";
 import { excerpt } from "../../excerpt.ts";
 import { retryAfterMsOf } from "../http-answers.ts";
 import { TransientDownloadError } from "../parallel-ranges.ts";
@@ -22,7 +22,8 @@ export function explainAnswer({ status, headers }: Response, call: HubCall): Err
   const { repository, revision, endpoint, url, hasToken } = call;
   const errorCode = headers.get("x-error-code");
   const errorMessage = headers.get("x-error-message") ?? "";
-  const fail = (message: string): EngineError => new EngineError("invalid_configuration", message);
+  const fail = (message: string, options: EngineErrorOptions = {}): EngineError =>
+    new EngineError("invalid_configuration", message, options);
   if (status === 429) return explainRateLimit(headers, call);
   if (status === 408 || status >= 500) {
     const asked = retryAfterMsOf(headers);
@@ -39,7 +40,8 @@ export function explainAnswer({ status, headers }: Response, call: HubCall): Err
     const page = new URL(repository, endpoint).href;
     const ending = hasToken ? "; the present token has no access" : "";
     return fail(
-      `${repository} is gated: accept its conditions at ${page}, and set HF_TOKEN to a token of that account${ending}.`,
+      `${repository} is gated: accept its conditions at ${page}, and give a token of that account${ending}.`,
+      { setting: "hubToken" },
     );
   }
   if (errorCode === "RevisionNotFound") return fail(`${repository} has no revision ${revision}.`);
@@ -47,12 +49,12 @@ export function explainAnswer({ status, headers }: Response, call: HubCall): Err
     return new EngineError("invalid_checkpoint", `${url.pathname} does not exist, although the hub lists it.`);
   }
   if (status === 401 && /invalid credentials/i.test(errorMessage)) {
-    return fail(`${endpoint.origin} rejects the token: set HF_TOKEN to a valid one.`);
+    return fail(`${endpoint.origin} rejects the token: give a valid one.`, { setting: "hubToken" });
   }
   // For a visitor without access, a private repository does not exist.
   if (errorCode === "RepoNotFound" || status === 401 || status === 404) {
-    const remedy = hasToken ? "The token may not have access to it." : "A private one needs HF_TOKEN.";
-    return fail(`${endpoint.origin} has no repository ${repository}. ${remedy}`);
+    const remedy = hasToken ? "The token may not have access to it." : "A private one needs a token.";
+    return fail(`${endpoint.origin} has no repository ${repository}. ${remedy}`, { setting: "hubToken" });
   }
   const reason = errorMessage === "" ? "" : `: ${excerpt(errorMessage)}`;
   return fail(`${url.origin} rejects the request for ${repository} (status ${status}${reason}).`);
@@ -60,11 +62,11 @@ export function explainAnswer({ status, headers }: Response, call: HubCall): Err
 
 function explainRateLimit(headers: Headers, { endpoint, hasToken }: HubCall): Error {
   const retryAfterMs = retryAfterMsOf(headers);
-  const remedy = hasToken ? "" : "; HF_TOKEN raises the limit";
+  const remedy = hasToken ? "" : "; a token raises the limit";
   const message = `${endpoint.origin} limits the rate of requests (status 429)${remedy}.`;
   if (retryAfterMs !== null && retryAfterMs > MAX_RETRY_AFTER_MS) {
     const wait = `It asks to wait ${retryAfterMs / 1000} seconds; at most ${MAX_RETRY_AFTER_MS / 1000} are possible.`;
-    return new EngineError("invalid_configuration", `${message} ${wait}`);
+    return new EngineError("invalid_configuration", `${message} ${wait}`, hasToken ? {} : { setting: "hubToken" });
   }
   return new TransientDownloadError(message, { retryAfterMs });
 }

@@ -43,7 +43,7 @@ export async function resolveHubCheckpoint(
   options: ResolveHubCheckpointOptions,
 ): Promise<string> {
   const cache = new HubCache(hub.cacheFolder, repository);
-  if (hub.isOffline) return findCached(cache, repository, "HF_HUB_OFFLINE is set.", options.content);
+  if (hub.isOffline) return findCached(cache, repository, "the hub is set to offline.", options.content);
   const signal = options.signal ?? new AbortController().signal;
   const client = new HubClient({ ...hub, token: await readToken(hub) }, repository, signal);
   let commit: string;
@@ -147,10 +147,11 @@ async function readToken({ token, tokenFile }: HubConfig): Promise<string | null
   // Line breaks are not allowed in a header.
   const stored = token ?? (await readFile(tokenFile, "utf8").catch(() => "")).replaceAll(/[\r\n]/g, "").trim();
   if (/[^\x21-\x7e]/.test(stored)) {
-    const place = token === null ? `The token in ${tokenFile}` : "HF_TOKEN";
+    const place = token === null ? `The token in ${tokenFile}` : "The token";
     throw new EngineError(
       "invalid_configuration",
       `${place} has a character that no token of the hub has: expected visible ASCII characters without spaces.`,
+      { setting: "hubToken" },
     );
   }
   return stored === "" ? null : stored;

@@ -23,12 +23,12 @@ export function readAzureAccount(reference: string, config: AzureConfig): AzureA
   const { accountName, connectionString, accountKey, sasToken } = config;
   if (connectionString !== null) return readConnectionString(connectionString);
   if (accountName === null) {
-    const message = `${reference} needs AZURE_STORAGE_ACCOUNT_NAME or AZURE_STORAGE_CONNECTION_STRING.`;
-    throw new EngineError("invalid_configuration", message);
+    const message = `${reference} needs the name of a storage account, or a connection string.`;
+    throw new EngineError("invalid_configuration", message, { setting: "azure" });
   }
   if (!/^[a-z0-9]{3,24}$/.test(accountName)) {
-    const message = `AZURE_STORAGE_ACCOUNT_NAME is ${accountName}: expected 3 to 24 small letters and digits.`;
-    throw new EngineError("invalid_configuration", message);
+    const message = `The name of the storage account is ${accountName}: expected 3 to 24 small letters and digits.`;
+    throw new EngineError("invalid_configuration", message, { setting: "azure" });
   }
   const blobUrl = `https://${accountName}.blob.core.windows.net`;
   return { name: accountName, blobUrl, key: accountKey, sasToken };
@@ -50,9 +50,9 @@ function readConnectionString(text: string): AzureAccount {
   const isComplete = accountName !== undefined || fields.has("blobendpoint");
   if (!isComplete || url === null || !/^https?:$/.test(url.protocol)) {
     const message =
-      "AZURE_STORAGE_CONNECTION_STRING: expected AccountName and AccountKey, or BlobEndpoint and SharedAccessSignature, " +
-      "separated by semicolons.";
-    throw new EngineError("invalid_configuration", message);
+      "The connection string of the storage account cannot be read: expected AccountName and AccountKey, or BlobEndpoint " +
+      "and SharedAccessSignature, separated by semicolons.";
+    throw new EngineError("invalid_configuration", message, { setting: "azure" });
   }
   return {
     name: accountName ?? url.hostname.split(".")[0]!,
@@ -89,7 +89,7 @@ export function createAzureAuthorization(account: AzureAccount, identity: AzureI
     },
     adviceForRejected: () =>
       isAnonymous
-        ? "There are no credentials: set AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN, or run under a managed identity."
+        ? "There are no credentials: give a key or a shared access signature, or run under a managed identity."
         : `The identity needs the role Storage Blob Data Reader on the account ${name}.`,
   };
 }

@@ -90,8 +90,8 @@ async function readAssertion(file: string): Promise<string> {
   try {
     return (await readFile(file, "utf8")).trim();
   } catch (cause) {
-    const message = `AZURE_FEDERATED_TOKEN_FILE is ${file}, which cannot be read (${systemReason(cause)}).`;
-    throw new EngineError("invalid_configuration", message, { cause });
+    const message = `The file of the workload's token, ${file}, cannot be read (${systemReason(cause)}).`;
+    throw new EngineError("invalid_configuration", message, { cause, setting: "azure" });
   }
 }
 

@@ -102,8 +102,8 @@ function parsePage(text: string, what: string): z.output<typeof listAnswer> {
   try {
     return listAnswer.parse(JSON.parse(text));
   } catch (cause) {
-    const message = `${what}: the answer is not one of Google Cloud Storage; check STORAGE_EMULATOR_HOST.`;
-    throw new EngineError("invalid_configuration", message, { cause });
+    const message = `${what}: the answer is not one of Google Cloud Storage; check the address of the emulator.`;
+    throw new EngineError("invalid_configuration", message, { cause, setting: "gcsEmulatorUrl" });
   }
 }
 

@@ -200,8 +200,9 @@ test("blocks that cannot be allocated are rejected with the settings that decide
   const { model } = await buildGoldenModel("llama", cache.path, "float32", { kind: "paged", blockSize: 16 });
   await expect(SteppedEngine.create(createWorkerOptions(model, { numBlocks: 2 ** 40 }))).rejects.toMatchObject({
     code: "invalid_configuration",
+    setting: "gpuMemoryUtilization",
     message:
-      "The KV cache of 1099511627776 blocks of 16 tokens does not fit into memory. Lower NUM_GPU_BLOCKS_OVERRIDE if it " +
-      "is set, otherwise KV_CACHE_MEMORY_BYTES or GPU_MEMORY_UTILIZATION.",
+      "The KV cache of 1099511627776 blocks of 16 tokens does not fit into memory. Lower the number of blocks if it is " +
+      "set, otherwise the memory of the KV cache or the GPU memory utilization.",
   });
 });

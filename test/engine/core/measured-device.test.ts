@@ -90,7 +90,7 @@ test("the largest image is encoded before blocks are planned", async () => {
   const device = new ReportingDevice(64 * mebibyte, 40 * mebibyte);
   const scarce = await withRoomForImage(golden, numNumbers - 1, cache.path);
   expect(() => load(scarce, device)).toThrow(
-    /^Beside the weights, the device has no memory for an image of \d+ embeddings, .* VISION_DEVICE=cpu\. .*CUDA failure 2/,
+    /^Beside the weights, the device has no memory for an image of \d+ embeddings, .* encode them on the CPU\. .*CUDA failure 2/,
   );
   expect(device.numReports).toBe(1);
   expect(() => load(scarce, null)).not.toThrow();
@@ -154,7 +154,7 @@ test("a GPU without room for one sequence gets a length that fits", () => {
   expect(withBlocks(32)).toThrow(
     expect.objectContaining({
       setting: "maxModelLen",
-      message: expect.stringMatching(/ A sequence of 496 tokens would fit\. A smaller dtype, a higher GPU_MEMORY_UTIL/),
+      message: expect.stringMatching(/ A sequence of 496 tokens would fit\. A smaller dtype, a higher GPU memory util/),
     }),
   );
   expect(withBlocks(1)).toThrow(expect.objectContaining({ setting: null }));
@@ -204,7 +204,7 @@ describe("slots", () => {
         code: "invalid_configuration",
         setting: "maxNumSequences",
         message: expect.stringMatching(
-          /of 8 sequences of 512 tokens does not fit .* beside weights and activations, the GPU has .* 7 sequences of that length would fit, or 8 of 511 tokens\. A smaller dtype, a higher GPU_MEMORY_UTILIZATION and /,
+          /of 8 sequences of 512 tokens does not fit .* beside weights and activations, the GPU has .* 7 sequences of that length would fit, or 8 of 511 tokens\. A smaller dtype, a higher GPU memory utilization and /,
         ),
       }),
     );

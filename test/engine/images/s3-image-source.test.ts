@@ -125,7 +125,7 @@ test("a service without a region reports it", async () => {
     const fetching = source.fetch("s3://pictures/a.png", { signal: never, maxImageBytes: 1_000 });
     await expect(fetching).rejects.toMatchObject({
       code: "image_unreachable",
-      message: 'The image "s3://pictures/a.png" is unreachable: the service has no AWS_REGION in which to look for it.',
+      message: 'The image "s3://pictures/a.png" is unreachable: the service has no AWS region in which to look for it.',
     });
   } finally {
     vi.unstubAllEnvs();

@@ -176,7 +176,7 @@ test("if not even one sequence fits, the error gives a length that would", () =>
     "The KV cache of one sequence of 4096 tokens does not fit into memory: it takes 2.0 GiB, the weights 13.0 GiB, " +
       "the program 160.0 MiB; the machine has 16.0 GiB. 2547 tokens would fit.",
   );
-  expect(refusal(8)).toThrow("Not even one token would fit: choose a smaller model or DTYPE, or give the process");
+  expect(refusal(8)).toThrow("Not even one token would fit: choose a smaller model or dtype, or give the process");
   expect(refusal(17)()).toBe(1);
   expect(refusal(1 / 8)).toThrow("; the machine has 128.0 MiB. ");
 });
@@ -186,7 +186,7 @@ test("weights that do not fit into a device's free memory are rejected with both
   expect(() => requireRoomForWeights(both, 8 * gibibyte)).toThrow(
     "The weights do not fit into the GPU's memory: the decoder's take 7.0 GiB, the vision encoder's take 1.5 GiB, and " +
       "8.0 GiB are free. Choose a smaller dtype, a larger GPU, or end other programs on it, or encode images on the CPU " +
-      "with VISION_DEVICE=cpu.",
+      "(vision device cpu).",
   );
   expect(() => requireRoomForWeights(both, 8.5 * gibibyte)).not.toThrow();
   const textModel = { decoder: 16 * gibibyte, visionEncoder: 0 };

@@ -171,7 +171,7 @@ test("the same checkpoint is built once, and another precision has another conte
 });
 
 test.for([
-  ["cuda", "which cuda computes over a paged KV cache only; the KV layout is slots. Set KV_LAYOUT to paged."],
+  ["cuda", 'which cuda computes over a paged KV cache only; the KV layout is slots. Choose the KV layout "paged".'],
   ["webgpu", "which only the devices cpu and cuda compute; the device is webgpu."],
 ] as const)("recurrent layers over slots are refused on %s before anything is built", async ([device, reason]) => {
   await using cache = await createTemporaryFolder();

@@ -239,7 +239,7 @@ test.for<[string, string, RegExp]>([
   [
     "qwen2.5",
     loraAdapter("qwen2.5"),
-    /^The LoRA adapter mine replaces model\.layers\.0\..*bias, which .* LORA_ADAPTER/,
+    /^The LoRA adapter mine replaces model\.layers\.0\..*bias, which .* Make it the LoRA adapter of all requests/,
   ],
   ["qwen2.5", loraAdapter("qwen2.5-vl"), /^The LoRA adapter mine does not fit\..* Is this its base model\?/],
   ["qwen2.5", "no/such/folder", /^The LoRA adapter mine cannot be loaded\. There is no folder no\/such\/folder/],

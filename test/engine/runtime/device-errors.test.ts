@@ -84,7 +84,7 @@ describe("a CUDA provider that does not start", () => {
     expect(() => requireCudnn("libcudnn_that_is_not_there.so.9")).toThrow(
       expect.objectContaining({
         code: "invalid_configuration",
-        message: expect.stringMatching(/cuDNN 9 .* libcudnn_that_is_not_there\.so\.9 .* VISION_DEVICE=cpu/),
+        message: expect.stringMatching(/cuDNN 9 .* libcudnn_that_is_not_there\.so\.9 .* or encode images on the CPU/),
       }),
     );
     expect(() => requireCudnn("libc.so.6")).not.toThrow();

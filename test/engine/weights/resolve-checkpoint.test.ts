@@ -369,7 +369,7 @@ test.for<[string, string, RegExp]>([
   [
     "adapter_model.safetensors",
     "no",
-    /lacks config\.json\. Its file adapter_model\.safetensors belongs to a LoRA adapter: set MODEL to its base model/,
+    /lacks config\.json\. Its file adapter_model\.safetensors belongs to a LoRA adapter: load its base model/,
   ],
   ["llava-q4.gguf", "no", /lacks config\.json\. Its file llava-q4\.gguf is not read: use the repository/],
   [

@@ -172,7 +172,7 @@ test.for<[string, Readonly<Record<string, string>>, RegExp, string]>([
   [
     "SPECULATIVE_CONFIG for a recurrent model",
     { SPECULATIVE_CONFIG: '{"method": "ngram", "num_speculative_tokens": 4}', MODEL: join(goldensFolder, "lfm2") },
-    /^SPECULATIVE_CONFIG cannot be used here: recurrent states cannot be taken back\.$/,
+    /^Drafts of tokens cannot be checked here: recurrent states cannot be taken back\.$/,
     "Leave SPECULATIVE_CONFIG out, or change the setting that the reason names, if it names one.",
   ],
   [

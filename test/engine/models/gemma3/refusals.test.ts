@@ -47,8 +47,8 @@ test("neither blocks on cuda nor 8-bit keys and values are chosen by themselves"
 });
 
 test.for([
-  ["float16", "slots", "exceed the range of float16; set DTYPE to float32, or to bfloat16 on cuda"],
-  ["bfloat16", "paged", "which paged attention on cuda cannot compute; set KV_LAYOUT to slots"],
+  ["float16", "slots", "exceed the range of float16; choose the dtype float32, or bfloat16 on cuda"],
+  ["bfloat16", "paged", "which paged attention on cuda cannot compute. Choose the KV layout"],
 ] as const)("%s over %s on cuda is rejected", async ([elementType, kind, message]) => {
   const file = new URL("../../../fixtures/hub/gemma3/v4/config.json", import.meta.url);
   const model = gemma3Definition.configure(JSON.parse(await readFile(file, "utf8")));

@@ -66,7 +66,7 @@ test("float16 is rejected", () => {
     kvLayout: { kind: "slots" },
   });
   expect(() => gemma4TextDefinition.configure(text).buildDecoder(context, 128)).toThrow(
-    "The activations of Gemma 4 exceed the range of float16; set DTYPE to float32, or to bfloat16 on cuda.",
+    "The activations of Gemma 4 exceed the range of float16; choose the dtype float32, or bfloat16 on cuda.",
   );
 });
 

@@ -181,7 +181,7 @@ test("without a connection, the cache answers if it has the whole checkpoint", a
   expect(await errorOf(resolveIn(folder.path, "org/other", { changes: { isOffline: true } }))).toMatchObject({
     code: "invalid_configuration",
     message:
-      "There is no folder org/other, so it is a repository of the hub. The hub cache has no revision main of org/other, and it cannot be downloaded: HF_HUB_OFFLINE is set.",
+      "There is no folder org/other, so it is a repository of the hub. The hub cache has no revision main of org/other, and it cannot be downloaded: the hub is set to offline.",
   });
 });
 

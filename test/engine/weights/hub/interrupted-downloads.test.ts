@@ -39,7 +39,7 @@ test("a limited rate is waited for, but not for an hour", async () => {
   seconds = "3600";
   expect(await errorOf(resolveIn(folder.path))).toMatchObject({
     code: "invalid_configuration",
-    message: expect.stringMatching(/limits the rate .* HF_TOKEN raises the limit. It asks to wait 3600 seconds/),
+    message: expect.stringMatching(/limits the rate .* a token raises the limit. It asks to wait 3600 seconds/),
   });
 });
 

@@ -11,16 +11,10 @@ import { server, content, tiny, wantedFiles, resolveIn, errorOf, useTinyReposito
 useTinyRepository();
 
 test.for<[string, Partial<HubRepositoryContent> | null, string, string | null, string]>([
-  ["an unknown repository", null, tiny, null, "has no repository org/tiny. A private one needs HF_TOKEN."],
+  ["an unknown repository", null, tiny, null, "has no repository org/tiny. A private one needs a token."],
   ["a token without access", null, tiny, "weak", "has no repository org/tiny. The token may not have access to it."],
-  [
-    "a private repository",
-    { isPrivate: true },
-    tiny,
-    null,
-    "has no repository org/tiny. A private one needs HF_TOKEN.",
-  ],
-  ["a wrong token", {}, tiny, "unknown", "rejects the token: set HF_TOKEN to a valid one."],
+  ["a private repository", { isPrivate: true }, tiny, null, "has no repository org/tiny. A private one needs a token."],
+  ["a wrong token", {}, tiny, "unknown", "rejects the token: give a valid one."],
   ["a gated repository", { isGated: true }, tiny, null, "org/tiny is gated: accept its conditions at http://"],
   ["a gated repository", { isGated: true }, tiny, "without-access", "; the present token has no access."],
   ["an unknown revision", {}, `hf://${tiny}@v9`, null, "org/tiny has no revision v9."],
@@ -40,7 +34,7 @@ test.for(["hf_tök", "hf_a b", "hf_a\nb"])("a token that no header can have is r
   const error = await errorOf(resolveIn(folder.path, tiny, { changes: { token } }));
   expect(error).toMatchObject({
     code: "invalid_configuration",
-    message: expect.stringContaining("HF_TOKEN has a character that no token of the hub has"),
+    message: expect.stringContaining("The token has a character that no token of the hub has"),
   });
   expect(String(error)).not.toContain(token);
 });
@@ -113,6 +107,7 @@ test.for<[string, (body: never) => unknown]>([
   server.disturb = ({ path }) => (path.includes("/revision/") === json.length < 1 ? { json } : undefined);
   expect(await errorOf(resolveIn(folder.path))).toMatchObject({
     code: "invalid_configuration",
-    message: expect.stringContaining("does not answer like a hub; check HF_ENDPOINT."),
+    setting: "hubEndpoint",
+    message: expect.stringContaining("does not answer like a hub; check its address."),
   });
 });

@@ -105,7 +105,7 @@ test("a workload's token is exchanged, and read again from its file for the next
   const missing = openWith("", { ...identity, federatedTokenFile: join(folder.path, "none") });
   expect(await errorOf(missing.list("", undefined))).toMatchObject({
     code: "invalid_configuration",
-    message: expect.stringMatching(/^AZURE_FEDERATED_TOKEN_FILE is .*none, which cannot be read \(ENOENT/),
+    message: expect.stringMatching(/^The file of the workload's token, .*none, cannot be read \(ENOENT/),
   });
 });
 
@@ -162,20 +162,28 @@ test("the error for an identity without the role names the role that it needs", 
 test("a machine without an identity reads public containers; the error about a private one says what it needs", async () => {
   expect(await errorOf(listWith(""))).toMatchObject({
     code: "invalid_configuration",
-    message: expect.stringMatching(/There are no credentials: set AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN/),
+    message: expect.stringMatching(/There are no credentials: give a key or a shared access signature/),
   });
   server.access.isPublic = true;
   expect(await listWith("")).toMatchObject(oneObject);
 });
 
 test.for<[Partial<AzureConfig>, RegExp]>([
-  [{ connectionString: null }, /needs AZURE_STORAGE_ACCOUNT_NAME or AZURE_STORAGE_CONNECTION_STRING/],
+  [{ connectionString: null }, /needs the name of a storage account, or a connection string/],
   [
     { connectionString: null, accountName: "my.account" },
-    /AZURE_STORAGE_ACCOUNT_NAME is my\.account: expected 3 to 24/,
+    /The name of the storage account is my\.account: expected 3 to 24/,
   ],
-  [{ connectionString: "AccountKey=x" }, /AZURE_STORAGE_CONNECTION_STRING: expected AccountName and AccountKey/],
-  [{ connectionString: "BlobEndpoint=ftp://host" }, /AZURE_STORAGE_CONNECTION_STRING: expected/],
+  [
+    { connectionString: "AccountKey=x" },
+    /connection string of the storage account cannot be read: expected AccountName and AccountKey/,
+  ],
+  [
+    { connectionString: "BlobEndpoint=ftp://host" },
+    /connection string of the storage account cannot be read: expected/,
+  ],
 ])("an account that cannot be read is a configuration error: %o", ([azure, message]) => {
-  expect(() => openWith("", {}, azure)).toThrow(message);
+  expect(() => openWith("", {}, azure)).toThrow(
+    expect.objectContaining({ setting: "azure", message: expect.stringMatching(message) }),
+  );
 });

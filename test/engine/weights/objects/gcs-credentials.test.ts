@@ -128,6 +128,6 @@ test("a server that is not Google's is named", async () => {
     await errorOf(resolveCheckpoint("gs://bucket/tiny", { cacheFolder: "/nonexistent", gcsEmulatorUrl: url })),
   ).toMatchObject({
     code: "invalid_configuration",
-    message: expect.stringContaining("is not one of Google Cloud Storage; check STORAGE_EMULATOR_HOST"),
+    message: expect.stringContaining("is not one of Google Cloud Storage; check the address of the emulator"),
   });
 });
