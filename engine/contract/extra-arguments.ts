@@ -22,6 +22,15 @@ export function isExtraArguments(value: unknown): value is ExtraArguments {
   );
 }
 
+/** Whether the type is that of an argument. Programs in JavaScript can give anything. */
+export function isExtraArgument(value: unknown): value is ExtraArgument {
+  return Array.isArray(value) ? value.every(isOfScalarType) : isOfScalarType(value);
+}
+
+function isOfScalarType(value: unknown): boolean {
+  return typeof value === "string" || typeof value === "number" || typeof value === "boolean";
+}
+
 /** Assigning `__proto__` would change the prototype of the object that the arguments are copied to. */
 function isName(name: string): boolean {
   return name !== "__proto__" && name.length <= extraArgumentLimits.nameCharacters;

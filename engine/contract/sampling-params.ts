@@ -2,6 +2,7 @@
 import { shown } from "../excerpt.ts";
 import type { StructuredOutput } from "../structured-output/structured-output.ts";
 import { EngineError } from "./errors.ts";
+import { isExtraArgument } from "./extra-arguments.ts";
 import type { ExtraArguments } from "./extra-arguments.ts";
 import { noRepeatNgramsOf } from "./no-repeat-ngram.ts";
 import { checkRepetitionDetection } from "./repetition-detection.ts";
@@ -158,6 +159,9 @@ export function createSamplingParams(partial: SamplingParamsInput = {}): Samplin
   checkLogitBias(params);
   checkAllowedTokenIds(params);
   checkBadWords(params);
+  requireTexts("keptSpecialTokens", params.keptSpecialTokens);
+  if (params.reasoning !== null) checkReasoning(params.reasoning);
+  checkExtraArguments(params);
   if (params.repetitionDetection !== null) checkRepetitionDetection(params.repetitionDetection);
   if (Object.keys(params.extraArgs).length > 0) {
     noRepeatNgramsOf(params.extraArgs);
@@ -260,6 +264,7 @@ function checkTokenLimits({ maxTokens, minTokens }: SamplingParams): void {
 
 function checkStops({ stop, stopTokenIds }: SamplingParams): void {
   requireAtMost("stop", stop.length);
+  requireTexts("stop", stop);
   if (stop.includes("")) refuse("stop", "cannot contain an empty string");
   const longest = stop.reduce((length, text) => Math.max(length, text.length), 0);
   const { stopCharacters } = samplingLimits;
@@ -309,6 +314,7 @@ function checkAllowedTokenIds({ allowedTokenIds }: SamplingParams): void {
 
 function checkBadWords({ badWords }: SamplingParams): void {
   requireAtMost("badWords", badWords.length);
+  requireTexts("badWords", badWords);
   // Words of spaces only become empty when they are tokenised without leading spaces.
   if (badWords.some((word) => word.trim() === "")) refuse("badWords", "cannot contain an empty string");
   const numCharacters = badWords.reduce((sum, word) => sum + word.length, 0);
@@ -318,10 +324,31 @@ function checkBadWords({ badWords }: SamplingParams): void {
   }
 }
 
+function checkReasoning({ start, end, startsInside, tokenBudget }: ReasoningParams): void {
+  const isComplete = typeof start === "string" && typeof end === "string" && typeof startsInside === "boolean";
+  if (!isComplete) refuse("reasoning", "must have the texts start and end, and startsInside");
+  if (tokenBudget === null || (Number.isInteger(tokenBudget) && tokenBudget >= 0)) return;
+  refuse("reasoning", `must have a tokenBudget that is a whole number or null, got ${shown(tokenBudget)}`);
+}
+
+function checkExtraArguments({ extraArgs }: SamplingParams): void {
+  for (const [name, value] of Object.entries(extraArgs)) {
+    if (value === undefined || isExtraArgument(value)) continue;
+    refuse("extraArgs", `must contain texts, numbers, booleans and lists of those, got ${shown(value)} for ${name}`);
+  }
+}
+
 function checkLogprobs(field: "logprobs" | "promptLogprobs", count: number | null): void {
   if (count === null) return;
   requireInteger(field, count, 0, "non-negative");
   if (count > samplingLimits.logprobs) refuse(field, `must be at most ${samplingLimits.logprobs}, got ${count}`);
+}
+
+function requireTexts(field: keyof SamplingParams, texts: readonly string[]): void {
+  // A list may have holes, which `find` visits.
+  const isStranger = (value: unknown): boolean => typeof value !== "string";
+  const index = texts.findIndex(isStranger);
+  if (index !== -1) refuse(field, `must contain only texts, got ${shown(texts[index])}`);
 }
 
 function requireTokenIds(field: keyof SamplingParams, tokenIds: readonly number[]): void {

@@ -1,8 +1,9 @@
 /** The shape of requests, for callers in JavaScript, which no compiler checks. */
 import type { RunnerName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
-import type { ContentPart, GenerationRequest, ImagePart, Prompt } from "../contract/generation-request.ts";
+import type { ChatMessage, ContentPart, GenerationRequest, ImagePart, Prompt } from "../contract/generation-request.ts";
 import { isComplete } from "../contract/sampling-params.ts";
+import type { ToolCall, ToolDefinition } from "../contract/tools.ts";
 import { shown } from "../excerpt.ts";
 
 type Fields<Type> = Readonly<Partial<Record<keyof Type, unknown>>>;
@@ -18,13 +19,17 @@ export function checkPromptRequest(request: unknown): void {
   if (!isObject(request)) {
     throw new EngineError("invalid_argument", `The request is ${shown(request)}; expected an object.`);
   }
-  const { prompt, mmProcessorOptions, videoSampling, defaultVideoSampling, documentPages } =
+  const { prompt, mmProcessorOptions, videoSampling, defaultVideoSampling, documentPages, priority, onStage } =
     request as Fields<GenerationRequest>;
   checkPrompt(prompt);
   const optional = { mmProcessorOptions, videoSampling, defaultVideoSampling, documentPages };
   for (const [name, value] of Object.entries(optional)) {
     if (value !== undefined && !isObject(value)) throw refusal(name, value, "an object");
   }
+  if (priority !== undefined && (typeof priority !== "number" || Number.isNaN(priority))) {
+    throw refusal("priority", priority, "a number");
+  }
+  if (onStage !== undefined && typeof onStage !== "function") throw refusal("onStage", onStage, "a function");
 }
 
 /**
@@ -57,6 +62,7 @@ function checkPrompt(prompt: unknown): void {
   switch (fields.kind) {
     case "chat":
       checkList("prompt.messages", fields.messages, checkMessage);
+      if (fields.tools !== undefined) checkList("prompt.tools", fields.tools, checkTool);
       return;
     case "parts":
       checkList("prompt.parts", fields.parts, checkPart);
@@ -78,9 +84,26 @@ function checkPrompt(prompt: unknown): void {
 
 function checkMessage(path: string, message: unknown): void {
   if (!isObject(message)) throw refusal(path, message, "an object");
-  const { role, content } = message as { readonly role?: unknown; readonly content?: unknown };
+  const { role, content, toolCalls } = message as Fields<ChatMessage>;
   if (typeof role !== "string") throw refusal(`${path}.role`, role, "a text");
   if (typeof content !== "string") checkList(`${path}.content`, content, checkPart, "a text or a list of parts");
+  if (toolCalls !== undefined) checkList(`${path}.toolCalls`, toolCalls, checkToolCall);
+}
+
+/** Their form is not that of OpenAI's clients, which have a `function` around it. */
+function checkTool(path: string, tool: unknown): void {
+  if (!isObject(tool)) throw refusal(path, tool, "an object");
+  const { name, parameters } = tool as Fields<ToolDefinition>;
+  if (typeof name !== "string") throw refusal(`${path}.name`, name, "a text");
+  if (parameters === undefined || parameters === null || isObject(parameters)) return;
+  throw refusal(`${path}.parameters`, parameters, "a JSON Schema as an object, or null");
+}
+
+function checkToolCall(path: string, call: unknown): void {
+  if (!isObject(call)) throw refusal(path, call, "an object");
+  const { name, arguments: given } = call as Fields<ToolCall>;
+  if (typeof name !== "string") throw refusal(`${path}.name`, name, "a text");
+  if (!isObject(given)) throw refusal(`${path}.arguments`, given, "an object");
 }
 
 function checkImages(images: unknown): void {

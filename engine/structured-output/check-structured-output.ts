@@ -1,4 +1,5 @@
 /** The checks of a prescribed form before it is compiled. */
+import { shown } from "../excerpt.ts";
 import { checkJsonSchema } from "./json-schema.ts";
 import { refuseStructuredOutput } from "./refusal.ts";
 import { checkStructuralFormat } from "./structural-format.ts";
@@ -29,11 +30,23 @@ export function checkStructuredOutput(structuredOutput: StructuredOutput): void 
     case "structural":
       return checkFormat(structuredOutput.format);
     default:
-      structuredOutput satisfies never;
+      return refuseKind(structuredOutput);
   }
 }
 
+/** For callers in JavaScript, which no compiler checks. */
+function refuseKind(structuredOutput: never): never {
+  const { kind } = structuredOutput as { readonly kind?: unknown };
+  const kinds = '"json-schema", "json-object", "regex", "choice", "grammar" or "structural"';
+  return refuseStructuredOutput(`The kind of the structured output is ${shown(kind)}; expected ${kinds}`);
+}
+
+function requireText(name: string, text: unknown): void {
+  if (typeof text !== "string") refuseStructuredOutput(`${name} must be a text, got ${shown(text)}`);
+}
+
 function checkText(name: string, text: string): void {
+  requireText(name, text);
   if (text.trim() === "") refuseStructuredOutput(`${name} cannot be an empty string`);
   const numBytes = Buffer.byteLength(text);
   if (numBytes > maxSourceBytes) {
@@ -52,12 +65,14 @@ function checkFormat(format: StructuralFormat): void {
 }
 
 function checkChoices(choices: readonly string[]): void {
+  if (!Array.isArray(choices)) refuseStructuredOutput(`choice must be a list of texts, got ${shown(choices)}`);
   if (choices.length === 0) refuseStructuredOutput("choice cannot be an empty list");
   if (choices.length > maxChoices) {
     refuseStructuredOutput(`choice may have at most ${maxChoices} entries, got ${choices.length}`);
   }
   let numBytes = 0;
   for (const choice of choices) {
+    requireText("Each choice", choice);
     if (choice === "") refuseStructuredOutput("choice cannot contain an empty string");
     if (!choice.isWellFormed()) refuseStructuredOutput("choice contains half of a surrogate pair");
     if (choice.includes("\0")) refuseStructuredOutput("choice contains a NUL character");

@@ -73,6 +73,26 @@ test.for<[Record<string, unknown>, string, string]>([
   [{ allowedTokenIds: 7 }, "allowedTokenIds", "allowedTokenIds must be a list or null, got 7."],
   [{ logitBias: [7] }, "logitBias", "logitBias must be an object or null, got a list of 1 element."],
   [{ extraArgs: null }, "extraArgs", "extraArgs must be an object, got null."],
+  [{ stop: [null] }, "stop", "stop must contain only texts, got null."],
+  [{ stop: ["a", 5] }, "stop", "stop must contain only texts, got 5."],
+  [{ badWords: [["a"]] }, "badWords", "badWords must contain only texts, got a list of 1 element."],
+  [{ keptSpecialTokens: [7] }, "keptSpecialTokens", "keptSpecialTokens must contain only texts, got 7."],
+  [{ reasoning: { start: "<a>" } }, "reasoning", "reasoning must have the texts start and end, and startsInside."],
+  [
+    { reasoning: { start: "<a>", end: "</a>", startsInside: false } },
+    "reasoning",
+    "reasoning must have a tokenBudget that is a whole number or null, got undefined.",
+  ],
+  [
+    { extraArgs: { a: () => 1 } },
+    "extraArgs",
+    "extraArgs must contain texts, numbers, booleans and lists of those, got the function a for a.",
+  ],
+  [
+    { extraArgs: { a: [{}] } },
+    "extraArgs",
+    "extraArgs must contain texts, numbers, booleans and lists of those, got a list of 1 element for a.",
+  ],
 ])("%o of plain JavaScript is rejected", ([given, name, message]) => {
   expect(() => createSamplingParams(given)).toThrow(
     new EngineError("invalid_argument", message, { parameter: `samplingParams.${name}` }),

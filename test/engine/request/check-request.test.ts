@@ -8,6 +8,9 @@ const samplingParams = createSamplingParams();
 const tokens = { kind: "tokens", tokenIds: [1] };
 const image = { type: "image", reference: "data:," };
 const withImages = (...images: readonly unknown[]) => ({ prompt: { ...tokens, images } });
+const chat = (message: object, fields: object = {}) => ({ prompt: { kind: "chat", messages: [message], ...fields } });
+const withTools = (tools: unknown) => chat({ role: "user", content: "a" }, { tools });
+const calls = (toolCalls: unknown) => chat({ role: "assistant", content: "", toolCalls });
 const says = (content: unknown) => ({ prompt: { kind: "chat", messages: [{ role: "user", content }] } });
 
 test.for<[object, string, string]>([
@@ -47,6 +50,26 @@ test.for<[object, string, string]>([
   [{ mmProcessorOptions: [] }, "mmProcessorOptions", "a list of 0 elements; expected an object"],
   [{ videoSampling: 5 }, "videoSampling", "5; expected an object"],
   [{ requestId: 5 }, "requestId", "5; expected a text"],
+  [{ priority: Number.NaN }, "priority", "NaN; expected a number"],
+  [{ onStage: {} }, "onStage", "an object; expected a function"],
+  [withTools({}), "prompt.tools", "an object; expected a list"],
+  [withTools([{ type: "function", function: { name: "a" } }]), "prompt.tools[0].name", "undefined; expected a text"],
+  [
+    withTools([{ name: "a", parameters: "{}" }]),
+    "prompt.tools[0].parameters",
+    '"{}"; expected a JSON Schema as an object, or null',
+  ],
+  [calls(5), "prompt.messages[0].toolCalls", "5; expected a list"],
+  [
+    calls([{ id: "b", function: { name: "a", arguments: "{}" } }]),
+    "prompt.messages[0].toolCalls[0].name",
+    "undefined; expected a text",
+  ],
+  [
+    calls([{ id: "b", name: "a", arguments: "{}" }]),
+    "prompt.messages[0].toolCalls[0].arguments",
+    '"{}"; expected an object',
+  ],
   [{ samplingParams: undefined }, "samplingParams", "undefined; expected the result of createSamplingParams"],
   [{ samplingParams: { temperature: 0 } }, "samplingParams", "an object; expected the result of createSamplingParams"],
 ])("%o is rejected by its field", ([fields, parameter, problem]) => {

@@ -262,6 +262,12 @@ const refusals: [string, StructuredOutput, string][] = [
     { kind: "grammar", grammar: 'root ::= ("a"' },
     "The grammar expects ) at position 13",
   ],
+  // Of plain JavaScript.
+  ["no kind", {} as StructuredOutput, "The kind of the structured output is undefined; expected "],
+  ["a schema as an object", { kind: "json-schema", schema: {} as string }, "json must be a text, got an object."],
+  ["a regex as such", { kind: "regex", pattern: /a/ as unknown as string }, "regex must be a text, got an object."],
+  ["no choices", { kind: "choice" } as StructuredOutput, "choice must be a list of texts, got undefined."],
+  ["a number as a choice", { kind: "choice", choices: [1 as never] }, "Each choice must be a text, got 1."],
 ];
 
 test.for(refusals)("%s is rejected with the reason", async ([, structuredOutput, reason]) => {
