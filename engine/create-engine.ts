@@ -8,7 +8,9 @@ import { EngineError } from "./contract/errors.ts";
 import { toEngineConfig } from "./default-config.ts";
 import type { EngineOptions } from "./default-config.ts";
 import { ThreadedEngine } from "./engine.ts";
+import { shown } from "./excerpt.ts";
 import { createDataUrlImageSource } from "./images/data-url-image-source.ts";
+import type { ImageSource } from "./images/image-source.ts";
 import { keepWasmCode } from "./runtime/keep-wasm-code.ts";
 import { checkGivenClasses } from "./sampling/custom/given-processors.ts";
 import { engineThreadName } from "./thread/engine-thread.ts";
@@ -35,10 +37,11 @@ export function createEngine(options: EngineOptions = {}, dependencies: Partial<
     );
   }
   const config = toEngineConfig(options);
-  checkDependencyNames(dependencies);
+  checkDependencies(dependencies);
   if (dependencies.logitsProcessors !== undefined) checkGivenClasses(dependencies.logitsProcessors);
   keepWasmCode();
-  return new ThreadedEngine(config, { imageSources: [createDataUrlImageSource()], ...dependencies });
+  const { imageSources = [createDataUrlImageSource()] } = dependencies;
+  return new ThreadedEngine(config, { ...dependencies, imageSources });
 }
 
 const dependencyNames: Readonly<Record<keyof EngineDependencies, true>> = {
@@ -53,12 +56,27 @@ const dependencyNames: Readonly<Record<keyof EngineDependencies, true>> = {
   logitsProcessors: true,
 };
 
-/** In plain JavaScript, types do not catch a misspelled name. */
-function checkDependencyNames(dependencies: object): void {
-  const unknown = Object.keys(dependencies).find((name) => !Object.hasOwn(dependencyNames, name));
-  if (unknown === undefined) return;
-  throw new EngineError(
-    "invalid_configuration",
-    `The second argument of createEngine has no ${unknown}; it takes ${Object.keys(dependencyNames).join(", ")}.`,
-  );
+/** In plain JavaScript, types catch neither a misspelled name nor a value of another kind. */
+function checkDependencies(dependencies: object): void {
+  for (const [name, value] of Object.entries(dependencies) as [string, unknown][]) {
+    if (!Object.hasOwn(dependencyNames, name)) {
+      const names = Object.keys(dependencyNames).join(", ");
+      throw refusal(`The second argument of createEngine has no ${name}; it takes ${names}.`);
+    }
+    if (value === undefined || name === "logitsProcessors") continue;
+    if (name === "imageSources") checkImageSources(value);
+    else if (typeof value !== "function") throw refusal(`${name} is ${shown(value)}; expected a function.`);
+  }
+}
+
+function checkImageSources(sources: unknown): void {
+  if (!Array.isArray(sources)) throw refusal(`imageSources is ${shown(sources)}; expected a list.`);
+  for (const [index, source] of (sources as (Partial<ImageSource> | null | undefined)[]).entries()) {
+    if (Array.isArray(source?.schemes) && typeof source.fetch === "function") continue;
+    throw refusal(`imageSources[${index}] is ${shown(source)}; expected an object with schemes, a list, and fetch.`);
+  }
+}
+
+function refusal(message: string): EngineError {
+  return new EngineError("invalid_configuration", message);
 }

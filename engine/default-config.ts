@@ -14,10 +14,21 @@ import {
   promptDtypeNames,
   runnerNames,
 } from "./contract/config.ts";
-import type { DocumentLimits, EngineConfig, HubConfig, ImageLimits, VideoLimits } from "./contract/config.ts";
+import type {
+  AzureConfig,
+  AzureIdentityConfig,
+  CacheConfig,
+  DocumentLimits,
+  EngineConfig,
+  HubConfig,
+  ImageLimits,
+  VideoLimits,
+} from "./contract/config.ts";
 import { MAX_DATA_PARALLEL_SIZE } from "./contract/data-parallel.ts";
+import { defaultAzureConfig } from "./contract/default-azure-config.ts";
 import {
   defaultBatchedTokens,
+  defaultCacheConfig,
   defaultEngineLimits,
   defaultDocumentLimits,
   defaultImageLimits,
@@ -35,20 +46,27 @@ type Optional<Settings> = { readonly [Name in keyof Settings]?: Settings[Name] |
 
 /** Options of `createEngine`. Every setting has a default, which also replaces undefined. */
 export interface EngineOptions extends Optional<
-  Omit<EngineConfig, "imageLimits" | "videoLimits" | "documentLimits" | "hub" | "logitsProcessors">
+  Omit<EngineConfig, "imageLimits" | "videoLimits" | "documentLimits" | "caches" | "hub" | "azure" | "logitsProcessors">
 > {
   /** Names `module:Export`, or such names with options. Classes are dependencies. */
   readonly logitsProcessors?: readonly GivenReference[] | undefined;
   readonly imageLimits?: Optional<ImageLimits> | undefined;
   readonly videoLimits?: Optional<VideoLimits> | undefined;
   readonly documentLimits?: Optional<DocumentLimits> | undefined;
+  readonly caches?: Optional<CacheConfig> | undefined;
   readonly hub?: Optional<HubConfig> | undefined;
+  readonly azure?: AzureOptions | undefined;
+}
+
+interface AzureOptions extends Optional<Omit<AzureConfig, "identity">> {
+  readonly identity?: Optional<AzureIdentityConfig> | undefined;
 }
 
 /** Infinity is no limit. */
 const limit = z.custom<number>((value) => typeof value === "number" && value >= 0, "a number of at least 0");
 const flag = z.boolean();
 const text = z.string();
+const httpUrl = z.url({ protocol: /^https?$/, error: "an http:// or https:// URL" });
 const texts = z.array(text);
 const anyObject = z.looseObject({});
 const count = (min: number, max: number = Number.MAX_SAFE_INTEGER): z.ZodInt => z.int().min(min).max(max);
@@ -101,14 +119,31 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
   numThreads: count(1).nullable(),
   cacheFolder: text,
   hub: z.strictObject({
-    endpoint: text.optional(),
+    endpoint: httpUrl.optional(),
     cacheFolder: text.optional(),
     token: text.nullish(),
     tokenFile: text.optional(),
     isOffline: flag.optional(),
   }),
-  gcsEmulatorUrl: text.nullable(),
-  azure: anyObject,
+  gcsEmulatorUrl: httpUrl.nullable(),
+  azure: z.strictObject({
+    accountName: text.nullish(),
+    connectionString: text.nullish(),
+    accountKey: text.nullish(),
+    sasToken: text.nullish(),
+    identity: z
+      .strictObject({
+        tenantId: text.nullish(),
+        clientId: text.nullish(),
+        clientSecret: text.nullish(),
+        federatedTokenFile: text.nullish(),
+        authorityHost: httpUrl.optional(),
+        platformEndpoint: httpUrl.nullish(),
+        platformSecret: text.nullish(),
+        metadataUrl: httpUrl.optional(),
+      })
+      .optional(),
+  }),
   videoLimits: z.strictObject({
     maxVideosPerPrompt: limit.optional(),
     maxVideoBytes: limit.optional(),
@@ -135,7 +170,13 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
     maxFetchedBytes: limit.optional(),
     maxProcessedBytes: limit.optional(),
   }),
-  caches: anyObject,
+  caches: z.strictObject({
+    maxMemoryBytes: limit.optional(),
+    timeToLiveSeconds: limit.optional(),
+    maxValueBytes: limit.optional(),
+    commandTimeoutMs: limit.optional(),
+    keyPrefix: text.optional(),
+  }),
   addAllImagesToPrompt: flag,
   enableMmEmbeds: flag,
   modelDefinitions: texts,
@@ -177,7 +218,9 @@ export function toEngineConfig(given: EngineOptions): EngineConfig {
     imageLimits = {},
     videoLimits = {},
     documentLimits = {},
+    caches = {},
     hub = {},
+    azure = {},
     logitsProcessors = [],
     ...options
   } = given;
@@ -195,6 +238,8 @@ export function toEngineConfig(given: EngineOptions): EngineConfig {
     numThreads: null,
     cacheFolder: defaultCacheFolder("fovea", "fovea-cache"),
     hub: toHubConfig(hub),
+    azure: toAzureConfig(azure),
+    caches: { ...defaultCacheConfig, ...definedOf(caches) },
     ...definedOf(options),
     imageLimits: ofImages,
     videoLimits: { ...defaultVideoLimitsFor(ofImages), ...definedOf(videoLimits) },
@@ -219,6 +264,14 @@ function toHubConfig(hub: Optional<HubConfig>): HubConfig {
     tokenFile: join(home, "token"),
     isOffline: false,
     ...definedOf(hub),
+  };
+}
+
+function toAzureConfig({ identity = {}, ...account }: AzureOptions): AzureConfig {
+  return {
+    ...defaultAzureConfig,
+    ...definedOf(account),
+    identity: { ...defaultAzureConfig.identity, ...definedOf(identity) },
   };
 }
 

@@ -2,6 +2,7 @@
 import type { ImageLimits } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import { RunningTimer } from "../running-timer.ts";
+import { untilAborted } from "../until-aborted.ts";
 import { describeReference } from "./describe-reference.ts";
 import { bytesOf } from "./image-source.ts";
 import type { FetchedImage, FetchImageOptions, ImageSource } from "./image-source.ts";
@@ -39,8 +40,12 @@ export async function fetchImageIfChanged(
   const ended = AbortSignal.any([signal, timeout.signal]);
   const options = { signal: ended, maxImageBytes: limits.maxImageBytes, tenant, onBytes };
   try {
-    if (source.fetchIfChanged !== undefined) return await source.fetchIfChanged(reference, { ...options, validator });
-    return { kind: "fetched", bytes: await source.fetch(reference, options), validator: null };
+    // Programs may bring sources that do not stop at the signal.
+    if (source.fetchIfChanged !== undefined) {
+      return await untilAborted(source.fetchIfChanged(reference, { ...options, validator }), ended);
+    }
+    const bytes = await untilAborted(source.fetch(reference, options), ended);
+    return { kind: "fetched", bytes, validator: null };
   } catch (error) {
     if (signal.aborted) {
       throw new EngineError("aborted", "The request was aborted while its image was being fetched.", { cause: error });

@@ -22,6 +22,7 @@ import type { BuiltModel } from "../models/built-model.ts";
 import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
 import { sampleText } from "../models/kv-steps/sample-text.ts";
 import { resolvePromptDtype } from "../models/prompt-dtype.ts";
+import type { ByteStore } from "../multimodal/caches/byte-store.ts";
 import { MultiModalCaches } from "../multimodal/caches/multimodal-caches.ts";
 import { machineMemoryBytes, memoryShareBytes } from "../runtime/machine-memory.ts";
 import { numThreadsOf } from "../runtime/usable-cores.ts";
@@ -34,6 +35,7 @@ import { mostImageTokens } from "../scheduler/whole-images.ts";
 import { loadChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { WorkerOptions } from "../thread/messages.ts";
+import { untilAborted } from "../until-aborted.ts";
 import { preloadFiles } from "../weights/preload-files.ts";
 import { loadGenerationDefaults } from "./load-generation-defaults.ts";
 import { openModel } from "./open-model.ts";
@@ -130,8 +132,8 @@ export async function loadModel(
   const maxNumSequences = numSequencesOf(copy, model.decoder, maxModelLen);
   const outputConstraints = parts.use(new OutputConstraints({ tokenizer, vocabSize, eosTokenIds, ...suppressed }));
   const { architecture } = model;
-  const store = model.visionEncoder === null ? undefined : await createByteStore?.();
-  const caches = new MultiModalCaches(config.caches ?? defaultCacheConfig, store ?? null);
+  const store = model.visionEncoder === null || !createByteStore ? null : await openByteStore(createByteStore, signal);
+  const caches = new MultiModalCaches(config.caches ?? defaultCacheConfig, store);
   parts.defer(() => caches.close());
   const imageInputs = parts.use(
     await loadImageInputs(
@@ -260,4 +262,15 @@ async function loadAllLogitsProcessors(
   const installed = await findInstalledProcessors(logitsProcessorPath);
   const named = await loadLogitsProcessors([...installed, ...logitsProcessors], logitsProcessorPath);
   return [...named, ...takeClasses(classes)];
+}
+
+/** Waits until the engine is closed at most: a connection may take long. A store that comes later is closed. */
+async function openByteStore(create: () => Promise<ByteStore>, signal: AbortSignal): Promise<ByteStore> {
+  const opening = create();
+  try {
+    return await untilAborted(opening, signal);
+  } catch (error) {
+    void opening.then((store) => store.close()).catch(() => undefined);
+    throw error;
+  }
 }

@@ -1,4 +1,5 @@
 /** Settings of Azure Blob Storage and Microsoft Entra, under the names that Azure's tools and platforms use. */
+import { defaultAzureConfig } from "../../engine/contract/default-azure-config.ts";
 import { setting } from "./setting.ts";
 import { anyText, httpUrl, path } from "./values.ts";
 
@@ -30,7 +31,7 @@ export const azureSettings = {
       "Microsoft Entra: file with the token of a workload; AKS sets it.",
     ),
     authorityHost: setting("AZURE_AUTHORITY_HOST", httpUrl(), "Microsoft Entra: its address; AKS sets it.", {
-      default: "https://login.microsoftonline.com",
+      default: defaultAzureConfig.identity.authorityHost,
     }),
     platformEndpoint: setting("IDENTITY_ENDPOINT", httpUrl(), "Set by Azure Container Apps with a managed identity."),
     platformSecret: setting("IDENTITY_HEADER", anyText(), "Set by Azure Container Apps, beside IDENTITY_ENDPOINT.", {
@@ -38,6 +39,3 @@ export const azureSettings = {
     }),
   },
 };
-
-/** The same on every virtual machine, and not routed beyond it. */
-export const azureMetadataUrl = "http://169.254.169.254";

@@ -5,6 +5,7 @@
 import { homedir, tmpdir } from "node:os";
 import { basename, join } from "node:path";
 
+import { defaultAzureConfig } from "../../engine/contract/default-azure-config.ts";
 import { defaultBatchedTokens } from "../../engine/contract/default-limits.ts";
 import { EngineError } from "../../engine/contract/errors.ts";
 import type { ExtraArguments } from "../../engine/contract/extra-arguments.ts";
@@ -13,7 +14,7 @@ import { parseModelReference } from "../../engine/contract/model-reference.ts";
 import { noRepeatNgramsOf } from "../../engine/contract/no-repeat-ngram.ts";
 import { numSpeculativeTokensOf } from "../../engine/contract/speculative-config.ts";
 import { awsSdkSettings, s3Settings } from "./aws.ts";
-import { azureMetadataUrl, azureSettings } from "./azure.ts";
+import { azureSettings } from "./azure.ts";
 import { batchSettings } from "./batches.ts";
 import { redisUrlSetting } from "./caches.ts";
 import { engineSettings } from "./engine.ts";
@@ -205,7 +206,7 @@ function toConfig(
         cacheFolder: hub.cacheFolder ?? join(hub.home ?? defaultHubHome(environment), "hub"),
       },
       gcsEmulatorUrl: gcs.emulatorUrl,
-      azure: { ...azure, identity: { ...azure.identity, metadataUrl: azureMetadataUrl } },
+      azure: { ...azure, identity: { ...azure.identity, metadataUrl: defaultAzureConfig.identity.metadataUrl } },
       imageLimits: {
         ...imageLimits,
         maxImagesPerPrompt: image.count,

@@ -32,6 +32,14 @@ test.for<[Record<string, unknown>, string]>([
   [{ documentLimits: { dpi: 2 } }, 'The option documentLimits is an object; expected no field "dpi".'],
   [{ hub: { offline: true } }, 'The option hub is an object; expected no field "offline".'],
   [{ hub: { isOffline: 1 } }, "The option hub.isOffline is 1; expected true or false."],
+  [
+    { hub: { endpoint: "huggingface.co" } },
+    'The option hub.endpoint is "huggingface.co"; expected an http:// or https:// URL.',
+  ],
+  [{ gcsEmulatorUrl: "ftp://host" }, 'The option gcsEmulatorUrl is "ftp://host"; expected an http:// or https:// URL.'],
+  [{ caches: { maxBytes: 1 } }, 'The option caches is an object; expected no field "maxBytes".'],
+  [{ azure: { account: "a" } }, 'The option azure is an object; expected no field "account".'],
+  [{ azure: { identity: { clientId: 5 } } }, "The option azure.identity.clientId is 5; expected a text."],
   [{ maxNumSequences: 0 }, "The option maxNumSequences is 0; expected at least 1."],
   [{ maxNumSequences: 2.5 }, "The option maxNumSequences is 2.5; expected an integer."],
   [{ maxNumSequences: null }, "The option maxNumSequences is null; expected a number."],
@@ -111,6 +119,21 @@ test("given settings replace the defaults, image limits one by one; undefined se
   const config = toEngineConfig({ model: "/models/llava", maxModelLen: 512, maxNumSequences: undefined, imageLimits });
   expect(config).toMatchObject({ model: "/models/llava", maxModelLen: 512, maxNumSequences: 32 });
   expect(config.imageLimits).toMatchObject({ maxImagesPerPrompt: 1, fetchTimeoutMs: 10_000 });
+});
+
+test("image caches, and accounts of Azure, are given field by field", () => {
+  const config = toEngineConfig({
+    caches: { maxMemoryBytes: 7 },
+    azure: { accountName: "a", identity: { clientId: "b" } },
+  });
+  expect(config.caches).toEqual({ ...toEngineConfig({}).caches, maxMemoryBytes: 7 });
+  expect(toEngineConfig({ caches: {} }).caches).toMatchObject({ maxMemoryBytes: 256 * 2 ** 20 });
+  expect(config.azure).toMatchObject({ accountName: "a", accountKey: null, connectionString: null });
+  expect(config.azure?.identity).toMatchObject({
+    clientId: "b",
+    tenantId: null,
+    metadataUrl: "http://169.254.169.254",
+  });
 });
 
 test("a step on cuda may have twice the tokens", () => {

@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../engine/index.ts";
 import type {
+  ByteStore,
   ChatMessage,
   Engine,
   EngineConfig,
@@ -419,6 +420,39 @@ describe("life and death", () => {
     const closing = other.close();
     await expect(other.ready).rejects.toMatchObject({ code: "closed" });
     await closing;
+  });
+
+  test("closing ends a start that waits for the shared store, and closes the store when it comes", async () => {
+    const opening = Promise.withResolvers<ByteStore>();
+    const asked = Promise.withResolvers<void>();
+    const closed = Promise.withResolvers<void>();
+    const other = createEngine(
+      { cacheFolder: cache.path },
+      {
+        createByteStore: () => {
+          asked.resolve();
+          return opening.promise;
+        },
+      },
+    );
+    await asked.promise;
+    await other.close();
+    await expect(other.ready).rejects.toMatchObject({ code: "closed" });
+    opening.resolve({ close: () => Promise.resolve(closed.resolve()) } as Partial<ByteStore> as ByteStore);
+    await closed.promise;
+  });
+
+  test.for<[object, string]>([
+    [{ imageSources: {} }, "imageSources is an object; expected a list."],
+    [
+      { imageSources: [createDataUrlImageSource(), 5] },
+      "imageSources[1] is 5; expected an object with schemes, a list, and fetch.",
+    ],
+    [{ createByteStore: {} }, "createByteStore is an object; expected a function."],
+  ])("a dependency of another kind is rejected at once: %o", ([dependencies, message]) => {
+    expect(() => createEngine({}, dependencies)).toThrow(
+      expect.objectContaining({ code: "invalid_configuration", message }),
+    );
   });
 
   test("a misspelled dependency is rejected at once", () => {
