@@ -43,6 +43,7 @@ export interface PreprocessorPlan {
 /** Defaults of a processor class for fields missing in the file. */
 interface ProcessorDefaults {
   readonly size: Size;
+  readonly filter: ResampleFilterName;
   readonly doCenterCrop: boolean;
   readonly cropSize: number;
   readonly mean: Rgb;
@@ -52,6 +53,7 @@ interface ProcessorDefaults {
 
 const clipDefaults: ProcessorDefaults = {
   size: { shortest_edge: 224 },
+  filter: "bicubic",
   doCenterCrop: true,
   cropSize: 224,
   mean: clipMean,
@@ -60,6 +62,7 @@ const clipDefaults: ProcessorDefaults = {
 };
 const siglipDefaults: ProcessorDefaults = {
   size: { height: 224, width: 224 },
+  filter: "bicubic",
   doCenterCrop: false,
   cropSize: 224,
   mean: [0.5, 0.5, 0.5],
@@ -75,7 +78,7 @@ const defaultsByProcessor: Readonly<Record<string, ProcessorDefaults>> = {
   LlavaImageProcessor: { ...clipDefaults, mayPad: true },
   SiglipImageProcessor: siglipDefaults,
   BlipImageProcessor: blipDefaults,
-  Gemma3ImageProcessor: siglipDefaults,
+  Gemma3ImageProcessor: { ...siglipDefaults, filter: "bilinear" },
 };
 
 const length = "an integer from 1 to 16384";
@@ -92,7 +95,7 @@ const clipOptions = z.object({
   do_resize: flag.default(true),
   size: size.optional(),
   default_to_square: flag.default(false),
-  resample: filter.default("bicubic"),
+  resample: filter.optional(),
   do_center_crop: flag.optional(),
   crop_size: size.optional(),
   ...scalingFields,
@@ -122,7 +125,10 @@ export function parsePreprocessorConfig(json: unknown): PreprocessorPlan {
   return {
     padToSquare: config.do_pad ? colourOf(mean) : null,
     resize: config.do_resize
-      ? { rule: resizeRule(config.size ?? defaults.size, config.default_to_square), filter: config.resample }
+      ? {
+          rule: resizeRule(config.size ?? defaults.size, config.default_to_square),
+          filter: config.resample ?? defaults.filter,
+        }
       : null,
     centerCrop:
       (config.do_center_crop ?? defaults.doCenterCrop)

@@ -150,7 +150,7 @@ async function locateIntegers(
       scales,
       zeroPoints: weights.symmetric
         ? null
-        : requireZeroPoints(tensors, module, codes, [outFeatures, numGroups, 32 / bits]),
+        : requireZeroPoints(tensors, module, codes, { outFeatures, numGroups, perWord: 32 / bits, isSingle }),
       hasLowZeroPoints: false,
       columnOrder: await columnOrderOf(tensors, module, [inFeatures, groupSize], reason),
       quantisesActivations,
@@ -158,14 +158,22 @@ async function locateIntegers(
   };
 }
 
-/** Packed along the outputs, or int8 in older files. */
+interface ZeroPointCounts {
+  readonly outFeatures: number;
+  readonly numGroups: number;
+  readonly perWord: number;
+  readonly isSingle: boolean;
+}
+
+/** Packed along the outputs, or int8 in older files. @param isSingle Whether the matrix may have one zero point. */
 function requireZeroPoints(
   tensors: Tensors,
   module: string,
   codes: StoredTensor,
-  [outFeatures, numGroups, perWord]: readonly [number, number, number],
+  { outFeatures, numGroups, perWord, isSingle }: ZeroPointCounts,
 ): StoredTensor {
   const zeroPoints = requirePart(tensors, `${module}.weight_zero_point`, codes.name, ["int32", "int8"]);
+  if (isSingle && zeroPoints.byteLength === 1) return zeroPoints;
   const rows = zeroPoints.elementType === "int32" ? Math.ceil(outFeatures / perWord) : outFeatures;
   requireShape(zeroPoints, [rows, numGroups], `${outFeatures} outputs and ${numGroups} groups`);
   return zeroPoints;

@@ -126,9 +126,13 @@ function readZeroPoints(
   const zeroPoints = new Uint8Array(numRows * numGroups);
   if (tensor === null) return zeroPoints.fill(middle);
   if (tensor.elementType === "int8") {
-    const bytes = new Int8Array(readRows(tensor, numGroups, { firstRow, numRows }).buffer);
-    for (let index = 0; index < bytes.length; index++) {
-      const zeroPoint = bytes[index]!;
+    const isSingle = tensor.byteLength === 1;
+    const stored = isSingle
+      ? readFilePart(tensor.file, tensor.byteOffset, 1)
+      : readRows(tensor, numGroups, { firstRow, numRows });
+    const bytes = new Int8Array(stored.buffer);
+    for (let index = 0; index < zeroPoints.length; index++) {
+      const zeroPoint = bytes[isSingle ? 0 : index]!;
       if (zeroPoint < -middle || zeroPoint >= middle) {
         throw new TensorFault(
           `has a zero point of ${zeroPoint} in ${tensor.name}; those of ${bits} bits are from -${middle} to ${middle - 1}`,

@@ -34,6 +34,12 @@ test("SigLIP's processor resizes the whole picture to a square, whatever its sha
   });
 });
 
+test("the filter of Gemma 3's processor is bilinear unless the file says otherwise", () => {
+  const filterOf = (config: object) =>
+    parsePreprocessorConfig({ image_processor_type: "Gemma3ImageProcessor", ...config }).resize?.filter;
+  expect([filterOf({}), filterOf({ resample: 3 })]).toEqual(["bilinear", "bicubic"]);
+});
+
 test("steps that are turned off are skipped", () => {
   const off = { do_resize: false, do_center_crop: false, do_rescale: false, do_normalize: false };
   expect(parsePreprocessorConfig(off)).toEqual({
