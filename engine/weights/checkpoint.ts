@@ -107,9 +107,13 @@ async function readSingleFile(file: string, hasOthers: boolean): Promise<Readonl
   );
 }
 
+/**
+ * All tensors of the shards that the index names, as in transformers: it may list tensors that they lack, and not list
+ * others. Of equal names, it decides which one counts, and otherwise the last shard does.
+ */
 async function readShards(folder: string, indexBytes: Buffer | null): Promise<ReadonlyMap<string, StoredTensor>> {
-  const weightMap = parseWeightMap(indexBytes);
-  const shardNames = [...new Set(Object.values(weightMap))];
+  const places = new Map(Object.entries(parseWeightMap(indexBytes)));
+  const shardNames = [...new Set(places.values())].sort();
   const shards = new Map<string, ReadonlyMap<string, StoredTensor>>();
   for (const shardName of shardNames) {
     const tensors = await readSafetensorsHeader(join(folder, shardName));
@@ -119,15 +123,11 @@ async function readShards(folder: string, indexBytes: Buffer | null): Promise<Re
     shards.set(shardName, tensors);
   }
   const tensors = new Map<string, StoredTensor>();
-  for (const [name, shardName] of Object.entries(weightMap)) {
-    const tensor = shards.get(shardName)?.get(name);
-    if (tensor === undefined) {
-      throw new EngineError(
-        "invalid_checkpoint",
-        `${indexFileName} places tensor ${name} in ${shardName}, which lacks it.`,
-      );
+  for (const [shardName, stored] of shards) {
+    for (const [name, tensor] of stored) {
+      const place = places.get(name) ?? shardName;
+      if (place === shardName || shards.get(place)?.has(name) !== true) tensors.set(name, tensor);
     }
-    tensors.set(name, tensor);
   }
   return tensors;
 }
