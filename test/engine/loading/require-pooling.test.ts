@@ -57,7 +57,11 @@ describe("settings that need text", () => {
   const whitespaceBias = new URL("../../support/engine/whitespace-bias.ts", import.meta.url).href;
   test.for<[string, string, Partial<EngineConfig>]>([
     ["an ONNX export", "onnx-exports/llama", {}],
-    ["Logits processors", "llama", { logitsProcessors: [{ className: `${whitespaceBias}:WhitespaceBias`, options: {} }] }],
+    [
+      "Logits processors",
+      "llama",
+      { logitsProcessors: [{ className: `${whitespaceBias}:WhitespaceBias`, options: {} }] },
+    ],
     [
       "Drafts",
       "llama",

@@ -82,7 +82,7 @@ describe("openai for Python", () => {
         wrong_model: { type: "NotFoundError", code: "model_not_found" },
         wrong_key: { type: "AuthenticationError", code: "invalid_api_key" },
         long_prompt: { type: "BadRequestError", code: "context_length_exceeded" },
-        no_embeddings: { type: "NotFoundError" },
+        no_embeddings: { type: "BadRequestError" },
       });
       await expect.poll(numAborted).toBe(before + 1);
     },
