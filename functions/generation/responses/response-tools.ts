@@ -58,7 +58,7 @@ export const responseTools = boundedList(
 type GivenTool = z.output<typeof responseTools>[number];
 type CustomTool = z.output<typeof customTool>;
 
-const namedTool = z.object({ type: z.enum(["function", "custom"]), name: toolName });
+const namedTool = z.object({ type: z.enum(["function", "custom"], "must be function or custom"), name: toolName });
 
 const choiceRule = 'must be auto, none, required, {"type": "function", "name": …} or {"type": "allowed_tools", …}';
 
@@ -72,7 +72,11 @@ export const responseToolChoice = z.union(
         z.object({
           type: z.literal("allowed_tools"),
           mode: z.enum(["auto", "required"], "must be auto or required"),
-          tools: boundedList(namedTool, MAX_TOOLS, "must be a list of functions").min(1, "must not be empty"),
+          tools: boundedList(
+            z.union([namedTool, hostedTool], 'must be an object: {"type": "function", "name": …}'),
+            MAX_TOOLS,
+            "must be a list of functions",
+          ).min(1, "must not be empty"),
         }),
       ],
       choiceRule,
@@ -181,10 +185,10 @@ export function hostedTypesOf(fields: ToolFields): string[] {
   return [...new Set(given.filter(({ type }) => isHosted(type)).map(({ type }) => type))];
 }
 
-/** The names of an `allowed_tools` choice; none for another choice. */
+/** The names of an `allowed_tools` choice, without those of tools that the model never sees; none for another choice. */
 export function allowedNamesOf({ tool_choice: choice }: Pick<ToolFields, "tool_choice">): string[] {
   if (typeof choice !== "object" || choice === null || choice.type !== "allowed_tools") return [];
-  return choice.tools.map(({ name }) => name);
+  return choice.tools.flatMap((tool) => ("name" in tool ? [tool.name] : []));
 }
 
 /** The tools that the model sees, and whether it must call one. */

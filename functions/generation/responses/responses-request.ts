@@ -89,7 +89,7 @@ export const responsesRequest = z
       .nullish(),
   })
   .superRefine((fields, context) => {
-    const { choice } = toolsForModel(fields);
+    const { tools, choice } = toolsForModel(fields);
     const { text: form, structured_outputs: structured } = fields;
     const functions = functionsOf(fields).map(({ index, tool }) => ({ index, name: tool.name }));
     // The list and each namespace are bounded alone.
@@ -103,6 +103,7 @@ export const responsesRequest = z
     checkToolChoice(
       {
         names: functions,
+        visibleNames: tools.map(({ name }) => name),
         choice,
         structuredOutputs: structured,
       },

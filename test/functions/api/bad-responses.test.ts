@@ -102,6 +102,16 @@ const badBodies: [object, string | null, RegExp][] = [
     "tool_choice",
     /names a tool that tools does not have: other/,
   ],
+  [
+    { ...tools(weather), tool_choice: { type: "allowed_tools", mode: "required", tools: [{ type: "web_search" }] } },
+    "tool_choice",
+    /when tools has a function/,
+  ],
+  [
+    { ...tools(weather), tool_choice: { type: "allowed_tools", mode: "auto", tools: [{ type: "function" }] } },
+    "tool_choice.tools[0].name",
+    /must be/,
+  ],
   [{ input: "a", tool_choice: "required" }, "tool_choice", /when tools has a function/],
   [{ ...tools({ type: "web_search" }), tool_choice: "required" }, "tool_choice", /when tools has a function/],
   [

@@ -431,6 +431,17 @@ test("allowed_tools narrows the tools that the model sees", async () => {
   expect(answer["tool_choice"]).toEqual(choice);
 });
 
+test("allowed_tools may name tools that the model does not see, which are left out", async () => {
+  const hosted = [{ type: "web_search" }, { type: "mcp", server_label: "docs" }];
+  const tools = [weather, { ...weather, name: "other" }, ...hosted];
+  const allowing = (mode: string, ...allowed: object[]) => ({ type: "allowed_tools", mode, tools: allowed });
+  const named = { type: "function", name: "get_weather" };
+  const { request } = await respond({ input: "a", tools, tool_choice: allowing("required", ...hosted, named) });
+  expect(request.prompt).toMatchObject({ tools: [{ name: "get_weather" }] });
+  const none = await respond({ input: "a", tools, tool_choice: allowing("auto", ...hosted) });
+  expect(none.request.prompt).not.toHaveProperty("tools");
+});
+
 test("a client that leaves a stream frees the sequence", async () => {
   const { post, engine, service } = createTestApp({ script: ["a", hang] });
   const response = await post(path, { input: "Hello?", stream: true });
