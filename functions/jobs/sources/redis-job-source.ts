@@ -2,6 +2,7 @@
  * Jobs from a BullMQ queue in Redis. Producers add them with BullMQ: `queue.add("chat", { messages: [...] })`. The return
  * value of a job is its result.
  */
+import { setTimeout as sleep } from "node:timers/promises";
 import { UnrecoverableError, Worker } from "bullmq";
 import type { Job, JobJson } from "bullmq";
 
@@ -38,7 +39,13 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
   const token = randomUuid();
   let worker: UnparsedWorker | null = null;
   let isUnreachable = false;
-  const first = new WaitingCall<Job<unknown> | undefined>(() => (worker ??= open()).getNextJob(token));
+  const first = new WaitingCall<Job<unknown> | undefined>(async () => {
+    worker ??= open();
+    // A call to a queue that has reached its rate limit ends at once, without asking Redis.
+    const limitedMs = worker.rateLimitedMs;
+    if (limitedMs > 0) await sleep(Math.min(limitedMs, waitSeconds * 1000));
+    return worker.getNextJob(token);
+  });
 
   function open(): UnparsedWorker {
     const opened = new UnparsedWorker(queue, null, {
@@ -128,6 +135,11 @@ export function createRedisJobSource(options: RedisJobSourceOptions): JobSource 
  */
 class UnparsedWorker extends Worker<unknown> {
   readonly #texts = new WeakMap<Job<unknown>, string>();
+
+  /** Time until the queue's rate limit allows another job; 0 or less if it does now. */
+  get rateLimitedMs(): number {
+    return this["limitUntil"] - Date.now();
+  }
 
   textOf(job: Job<unknown>): string {
     return this.#texts.get(job) ?? toJsonText(job.data);

@@ -61,6 +61,28 @@ test("data that is no JSON is handed out as it is, with the jobs beside it", asy
   await source.close();
 });
 
+test("a queue that has reached its rate limit leaves the process time for other work", async () => {
+  const name = `jobs-${randomUUID()}`;
+  const queue = new Queue(name, { connection: { url: redis.url } });
+  queues.push(queue);
+  const limitMs = 2_000;
+  await queue.setGlobalRateLimit(1, limitMs);
+  await queue.addBulk([1, 2].map((n) => ({ name: "chat", data: { n } })));
+  const source = createRedisJobSource({ url: redis.url, queue: name, prefix: "bull", leaseMs: LEASE_MS, logger });
+  const taken: string[] = [];
+  let numCalls = 0;
+  while (taken.length < 2) {
+    numCalls += 1;
+    for (const job of await source.take(1, new AbortController().signal)) {
+      taken.push(String(job.body));
+      await job.complete({ jobId: job.id, isSuccess: true, text: "{}" });
+    }
+  }
+  expect(taken).toEqual(['{"n":1}', '{"n":2}']);
+  expect(numCalls).toBeLessThan(10);
+  await source.close();
+});
+
 test("a queue whose Redis becomes a replica is read at the new primary", async () => {
   const [old, next] = await Promise.all([startRedisServer(), startRedisServer()]);
   await using proxy = await startTcpProxy(old.port);
