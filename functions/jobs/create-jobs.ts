@@ -103,6 +103,7 @@ export async function createJobs(openSource: OpenJobSource, dependencies: JobsDe
         prepareLine: prepareOwn,
         window,
         maxBodyBytes,
+        retry: retryOptions,
         logger,
       });
     },

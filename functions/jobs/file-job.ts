@@ -1,11 +1,14 @@
 /** Jobs that are whole files of lines on S3: OpenAI's Batch input in, its output lines out. */
 import { createHash } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { S3Client } from "@aws-sdk/client-s3";
 
 import type { PreparedLine } from "../batch/answer-line.ts";
 import { LINE_ROOM_BYTES } from "../batch/batch-line.ts";
 import type { BatchLine } from "../batch/batch-line.ts";
 import { readLines } from "../batch/numbered-lines.ts";
+import { RetryDelays } from "../batch/retry-delays.ts";
+import type { RetryDelaysOptions } from "../batch/retry-delays.ts";
 import { runBatch } from "../batch/run-batch.ts";
 import type { BatchSummary } from "../batch/run-batch.ts";
 import { countResults, deleteS3Segments, openS3Results, s3Timeouts } from "../batch/s3-results.ts";
@@ -13,6 +16,7 @@ import type { ResultCounts, S3Results } from "../batch/s3-results.ts";
 import type { WorkWindow } from "../batch/work-window.ts";
 import { HttpError } from "../http/errors.ts";
 import type { Logger } from "../logger.ts";
+import { StorageError } from "../storage/object-store.ts";
 import { createS3Objects } from "../storage/s3-object-store.ts";
 import type { JobKey } from "./job-key.ts";
 import type { FileJob } from "./job-message.ts";
@@ -26,6 +30,8 @@ export interface FileJobOptions {
   readonly prepareLine: (line: BatchLine) => PreparedLine;
   readonly window: WorkWindow;
   readonly maxBodyBytes: number;
+  /** Delays before another attempt while S3 does not work. */
+  readonly retry: RetryDelaysOptions;
   readonly logger: Logger;
 }
 
@@ -38,10 +44,34 @@ const sourceField = "fovea-source";
 /**
  * Answers all lines of the input and writes the output at once, when each has a result. Until then, results are kept in
  * segments below `<output>.parts/`, from which the next attempt at the same version of the input resumes. An output that
- * an earlier attempt wrote from the same input stays. Resolves to null if the engine or `signal` ended the work before.
- * Throws HttpError if there is no input.
+ * an earlier attempt wrote from the same input stays. While S3 does not work, the job waits for it. Resolves to null if
+ * the engine ended the work before, and to null or an error if `signal` did. Throws HttpError if there is no input, and
+ * StorageError if S3 refuses a call.
  */
 export async function runFileJob(
+  key: JobKey,
+  job: FileJob,
+  signal: AbortSignal,
+  options: FileJobOptions,
+): Promise<JobResult | null> {
+  const { retry, logger } = options;
+  const { jobId } = key;
+  const delays = new RetryDelays(retry);
+  for (let isInTrouble = false; ; isInTrouble = true) {
+    try {
+      const result = await tryFileJob(key, job, signal, options);
+      if (isInTrouble) logger.info("S3 works again for the job of a file.", { jobId });
+      return result;
+    } catch (error) {
+      if (signal.aborted || !(error instanceof StorageError && error.isOutage)) throw error;
+      if (!isInTrouble) logger.error("S3 does not work; the job of a file waits for it.", { jobId, error });
+    }
+    await sleep(delays.afterFailure(jobId), null, { signal });
+  }
+}
+
+/** Throws StorageError if S3 does not work. */
+async function tryFileJob(
   { jobId, messageDigest }: JobKey,
   job: FileJob,
   signal: AbortSignal,

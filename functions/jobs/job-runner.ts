@@ -10,6 +10,7 @@ import { WindowShare } from "../batch/window-share.ts";
 import type { WorkWindow } from "../batch/work-window.ts";
 import { HttpError } from "../http/errors.ts";
 import type { Logger } from "../logger.ts";
+import { StorageError } from "../storage/object-store.ts";
 import type { RequestSpan, Telemetry } from "../telemetry/telemetry.ts";
 import type { TraceContext } from "../telemetry/trace-context.ts";
 import { jobKeyOf } from "./job-key.ts";
@@ -297,7 +298,7 @@ export class JobRunner {
     const stored = await this.#delivery.find(places, key, signal);
     if (stored !== null) return { kind: "complete", result: stored, sinks: places };
     if (job.numDeliveries > maxNumDeliveries) {
-      const message = `The job was handed out ${job.numDeliveries} times without a result; the limit is ${maxNumDeliveries}.`;
+      const message = `The job was handed out ${job.numDeliveries} times without a result; the limit is ${maxNumDeliveries}, which JOB_MAX_DELIVERIES sets. The logs of the workers say why.`;
       return reject(customId, { code: "too_many_deliveries", message }, places);
     }
     return this.#run(job, parsed.job, { signal, places });
@@ -315,7 +316,9 @@ export class JobRunner {
         const result = await this.#options.runFile(leased, job, signal);
         return result === null ? { kind: "release", delayMs: 0 } : { kind: "complete", result, sinks };
       } catch (error) {
-        return { kind: "reject", result: refusalResult(id, job.customId, toRefusal(error)), sinks };
+        const isLastTry = numDeliveries >= this.#options.maxNumDeliveries && !signal.aborted;
+        const refusal = isLastTry && error instanceof StorageError ? refuseFile(error) : toRefusal(error);
+        return { kind: "reject", result: refusalResult(id, job.customId, refusal), sinks };
       } finally {
         this.#numFiles -= 1;
       }
@@ -378,6 +381,11 @@ async function isDoneWithin(timeoutMs: number, work: Promise<unknown>): Promise<
 
 function customIdOf(job: Job): string | null {
   return job.kind === "line" ? job.line.customId : job.customId;
+}
+
+function refuseFile({ message }: StorageError): JobRefusal {
+  const remedy = "Check input, output and the worker's permissions for them, and send the job again.";
+  return { code: "storage_failed", message: `${message} ${remedy}` };
 }
 
 /** Rethrows errors that are not about the input. */

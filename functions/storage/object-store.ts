@@ -34,8 +34,12 @@ export interface ObjectStore {
 export class StorageError extends Error {
   override readonly name = "StorageError";
 
-  constructor(action: string, cause: unknown) {
+  /** Whether the same call may succeed later although no one changes anything: its server does not answer, or is busy. */
+  readonly isOutage: boolean;
+
+  constructor(action: string, cause: unknown, { isOutage = false } = {}) {
     super(`${action} failed: ${cause instanceof Error ? cause.message : String(cause)}`, { cause });
+    this.isOutage = isOutage;
   }
 
   /** Whether the disk, or the user's quota of it, is full. */

@@ -114,7 +114,8 @@ describe("a job that kills its worker goes to the dead letters after a count, an
     expect([...results.keys()].toSorted()).toEqual(["good-1", "good-2", "poison"]);
     expect(results.get("poison")?.error).toMatchObject({
       code: "too_many_deliveries",
-      message: "The job was handed out 3 times without a result; the limit is 2.",
+      message:
+        "The job was handed out 3 times without a result; the limit is 2, which JOB_MAX_DELIVERIES sets. The logs of the workers say why.",
     });
     expect(results.get("good-1")?.response?.status_code).toBe(200);
     expect(results.get("good-2")?.response?.status_code).toBe(200);

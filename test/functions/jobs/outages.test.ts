@@ -207,6 +207,44 @@ test.for([
   await expect.poll(() => stateOf(queue, job.id), { timeout: SLOW_MS }).toBe("completed");
 });
 
+/** A file of one line. */
+async function writeFile(): Promise<{ readonly input: string; readonly output: string; readonly place: string }> {
+  const folder = `files/${randomUUID()}`;
+  const Body = JSON.stringify({ custom_id: "a", method: "POST", url: "/v1/completions", body: short });
+  await aws.client.send(new PutObjectCommand({ Bucket: bucket, Key: `${folder}/in.jsonl`, Body }));
+  const place = `s3://${bucket}/${folder}`;
+  return { input: `${place}/in.jsonl`, output: `${place}/out.jsonl`, place };
+}
+
+test("a file waits while S3 rejects all calls, however few deliveries its job may have", async () => {
+  const { input, output, place } = await writeFile();
+  const { queue, start } = createQueue({ JOB_ALLOWED_TARGETS: place, JOB_MAX_DELIVERIES: "1" });
+  let numRefused = 0;
+  s3.decide(({ path }) => (path.includes("/files/") && ++numRefused > 0 ? "refuse" : "forward"));
+  await using service = await start();
+  const job = await queue.add("file", { input, output });
+  // The second delay is over.
+  await expect.poll(() => numRefused, { timeout: SLOW_MS }).toBeGreaterThan(6);
+  s3.decide(() => "forward");
+  await expect.poll(() => stateOf(queue, job.id), { timeout: SLOW_MS }).toBe("completed");
+  expect((await queue.getJob(job.id ?? ""))?.attemptsStarted).toBe(1);
+  expect(service.log().split("S3 does not work; the job of a file waits for it.")).toHaveLength(2);
+});
+
+test("a file that the worker may not read is rejected after its last delivery, with the reason", async () => {
+  const { input, output, place } = await writeFile();
+  const { queue, start } = createQueue({ JOB_ALLOWED_TARGETS: place, JOB_MAX_DELIVERIES: "2" });
+  s3.decide(({ path }) => (path.includes("/files/") ? "deny" : "forward"));
+  await using _ = await start();
+  const job = await queue.add("file", { input, output });
+  await expect.poll(() => stateOf(queue, job.id), { timeout: SLOW_MS }).toBe("failed");
+  s3.decide(() => "forward");
+  const failed = await queue.getJob(job.id ?? "");
+  expect(failed?.attemptsStarted).toBe(2);
+  expect(failed?.failedReason).toContain("storage_failed");
+  expect(failed?.failedReason).toContain("not authorized to perform this operation");
+});
+
 test("a service stops while its queue does not answer", { timeout: SLOW_MS }, async () => {
   const paused = await startRedisServer();
   onTestFinished(() => paused.kill());
