@@ -10,7 +10,7 @@ import type { NumberedLine } from "../batch/numbered-lines.ts";
 import { createResultStream, openResultFile } from "../batch/result-file.ts";
 import type { ResultFile } from "../batch/result-file.ts";
 import type { S3Results } from "../batch/s3-results.ts";
-import { readTarget } from "../jobs/targets.ts";
+import { readObject } from "../jobs/targets.ts";
 import type { S3Location } from "../jobs/targets.ts";
 import type { Logger } from "../logger.ts";
 import type { Config } from "../settings/config.ts";
@@ -94,8 +94,8 @@ function naming(place: string, results: ResultFile): ResultFile {
 /** Null for a path. */
 function readLocation(flag: string, text: string): S3Location | null {
   if (!/^s3:/i.test(text)) return null;
-  const target = readTarget(text);
-  if (target?.kind === "s3" && target.key !== "" && !target.key.endsWith("/")) return target;
+  const object = readObject(text);
+  if (object !== null) return object;
   throw new ConfigError([`${flag} is ${text}: expected s3://bucket/key of an object.`]);
 }
 

@@ -10,7 +10,7 @@ import { parseJson } from "../http/json-body.ts";
 import { readTraceContext } from "../telemetry/trace-context.ts";
 import type { TraceContext } from "../telemetry/trace-context.ts";
 import type { JobRefusal } from "./job-result.ts";
-import { describeTarget, readTarget } from "./targets.ts";
+import { describeTarget, readObject } from "./targets.ts";
 import type { S3Location } from "./targets.ts";
 
 /** Where a message wants its result, beside the places that the settings name. */
@@ -45,9 +45,9 @@ export type ParsedMessage =
 
 const webhook = z.string("must be a string").max(2048, "must have at most 2048 characters").nullish();
 const s3Object = z.string("must be a string").transform((text, context): S3Location => {
-  const target = readTarget(text);
-  if (target?.kind === "s3" && target.key !== "") return target;
-  context.addIssue({ code: "custom", message: "must be s3://bucket/key" });
+  const object = readObject(text);
+  if (object !== null) return object;
+  context.addIssue({ code: "custom", message: "must be s3://bucket/key of a file" });
   return z.NEVER;
 });
 const fileSchema = z.strictObject(
@@ -87,13 +87,22 @@ export function parseMessage(jobId: string, body: string | Uint8Array, options: 
     }
     const message = json as Readonly<Record<string, unknown>>;
     if (typeof message.custom_id === "string") customId = message.custom_id.slice(0, MAX_CUSTOM_ID_LENGTH);
-    if ("input" in message && !("body" in message)) return { kind: "good", job: readFileJob(message) };
+    if ("input" in message && !("body" in message)) {
+      if (!("output" in message)) throw noFile();
+      return { kind: "good", job: readFileJob(message) };
+    }
     return { kind: "good", job: readLineJob(jobId, message, options) };
   } catch (error) {
     if (!(error instanceof HttpError)) throw error;
     const refusal = { code: error.code, message: error.message, parameter: error.parameter || null };
     return { kind: "bad", customId, refusal };
   }
+}
+
+function noFile(): HttpError {
+  const message =
+    'The message has input without output. Send a file as {"input": "s3://bucket/key", "output": "s3://bucket/key"}, and the body of a response as {"url": "/v1/responses", "body": {...}}.';
+  return new HttpError(400, "invalid_value", message, { parameter: "input" });
 }
 
 function readFileJob(message: object): FileJob {

@@ -24,6 +24,15 @@ export function readTarget(text: string): Target | null {
 }
 
 /**
+ * Null for text that is not `s3://bucket/key` of an object, whose key may have spaces. A key with a slash at its end is
+ * the name of a folder.
+ */
+export function readObject(text: string): S3Location | null {
+  const [, bucket, key = ""] = /^s3:\/\/([^/\s]+)\/+(.*)$/is.exec(text) ?? [];
+  return bucket === undefined || key === "" || key.endsWith("/") ? null : { kind: "s3", bucket, key };
+}
+
+/**
  * Whether `allowed` contains the target. An S3 prefix contains the objects below it, and a webhook all URLs of its
  * origin whose paths start with its path. A path that a server may take to lead out of its folder is in none.
  */

@@ -78,7 +78,7 @@ const logged = (cli: CliProcess, message: string): Record<string, unknown> | und
 test("answers every line of an object into another one, leaves nothing else, and answers nothing twice", async () => {
   const prefix = randomUUID();
   const lines = [...ids(40).map((id) => line(id)), "{", line("line-3"), line("wrong", { temperature: -1 })];
-  const input = await put(`${prefix}/in.jsonl`, lines.join("\n"));
+  const input = await put(`${prefix}/my lines.jsonl`, lines.join("\n"));
   const output = `s3://${bucket}/${prefix}/out.jsonl`;
   await using first = startBatch(input, output);
   expect(await first.exitCode, first.stderr()).toBe(0);
@@ -89,10 +89,10 @@ test("answers every line of an object into another one, leaves nothing else, and
   expect(results).toHaveLength(43);
   const codes = results.flatMap(({ error }) => error?.code ?? []);
   expect(codes.toSorted()).toEqual(["duplicate_custom_id", "invalid_json"]);
-  expect(await keysBelow(prefix)).toEqual([`${prefix}/in.jsonl`, `${prefix}/out.jsonl`]);
+  expect(await keysBelow(prefix)).toEqual([`${prefix}/my lines.jsonl`, `${prefix}/out.jsonl`]);
 
   // A longer input: only its new line is answered.
-  await put(`${prefix}/in.jsonl`, [...lines, line("more")].join("\n"));
+  await put(`${prefix}/my lines.jsonl`, [...lines, line("more")].join("\n"));
   await using second = startBatch(input, output);
   expect(await second.exitCode, second.stderr()).toBe(0);
   expect(logged(second, "Done.")).toMatchObject({ numSucceeded: 1, numSkipped: 43 });

@@ -39,7 +39,7 @@ test("every line of a file on S3 has a result in the output, and nothing else is
   await put(`${prefix}/in.jsonl`, [...lines, "{", lines[0]].join("\n"));
   const { queue, start } = await places.startWithQueue({ JOB_ALLOWED_TARGETS: `s3://${bucket}/${prefix}` });
   await using _ = await start();
-  const output = `s3://${bucket}/${prefix}/out.jsonl`;
+  const output = `s3://${bucket}/${prefix}/all results ü.jsonl`;
   const job = await queue.add("file", { input: `s3://${bucket}/${prefix}/in.jsonl`, output });
   const result = await returned(queue, job);
   expect(result.response?.body).toEqual({
@@ -47,13 +47,13 @@ test("every line of a file on S3 has a result in the output, and nothing else is
     output,
     request_counts: { total: 32, completed: 29, failed: 3 },
   });
-  const results = await linesOf(`${prefix}/out.jsonl`);
+  const results = await linesOf(`${prefix}/all results ü.jsonl`);
   expect(results.flatMap(({ custom_id: id, response }) => (response === null ? [] : [id ?? ""])).toSorted()).toEqual(
     Array.from({ length: 30 }, (_, seed) => `line-${seed}`).toSorted(),
   );
   expect(results.flatMap(({ error }) => error?.code ?? []).toSorted()).toEqual(["duplicate_custom_id", "invalid_json"]);
   const { Contents = [] } = await aws.client.send(new ListObjectsV2Command({ Bucket: bucket, Prefix: prefix }));
-  expect(Contents.map(({ Key }) => Key)).toEqual([`${prefix}/in.jsonl`, `${prefix}/out.jsonl`]);
+  expect(Contents.map(({ Key }) => Key)).toEqual([`${prefix}/all results ü.jsonl`, `${prefix}/in.jsonl`]);
 });
 
 test("a file outside of the allowed places and a missing file are refused", async () => {

@@ -52,3 +52,27 @@ test("a file whose output is its input is refused, because the results would rep
     refusal: { message: "output is the same object as input, s3://bucket/lines.jsonl.", parameter: "output" },
   });
 });
+
+test.for(["s3://bucket/my lines.jsonl", "s3://bucket/a b/\u00fc?x=1#%20.jsonl"])(
+  "a file may have the key of %s",
+  (input) => {
+    const parsed = parseMessage("job", JSON.stringify({ input, output: "s3://bucket/out.jsonl" }));
+    expect(parsed).toMatchObject({ kind: "good", job: { input: { bucket: "bucket", key: input.slice(12) } } });
+  },
+);
+
+test.for([
+  [
+    "a folder as output",
+    { input: "s3://bucket/a", output: "s3://bucket/b/" },
+    "output",
+    /must be s3:\/\/bucket\/key of a/,
+  ],
+  ["a bucket as input", { input: "s3://bucket", output: "s3://bucket/b" }, "input", /must be s3:\/\/bucket\/key of a/],
+  ["the body of a response", { input: "How many shapes?" }, "input", /"url": "\/v1\/responses"/],
+] as const)("a message with %s is refused, and the reason says what to send", ([, message, parameter, reason]) => {
+  expect(parseMessage("job", JSON.stringify(message))).toMatchObject({
+    kind: "bad",
+    refusal: { message: expect.stringMatching(reason) as string, parameter },
+  });
+});
