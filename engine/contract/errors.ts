@@ -107,6 +107,8 @@ export interface EngineErrorOptions {
   readonly cause?: unknown;
   readonly parameter?: string;
   readonly setting?: ServingSetting | LoadingSetting;
+  /** Default: false. */
+  readonly isTransient?: boolean;
 }
 
 export class EngineError extends Error {
@@ -116,19 +118,22 @@ export class EngineError extends Error {
   readonly parameter: string | null;
   /** The setting to change so that the engine accepts this or loads, if there is one. */
   readonly setting: ServingSetting | LoadingSetting | null;
+  /** Of an `image_unreachable`: whether the same reference may be fetched later, as its host or store does not work now. */
+  readonly isTransient: boolean;
 
   constructor(code: EngineErrorCode, message: string, options: EngineErrorOptions = {}) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
     this.code = code;
     this.parameter = options.parameter ?? null;
     this.setting = options.setting ?? null;
+    this.isTransient = options.isTransient ?? false;
   }
 }
 
 /** The same error with the invalid request field. */
 export function aboutParameter(error: EngineError, parameter: string): EngineError {
-  const { code, message, setting } = error;
-  return new EngineError(code, message, { cause: error, parameter, ...(setting !== null && { setting }) });
+  const { code, message, setting, isTransient } = error;
+  return new EngineError(code, message, { cause: error, parameter, isTransient, ...(setting !== null && { setting }) });
 }
 
 /**

@@ -54,7 +54,7 @@ export async function fetchImageIfChanged(
       throw new EngineError(
         "image_unreachable",
         `The image ${describeReference(reference)} did not arrive within ${limits.fetchTimeoutMs} ms.`,
-        { cause: error, setting: "fetchTimeoutMs" },
+        { cause: error, setting: "fetchTimeoutMs", isTransient: true },
       );
     }
     throw error;

@@ -131,10 +131,10 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
 
   async function fetchIfChanged(reference: string, fetchOptions: FetchIfChangedOptions): Promise<FetchedImage> {
     fetchOptions.signal.throwIfAborted();
-    const unreachable = (reason: string, cause?: unknown): EngineError =>
-      new EngineError("image_unreachable", `The image ${describeReference(reference)} is unreachable: ${reason}.`, {
-        cause,
-      });
+    const unreachable = (reason: string, options: EngineErrorOptions = {}): EngineError => {
+      const message = `The image ${describeReference(reference)} is unreachable: ${reason}.`;
+      return new EngineError("image_unreachable", message, options);
+    };
     let url = judge(reference, reference);
     let numRedirects = 0;
     let numAttempts = 0;
@@ -150,7 +150,8 @@ export function createHttpsImageSource(options: HttpsImageSourceOptions = {}): C
           break;
         case "failed":
           if (!outcome.isTransient || ++numAttempts === MAX_ATTEMPTS) {
-            throw unreachable(outcome.reason, outcome.cause);
+            const { reason, isTransient, cause } = outcome;
+            throw unreachable(reason, { isTransient, cause });
           }
           await delay(RETRY_DELAY_MS * 4 ** (numAttempts - 1), null, { signal: fetchOptions.signal }).catch(() => {
             fetchOptions.signal.throwIfAborted();

@@ -65,7 +65,7 @@ export function createS3ImageSource({ createClient }: S3ImageSourceOptions): Con
       if (error instanceof EngineError) throw error;
       if (validator !== null && isNotModified(error)) return { kind: "unchanged" };
       const message = `The image ${describeReference(reference)} is unreachable: ${explain(error)}.`;
-      throw new EngineError("image_unreachable", message, { cause: error });
+      throw new EngineError("image_unreachable", message, { cause: error, isTransient: isTransient(error) });
     }
   }
 
@@ -102,6 +102,18 @@ function parseS3Reference(reference: string): { bucket: string; key: string } {
     throw invalid(`has a key of ${Buffer.byteLength(key)} bytes; the limit is ${MAX_KEY_BYTES}`);
   }
   return { bucket, key };
+}
+
+/** Names of errors about credentials that the client renews. */
+const expiredNames: ReadonlySet<string> = new Set(["ExpiredToken", "ExpiredTokenException", "RequestExpired"]);
+
+/** Errors without a status are those of connections. */
+function isTransient(error: unknown): boolean {
+  if (!(error instanceof Error) || error.message.startsWith("Region is missing")) return false;
+  const { httpStatusCode: status = 500 } = ("$metadata" in error ? error.$metadata : {}) as {
+    readonly httpStatusCode?: number;
+  };
+  return status >= 500 || status === 408 || status === 429 || expiredNames.has(error.name);
 }
 
 /** Describes the error by its documented name, because its message may contain host names, key ids and request ids. */

@@ -44,7 +44,8 @@ export interface AnswerDependencies {
 }
 
 export type LineAnswer =
-  | { readonly kind: "answered"; readonly response: LineResponse }
+  /** `isTransient`: a picture could not be fetched, and may be later. Default: false. */
+  | { readonly kind: "answered"; readonly response: LineResponse; readonly isTransient?: boolean }
   /** The service is full; `response` is the answer that HTTP would give. */
   | { readonly kind: "busy"; readonly response: LineResponse }
   /** The service ended before the answer was complete. The line itself is valid. */
@@ -175,5 +176,7 @@ function toAnswer(
   // Checks the engine itself, because the service may already be draining.
   if (isDrained || isStalled || (engine.state !== "ready" && status >= 500)) return { kind: "given up" };
   if (status === 500) logger.error("A line failed.", { requestId, error });
-  return { kind: code === "queue_full" ? "busy" : "answered", response: { statusCode: status, requestId, body } };
+  const response = { statusCode: status, requestId, body };
+  if (code === "queue_full") return { kind: "busy", response };
+  return { kind: "answered", response, isTransient: error instanceof EngineError && error.isTransient };
 }

@@ -64,7 +64,7 @@ function shown(id: string): string {
 function nameFailure(id: string, cause: unknown): unknown {
   if (cause instanceof StorageError) {
     const message = `The image ${id} is unreachable: the store of files does not work.`;
-    return new EngineError("image_unreachable", message, { cause });
+    return new EngineError("image_unreachable", message, { cause, isTransient: true });
   }
   if (!(cause instanceof DamagedRecordError)) return cause;
   return new EngineError("image_unreachable", `The record of the image ${id} is damaged; upload it again.`, { cause });

@@ -1,6 +1,7 @@
 /** Queues and places of results that do not work for a while, also while the service stops. */
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
+import { readFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import type { AddressInfo } from "node:net";
 import {
@@ -243,6 +244,43 @@ test("a file that the worker may not read is rejected after its last delivery, w
   expect(failed?.attemptsStarted).toBe(2);
   expect(failed?.failedReason).toContain("storage_failed");
   expect(failed?.failedReason).toContain("not authorized to perform this operation");
+});
+
+const askAbout = (url: string) => ({
+  messages: [{ role: "user", content: [{ type: "image_url", image_url: { url } }] }],
+  max_tokens: 1,
+});
+
+test("a job whose picture S3 does not hand out for a while is answered about it", async () => {
+  const Key = `pictures/${randomUUID()}.png`;
+  const Body = await readFile("models/fovea-shapes/examples/circles.png");
+  await aws.client.send(new PutObjectCommand({ Bucket: bucket, Key, Body }));
+  const { queue, start } = createQueue();
+  let numRefused = 0;
+  s3.decide(({ path }) => (path.includes(Key) && ++numRefused > 0 ? "refuse" : "forward"));
+  await using _ = await start();
+  const job = await queue.add("job", askAbout(`s3://${bucket}/${Key}`));
+  const attempts = async () => (await queue.getJob(job.id ?? ""))?.attemptsStarted;
+  await expect.poll(attempts, { timeout: SLOW_MS }).toBe(2);
+  s3.decide(() => "forward");
+  await expect.poll(() => stateOf(queue, job.id), { timeout: SLOW_MS }).toBe("completed");
+  expect((await queue.getJob(job.id ?? ""))?.returnvalue).toMatchObject({ response: { status_code: 200 } });
+});
+
+test.for([
+  ["that S3 never hands out has an error after its last delivery", "refuse", 2, "failed"],
+  ["that is not there has an error at once", "forward", 1, "has no object with that key"],
+] as const)("a job with a picture %s", async ([, fate, numDeliveries, reason]) => {
+  const { queue, start } = createQueue({ JOB_MAX_DELIVERIES: "2" });
+  s3.decide(({ path }) => (path.includes("/pictures/") ? fate : "forward"));
+  await using _ = await start();
+  const job = await queue.add("job", askAbout(`s3://${bucket}/pictures/${randomUUID()}.png`));
+  await expect.poll(() => stateOf(queue, job.id), { timeout: SLOW_MS }).toBe("completed");
+  s3.decide(() => "forward");
+  const { attemptsStarted, returnvalue } = (await queue.getJob(job.id ?? "")) ?? {};
+  expect(attemptsStarted).toBe(numDeliveries);
+  const error = { code: "image_unreachable", message: expect.stringContaining(reason) as string };
+  expect(returnvalue).toMatchObject({ response: { status_code: 422, body: { error } } });
 });
 
 test("a service stops while its queue does not answer", { timeout: SLOW_MS }, async () => {
