@@ -45,7 +45,7 @@ export interface NatsJobSourceOptions {
 /**
  * The id of a job is its `Nats-Msg-Id`, or the name of the stream and the sequence number of the message. The lease is
  * the consumer's `ack_wait`. Rejects if the server cannot be reached or the stream does not exist, for a consumer that
- * expects no acknowledgement of each message, and if the dead letters would be jobs again.
+ * pushes messages, omits their bodies or expects no acknowledgement of each, and if the dead letters would be jobs again.
  */
 export async function createNatsJobSource(options: NatsJobSourceOptions): Promise<JobSource> {
   const { server, user, tls, stream, consumer: consumerName, deadLetterSubject } = options;
@@ -165,11 +165,17 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
   }
 }
 
-/** Throws for a consumer that would lose jobs, and warns of one that gives them up before they have a result. */
+/** Throws for a consumer that hands out no jobs or would lose them, and warns of one that gives them up before they have a result. */
 function checkConsumer(
-  { ack_policy: ackPolicy, max_deliver: maxDeliver = -1 }: Partial<ConsumerConfig>,
+  { ack_policy: ackPolicy, max_deliver: maxDeliver = -1, ...config }: Partial<ConsumerConfig>,
   { stream, consumer, maxNumDeliveries, logger }: NatsJobSourceOptions,
 ): void {
+  if (config.deliver_subject) {
+    throw new Error(`The consumer ${consumer} of ${stream} has a deliver_subject; create it without one.`);
+  }
+  if (config.headers_only === true) {
+    throw new Error(`The consumer ${consumer} of ${stream} has headers_only; create it without that.`);
+  }
   if (ackPolicy !== AckPolicy.Explicit) {
     throw new Error(`The consumer ${consumer} of ${stream} has ack_policy ${ackPolicy}; create it with explicit.`);
   }

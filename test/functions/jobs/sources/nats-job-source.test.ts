@@ -2,6 +2,7 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { AckPolicy, jetstream, jetstreamManager } from "@nats-io/jetstream";
+import type { ConsumerConfig } from "@nats-io/jetstream";
 import { connect, headers } from "@nats-io/transport-node";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
@@ -67,13 +68,13 @@ testJobSource("NATS JetStream", async () => {
   };
 });
 
-async function createConsumer(ackPolicy: AckPolicy, maxDeliver: number): Promise<string> {
+async function createConsumer(config: Partial<ConsumerConfig>): Promise<string> {
   const stream = `jobs-${randomUUID()}`;
   const connection = await connect({ servers: nats.address });
   connections.push(() => connection.close());
   const manager = await jetstreamManager(connection);
   await manager.streams.add({ name: stream, subjects: [stream] });
-  await manager.consumers.add(stream, { durable_name: "workers", ack_policy: ackPolicy, max_deliver: maxDeliver });
+  await manager.consumers.add(stream, { durable_name: "workers", ack_policy: AckPolicy.Explicit, ...config });
   return stream;
 }
 
@@ -83,14 +84,18 @@ test.for([
   [5, /Set max_deliver to more than JOB_MAX_DELIVERIES, which is 5\./],
 ] as const)("a consumer with max_deliver %i gets the warning %s", async ([maxDeliver, warning]) => {
   lines.length = 0;
-  const stream = await createConsumer(AckPolicy.Explicit, maxDeliver);
+  const stream = await createConsumer({ max_deliver: maxDeliver });
   await (await open(stream, null, 60_000)).close();
   expect(lines.join("")).toMatch(warning);
 });
 
-test("a consumer without acknowledgement is rejected", async () => {
-  const stream = await createConsumer(AckPolicy.None, -1);
-  await expect(open(stream, null, 60_000)).rejects.toThrow(/has ack_policy none; create it with explicit/);
+test.for<[Partial<ConsumerConfig>, RegExp]>([
+  [{ ack_policy: AckPolicy.None }, /has ack_policy none; create it with explicit/],
+  [{ deliver_subject: "elsewhere" }, /has a deliver_subject; create it without one/],
+  [{ headers_only: true }, /has headers_only; create it without that/],
+])("a consumer with %o is rejected", async ([config, reason]) => {
+  const stream = await createConsumer(config);
+  await expect(open(stream, null, 60_000)).rejects.toThrow(reason);
 });
 
 test("a rejected message of the maximum length goes to the dead letters, without its result", async () => {
@@ -200,7 +205,7 @@ test("numbers of messages that start again come with other times, and ids of sen
 });
 
 test("a server that stalls for longer than a call waits has no job, and then hands jobs out", async () => {
-  const stream = await createConsumer(AckPolicy.Explicit, -1);
+  const stream = await createConsumer({});
   const source = await open(stream, null, 60_000);
   const taken = source.take(1, never);
   nats.pause();
@@ -217,7 +222,7 @@ test("a server that stalls for longer than a call waits has no job, and then han
 });
 
 test("a stream that is deleted and created again hands out its jobs", async () => {
-  const stream = await createConsumer(AckPolicy.Explicit, -1);
+  const stream = await createConsumer({});
   const source = await open(stream, null, 60_000);
   const connection = await connect({ servers: nats.address });
   connections.push(() => connection.close());
