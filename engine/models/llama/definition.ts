@@ -1,6 +1,7 @@
 /** The decoder-only models of the Llama family, and others with its decoder graph. */
 import type { GraphContext } from "../graph-context.ts";
 import type { ConfiguredModel, DecoderDimensions, ModelDefinition } from "../model-definition.ts";
+import { findPrefix } from "../weight-source.ts";
 import { parseDecoderConfig, type DecoderConfig, type DecoderFamily } from "./config.ts";
 import { buildDecoderGraph } from "./decoder-graph.ts";
 
@@ -36,7 +37,9 @@ export function createDecoderDefinition(
         imageTokenId: null,
         visionEncoder: null,
         buildDecoder(context: GraphContext, maxModelLen: number, acceptsImages = false): void {
-          const names = { prefix: "model.", headName: "lm_head" };
+          // Models that were saved without a head, as many for embeddings are, have no prefix.
+          const prefix = findPrefix(context.weights, ["model.", ""], "embed_tokens.weight");
+          const names = { prefix, headName: "lm_head" };
           buildDecoderGraph(context, { config, ...names, acceptsImages, maxModelLen });
         },
       };

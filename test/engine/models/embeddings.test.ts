@@ -2,13 +2,14 @@
  * Engines that pool: the embedding of a conversation, multiplied by the checkpoint's head, gives the logits from which
  * transformers has chosen its first token.
  */
-import { readFile } from "node:fs/promises";
+import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 
 import { createDataUrlImageSource, createEngine, createSamplingParams } from "../../../engine/index.ts";
 import type { Engine, GenerationRequest, RequestOutput } from "../../../engine/index.ts";
 import { hubCases, hubMessages, writeHubCheckpoint, type HubCase } from "../../support/checkpoints/hub-checkpoints.ts";
+import { encodeWithHeader } from "../../support/checkpoints/safetensors-writer.ts";
 import { hubEngineConfig, hubModelLen } from "../../support/engine/hub-answers.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
@@ -64,6 +65,28 @@ test.for(variants)("$name over $kvLayout gives the states of transformers", asyn
   expect(engine.modelInfo!.embeddingSize).toBe(together[0]!.embedding!.length);
 });
 
+test("a text model that was saved without a head has names without a prefix", async () => {
+  await using folder = await createTemporaryFolder();
+  await using cache = await createTemporaryFolder();
+  await writeHubCheckpoint("qwen3", "v5", folder.path);
+  const config = hubEngineConfig(folder.path, cache.path);
+  const [golden] = hubCases("qwen3") as [HubCase];
+  const embeddings: unknown[] = [];
+  const path = join(folder.path, "model.safetensors");
+  for (const hasPrefix of [true, false]) {
+    const { file, start, header } = await readSafetensors(path);
+    const bare = Object.fromEntries(
+      Object.entries(header).map(([name, entry]) => [name.replace(/^model\./u, ""), entry]),
+    );
+    if (!hasPrefix) await writeFile(path, encodeWithHeader(bare, [file.subarray(start)]));
+    await using engine = poolingEngine(config);
+    await engine.ready;
+    embeddings.push((await embed(engine, golden)).embedding);
+  }
+  expect(embeddings[0]).toBeInstanceOf(Float32Array);
+  expect(embeddings[1]).toEqual(embeddings[0]);
+});
+
 function poolingEngine(config: ReturnType<typeof hubEngineConfig>): Engine & AsyncDisposable {
   const engine = createEngine({ ...config, runner: "pooling" }, { imageSources: [createDataUrlImageSource()] });
   return Object.assign(engine, { [Symbol.asyncDispose]: () => engine.close() });
@@ -82,14 +105,20 @@ async function embed(engine: Engine, golden: HubCase): Promise<RequestOutput> {
   return outputs[0]!;
 }
 
-/** The rows of a matrix of bfloat16. */
-async function readRows(path: string, name: string): Promise<Float32Array[]> {
+interface TensorEntry {
+  readonly shape: readonly [number, number];
+  readonly data_offsets: readonly [number, number];
+}
+
+async function readSafetensors(path: string) {
   const file = await readFile(path);
   const start = 8 + Number(file.readBigUInt64LE());
-  const header = JSON.parse(file.toString("utf8", 8, start)) as Record<
-    string,
-    { readonly shape: readonly [number, number]; readonly data_offsets: readonly [number, number] }
-  >;
+  return { file, start, header: JSON.parse(file.toString("utf8", 8, start)) as Record<string, TensorEntry> };
+}
+
+/** The rows of a matrix of bfloat16. */
+async function readRows(path: string, name: string): Promise<Float32Array[]> {
+  const { file, start, header } = await readSafetensors(path);
   const { shape, data_offsets: offsets } = header[name]!;
   const [numRows, width] = shape;
   const bits = new Uint32Array(numRows * width);
