@@ -94,6 +94,7 @@ export { createHttpsImageSource } from "./images/https-image-source.ts";
 export type { HttpsImageSourceOptions } from "./images/https-image-source.ts";
 export { createS3ImageSource } from "./images/s3-image-source.ts";
 export type { S3ImageSourceOptions } from "./images/s3-image-source.ts";
+export { isPassingS3Failure } from "./images/s3-failures.ts";
 export type { CacheReport, CacheTierReport } from "./multimodal/caches/multimodal-caches.ts";
 export type { ByteStore, ByteStoreEntry } from "./multimodal/caches/byte-store.ts";
 export { LogitsProcessor } from "./sampling/contract/logits-processor.ts";

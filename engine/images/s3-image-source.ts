@@ -8,6 +8,7 @@ import { withoutEncoding } from "./content-encoding.ts";
 import { describeReference } from "./describe-reference.ts";
 import { fetchAlways } from "./image-source.ts";
 import type { ConnectedImageSource, FetchedImage, FetchIfChangedOptions } from "./image-source.ts";
+import { isPassingS3Failure, isWithoutRegion } from "./s3-failures.ts";
 
 export interface S3ImageSourceOptions {
   /** Called once, by the first image that needs it, because loading the SDK takes longer than the rest of the start. */
@@ -65,7 +66,7 @@ export function createS3ImageSource({ createClient }: S3ImageSourceOptions): Con
       if (error instanceof EngineError) throw error;
       if (validator !== null && isNotModified(error)) return { kind: "unchanged" };
       const message = `The image ${describeReference(reference)} is unreachable: ${explain(error)}.`;
-      throw new EngineError("image_unreachable", message, { cause: error, isTransient: isTransient(error) });
+      throw new EngineError("image_unreachable", message, { cause: error, isTransient: isPassingS3Failure(error) });
     }
   }
 
@@ -104,23 +105,10 @@ function parseS3Reference(reference: string): { bucket: string; key: string } {
   return { bucket, key };
 }
 
-/** Names of errors about credentials that the client renews. */
-const expiredNames: ReadonlySet<string> = new Set(["ExpiredToken", "ExpiredTokenException", "RequestExpired"]);
-
-/** Errors without a status are those of connections. */
-function isTransient(error: unknown): boolean {
-  if (!(error instanceof Error) || error.message.startsWith("Region is missing")) return false;
-  const { httpStatusCode: status = 500 } = ("$metadata" in error ? error.$metadata : {}) as {
-    readonly httpStatusCode?: number;
-  };
-  return status >= 500 || status === 408 || status === 429 || expiredNames.has(error.name);
-}
-
 /** Describes the error by its documented name, because its message may contain host names, key ids and request ids. */
 function explain(error: unknown): string {
-  const { name, message } = error instanceof Error ? error : { name: "", message: "" };
-  // The SDK's own error, which has no distinct name.
-  if (message.startsWith("Region is missing")) return "the service has no AWS region in which to look for it";
+  const { name } = error instanceof Error ? error : { name: "" };
+  if (isWithoutRegion(error)) return "the service has no AWS region in which to look for it";
   switch (name) {
     case "NoSuchKey":
     case "NotFound":

@@ -14,6 +14,7 @@ import {
 } from "@aws-sdk/client-s3";
 import type { GetObjectCommandOutput, S3Client, _Object as S3Object } from "@aws-sdk/client-s3";
 
+import { isPassingS3Failure } from "../../engine/index.ts";
 import { checkKey, splitPrefix, StorageError } from "./object-store.ts";
 import type { ObjectStore, StoredObject } from "./object-store.ts";
 
@@ -313,20 +314,6 @@ async function send<Output>(
     return await call({ abortSignal: signal === undefined ? timeout : AbortSignal.any([timeout, signal]) });
   } catch (error) {
     const cause = timeout.aborted ? new Error(`S3 did not answer within ${timeoutMs} ms`, { cause: error }) : error;
-    throw new StorageError(`${action} on S3`, cause, { isOutage: timeout.aborted || isPassing(error) });
+    throw new StorageError(`${action} on S3`, cause, { isOutage: timeout.aborted || isPassingS3Failure(error) });
   }
-}
-
-/** Statuses below 500 that say nothing about the call. */
-const passingStatuses: ReadonlySet<number> = new Set([408, 429]);
-/** Of credentials that the SDK renews, whose status is 400 or 403. */
-const expiredNames: ReadonlySet<string> = new Set(["ExpiredToken", "ExpiredTokenException", "RequestExpired"]);
-
-/** Errors without a status are those of connections and of credentials that could not be fetched. */
-function isPassing(error: unknown): boolean {
-  if (!(error instanceof Error)) return true;
-  const { httpStatusCode: status = 500 } = ("$metadata" in error ? error.$metadata : {}) as {
-    readonly httpStatusCode?: number;
-  };
-  return status >= 500 || passingStatuses.has(status) || expiredNames.has(error.name);
 }
