@@ -192,6 +192,8 @@ function toConfig(
     servedModelNames: [...baseNames, ...loraModules.map(({ name }) => name)],
     /** Of requests that do not say; empty for the checkpoint's. */
     videoSampling: toVideoSampling(videoOptions, engine.videoLimits.maxVideoFrames),
+    // The page shows conversations.
+    hasPlayground: service.hasPlayground && engine.runner === "generate",
     pingStatusWhileStarting: service.pingStatusWhileStarting ?? (runpodEndpointId === null ? 503 : 204),
     engine: {
       ...ofEngine,

@@ -62,9 +62,14 @@ export const serviceSettings = {
     "Origins of web pages that may read answers, separated by commas, or * for all; default: none.",
     { unset: [] },
   ),
-  hasPlayground: setting("PLAYGROUND", boolean(), "Serve a web page at /playground to try the model.", {
-    default: true,
-  }),
+  hasPlayground: setting(
+    "PLAYGROUND",
+    boolean(),
+    "Serve a web page at /playground to try the model, unless it computes embeddings.",
+    {
+      default: true,
+    },
+  ),
 
   maxBodyBytes: setting(
     "MAX_BODY_BYTES",

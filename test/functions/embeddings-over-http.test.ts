@@ -182,6 +182,15 @@ test("SageMaker's route answers with embeddings", async () => {
   expect(body.data.map(({ embedding }) => embedding)).toEqual(near(await vectorsOf({ input: "a red circle" })));
 });
 
+test("there is no page for conversations", async () => {
+  const headers = { accept: "text/html" };
+  const [page, start] = await Promise.all(
+    ["/playground", "/"].map((path) => fetch(`${service.baseUrl}${path}`, { headers })),
+  );
+  expect(page!.status).toBe(404);
+  expect(await start!.json()).toMatchObject({ status: "ready", routes: { embeddings: "/v1/embeddings" } });
+});
+
 test("batches have embeddings", async () => {
   const lines = [
     { input: "a red circle", dimensions: 4 },
