@@ -10,28 +10,16 @@ import { addIssue, count, flag } from "./wire-types.ts";
 /** OpenAI's limit. */
 const MAX_INPUTS = 2048;
 
-const {
-  model,
-  cache_salt,
-  request_id,
-  priority,
-  add_special_tokens,
-  truncate_prompt_tokens,
-  truncation_side,
-  mm_processor_kwargs,
-  media_io_kwargs,
-} = samplingFields;
-
 const embeddingFields = {
-  model,
-  cache_salt,
-  request_id,
-  priority,
-  add_special_tokens,
-  truncate_prompt_tokens,
-  truncation_side,
-  mm_processor_kwargs,
-  media_io_kwargs,
+  model: samplingFields.model,
+  cache_salt: samplingFields.cache_salt,
+  request_id: samplingFields.request_id,
+  priority: samplingFields.priority,
+  add_special_tokens: samplingFields.add_special_tokens,
+  truncate_prompt_tokens: samplingFields.truncate_prompt_tokens,
+  truncation_side: samplingFields.truncation_side,
+  mm_processor_kwargs: samplingFields.mm_processor_kwargs,
+  media_io_kwargs: samplingFields.media_io_kwargs,
   encoding_format: z.enum(["float", "base64"], "must be float or base64").nullish(),
   dimensions: count.min(1, "must be at least 1").nullish(),
   normalize: flag.nullish(),
