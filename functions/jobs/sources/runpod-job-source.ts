@@ -254,11 +254,12 @@ class RunpodJobSource implements JobSource {
     const { signal } = this.#closing;
     let isInTrouble = false;
     while (!signal.aborted) {
+      const start = performance.now();
       try {
         const ids = await this.#api.takeStopSignals(signal);
         isInTrouble = false;
         for (const id of ids) this.#cancel(id);
-        if (ids.length === 0) await this.#pause(PAUSE_MS);
+        if (ids.length === 0) await this.#pause(PAUSE_MS - (performance.now() - start));
       } catch (error) {
         if (signal.aborted) return;
         const isBusy = error instanceof RunpodError && error.status === 429;

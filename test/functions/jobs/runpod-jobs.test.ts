@@ -187,12 +187,14 @@ describe("streams", () => {
 });
 
 describe("life of a job", () => {
-  const endless = { messages, max_tokens: 100_000, ignore_eos: true, stream: true };
+  const long = JSON.stringify({ messages, max_tokens: 2_000, ignore_eos: true, stream: true });
+  /** RunPod's calls stay open, so the worker hears of a cancellation or a job without a pause. */
+  const holdMs = 60_000;
 
   test("ends a cancelled job at once, and answers the others", async () => {
-    await using own = await startRunpodServer();
-    await using worker = await startService({ JOB_SOURCE: "runpod", MAX_MODEL_LEN: "512", ...own.environment() });
-    const id = own.run(JSON.stringify({ ...endless, max_tokens: 480 }));
+    await using own = await startRunpodServer({ holdMs });
+    await using worker = await startService({ JOB_SOURCE: "runpod", ...own.environment() });
+    const id = own.run(long);
     await expect.poll(() => own.job(id).chunks.length).toBeGreaterThan(0);
     own.cancel(id);
     await expect.poll(() => worker.log()).toContain("A job was lost to another worker or cancelled.");
@@ -204,12 +206,11 @@ describe("life of a job", () => {
   });
 
   test("computes a job once that RunPod hands out twice", async () => {
-    await using own = await startRunpodServer();
-    await using worker = await startService({ JOB_SOURCE: "runpod", MAX_MODEL_LEN: "512", ...own.environment() });
-    const input = JSON.stringify({ ...endless, max_tokens: 480 });
-    const id = own.run(input);
+    await using own = await startRunpodServer({ holdMs });
+    await using worker = await startService({ JOB_SOURCE: "runpod", ...own.environment() });
+    const id = own.run(long);
     await expect.poll(() => own.job(id).chunks.length).toBeGreaterThan(0);
-    own.handOut(`{"id": "${id}", "input": ${input}}`);
+    own.handOut(`{"id": "${id}", "input": ${long}}`);
     await expect.poll(() => own.numTexts()).toBe(0);
     expect(own.job(id).status).toBe("IN_PROGRESS");
     await expect.poll(() => own.job(id).status).toBe("COMPLETED");
