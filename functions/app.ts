@@ -1,5 +1,6 @@
 /** The HTTP application: its routes, and the middleware of every request. */
-import type { IncomingMessage } from "node:http";
+import type { IncomingMessage, RequestListener } from "node:http";
+import { getRequestListener, RequestError } from "@hono/node-server";
 import { Hono } from "hono";
 import type { Context } from "hono";
 import type { ContentfulStatusCode } from "hono/utils/http-status";
@@ -8,6 +9,7 @@ import type { AppDependencies } from "./app-dependencies.ts";
 import { isFromAnthropicClient, toAnthropicError } from "./http/anthropic-error.ts";
 import { requireApiKey } from "./http/auth.ts";
 import { discardBody } from "./http/discard-body.ts";
+import { errorBody } from "./http/error-body.ts";
 import { CLIENT_CLOSED_REQUEST, HttpError, toErrorAnswer } from "./http/errors.ts";
 import { allowOrigins } from "./http/origins.ts";
 import { setRequestId, traceRequests } from "./http/request-trace.ts";
@@ -35,7 +37,7 @@ export function createApp(dependencies: AppDependencies): Hono<AppEnvironment> {
   app.use(async (c, next) => {
     const { path } = c.req;
     const isForAnthropic =
-      isAtOrBelow(anthropicPaths, path) || (isFromAnthropicClient(c) && isAtOrBelow(sharedPaths, path));
+      isAtOrBelow(anthropicPaths, path) || (isAtOrBelow(sharedPaths, path) && isFromAnthropicClient(c));
     c.set("isForAnthropic", isForAnthropic);
     if (isForAnthropic) setRequestId(c, c.get("requestId"));
     await next();
@@ -105,4 +107,27 @@ function notFound(app: Hono<AppEnvironment>, c: Context<AppEnvironment>): HttpEr
       headers: { Allow: allowed.join(", ") },
     },
   );
+}
+
+/**
+ * The application as a listener of Node's HTTP server. Also answers requests whose target and Host form no valid URL, which never reach the application, in the same format.
+ */
+export function createListener(app: Hono<AppEnvironment>): RequestListener {
+  const listen = getRequestListener(app.fetch, {
+    overrideGlobalObjects: false,
+    // For requests of HTTP/1.0 without a Host.
+    hostname: "localhost",
+    errorHandler: (error) =>
+      error instanceof RequestError
+        ? Response.json(errorBody(400, "invalid_request", `The request cannot be read: ${reasonOf(error)}.`), {
+            status: 400,
+          })
+        : Response.json(errorBody(500, "internal_error", "Internal error."), { status: 500 }),
+  });
+  return (request, response) => void listen(request, response);
+}
+
+/** The adapter's own message: "Invalid host header", "Backslash in request path". */
+function reasonOf({ message }: RequestError): string {
+  return message.charAt(0).toLowerCase() + message.slice(1);
 }

@@ -10,14 +10,13 @@ import {
   totalSequences,
 } from "../engine/index.ts";
 import type { ByteStore, Engine, EngineError, EngineStall, LoadProgress } from "../engine/index.ts";
-import { createApp } from "./app.ts";
+import { createApp, createListener } from "./app.ts";
 import { BackgroundWork } from "./background-work.ts";
 import { createWindow } from "./batch/create-window.ts";
 import { createUploadedFileSource } from "./batch/uploaded-file-source.ts";
 import type { WorkWindow } from "./batch/work-window.ts";
 import { loadConfiguredFormats } from "./generation/parsed-output/load-formats.ts";
 import { BodyIntake } from "./http/body-intake.ts";
-import { createListener } from "./http/listener.ts";
 import { connectionShares } from "./http/open-files.ts";
 import { createPushes, createRunpodJobs } from "./jobs/create-pushes.ts";
 import { readJobSource, requireRegion } from "./jobs/sources/job-sources.ts";

@@ -7,8 +7,8 @@ import type { AppDependencies } from "../app-dependencies.ts";
 import { createRequests, parseBody } from "../generation/generation-kind.ts";
 import type { CommonFields, ParsedBody, PromptKind } from "../generation/generation-kind.ts";
 import { readJsonObject } from "../http/json-body.ts";
+import { countsOf } from "../http/request-trace.ts";
 import type { AppEnvironment } from "../http/request-trace.ts";
-import { countsOf } from "../http/wire-parameter.ts";
 import type { Admission } from "../service.ts";
 
 export interface AdmittedRequest {

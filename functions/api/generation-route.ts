@@ -3,18 +3,28 @@ import type { Context, Handler } from "hono";
 
 import { epochMs } from "../../engine/index.ts";
 import type { AppDependencies } from "../app-dependencies.ts";
-import { answeringModelOf, parseBody, streamUsageOf } from "../generation/generation-kind.ts";
-import type { CommonFields, GenerationKind } from "../generation/generation-kind.ts";
+import {
+  answeringModelOf,
+  createRequests,
+  maxRunningOf,
+  parseBody,
+  streamUsageOf,
+} from "../generation/generation-kind.ts";
+import type { CommonFields, GenerationKind, ParsedBody } from "../generation/generation-kind.ts";
+import { runGenerations } from "../generation/generations.ts";
 import type { Generation } from "../generation/generations.ts";
+import type { ErrorBody } from "../http/error-body.ts";
+import { toErrorAnswer } from "../http/errors.ts";
 import { readJsonObject } from "../http/json-body.ts";
 import { jsonInTurns } from "../http/json-in-turns.ts";
-import { adoptRequestId } from "../http/request-trace.ts";
+import { adoptRequestId, countsOf } from "../http/request-trace.ts";
 import type { AppEnvironment } from "../http/request-trace.ts";
 import { chunkFormat, createEventStream, DEFAULT_KEEP_ALIVE_MS, eventStreamHeaders } from "../http/sse.ts";
-import { countsOf } from "../http/wire-parameter.ts";
+import type { Logger } from "../logger.ts";
+import type { Metrics } from "../metrics.ts";
 import { clientGone } from "../service.ts";
-import { startGenerations } from "./observed-generations.ts";
-import { streamErrorsOf } from "./stream-errors.ts";
+import type { Admission } from "../service.ts";
+import { requestAttributes, traced } from "../telemetry/generation-attributes.ts";
 
 /** The number of images that the model did not see. A stream that starts before its first text has no such header. */
 const omittedImagesHeader = "X-Omitted-Images";
@@ -106,4 +116,60 @@ function addWarnings(c: Context<AppEnvironment>, warnings: readonly string[]): v
   const text = warnings.join(" ").replace(/[^\x20-\x7e]/g, "?");
   c.header("X-Fovea-Warning", text.slice(0, MAX_HEADER_LENGTH));
   Object.assign(c.get("logFields"), { warnings: text.slice(0, MAX_HEADER_LENGTH) });
+}
+
+/**
+ * Starts the generations of a body, with what the log, the metrics and the trace of its request tell about them. Adds the
+ * figures of the body to those of other bodies of the same request.
+ *
+ * @throws HttpError 400 or EngineError `invalid_argument` for values out of range.
+ */
+export function startGenerations<Fields extends CommonFields>(
+  c: Context<AppEnvironment>,
+  kind: GenerationKind<Fields>,
+  parsed: ParsedBody<Fields>,
+  admission: Admission,
+  { metrics, config }: Pick<AppDependencies, "metrics" | "config">,
+): AsyncGenerator<Generation> {
+  const requests = createRequests(kind, parsed, { engine: admission.engine, config, tenant: c.get("tenant") });
+  metrics.addMedia(parsed.paths);
+  const span = c.get("span");
+  if (span !== undefined) span.setAttributes(requestAttributes(kind, parsed.head.model, requests));
+  const observed = span === undefined ? requests : traced(requests, span);
+  return runGenerations(admission, observed, withLog(metrics, c.get("logFields")), maxRunningOf(kind, admission));
+}
+
+/** Metrics that also add a sequence's figures to the request's log line. */
+function withLog(metrics: Metrics, logFields: Record<string, unknown>): Metrics {
+  return {
+    ...metrics,
+    observeTimeToFirstToken(seconds) {
+      logFields.timeToFirstTokenMs ??= Math.round(seconds * 1000);
+      metrics.observeTimeToFirstToken(seconds);
+    },
+    observeSequence(figures, seconds) {
+      if (figures.index === 0) addTo(logFields, "promptTokens", figures.numPromptTokens);
+      addTo(logFields, "completionTokens", figures.numOutputTokens);
+      logFields.finishReason = figures.finishReason;
+      metrics.observeSequence(figures, seconds);
+    },
+  };
+}
+
+/** Adds a count to those of earlier bodies and sequences of the request. */
+export function addTo(logFields: Record<string, unknown>, name: string, count: number): void {
+  logFields[name] = Number(logFields[name] ?? 0) + count;
+}
+
+/**
+ * For errors of a stream, after its status has been sent: returns a function that describes an error to the client, and
+ * logs it if it is the service's own.
+ */
+export function streamErrorsOf(c: Context<AppEnvironment>, logger: Logger): (error: unknown) => ErrorBody {
+  return (error) => {
+    const requestId = c.get("requestId");
+    const { status, body } = toErrorAnswer(error, requestId, c.get("requestPaths"));
+    if (status === 500) logger.error("A stream failed.", { requestId, error });
+    return body;
+  };
 }

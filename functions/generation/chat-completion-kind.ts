@@ -100,10 +100,10 @@ interface ChatDelta {
 /** The id, type and name are in the first delta of a call only: clients join the texts of all its deltas. */
 function toChatDelta(
   { content, reasoning, toolCalls = [] }: ParsedDelta,
-  held: HeldCustomCalls,
+  held: HeldCustomCalls | undefined,
   isLast: boolean,
 ): ChatDelta {
-  const calls = held.append(toolCalls, isLast);
+  const calls = held?.append(toolCalls, isLast) ?? [];
   return {
     ...(content !== undefined && { content }),
     ...(reasoning !== undefined && reasoningFields(reasoning)),
@@ -145,12 +145,12 @@ async function* toChatChunks(
   const numReasoningTokens: number[] = [];
   const heldLogprobs: DecodedTokenLogprobs[][] = [];
   const heldTokenIds: number[][] = [];
-  const heldCalls: HeldCustomCalls[] = [];
+  /** By choice, from its first call on. */
+  const heldCalls: (HeldCustomCalls | undefined)[] = [];
   for await (const { index, output, delta: parsed, finishReason, numReasoningTokens: numOfChoice } of generations) {
     if (lastOutputs[index] === undefined) {
       heldLogprobs[index] = [];
       heldTokenIds[index] = [];
-      heldCalls[index] = new HeldCustomCalls(customNames);
       const delta: ChatDelta = { role: "assistant", content: "" };
       const first = chunk(
         [{ index, delta, logprobs: null, finish_reason: null }],
@@ -162,7 +162,8 @@ async function* toChatChunks(
     numReasoningTokens[index] = numOfChoice;
     if (output.logprobs) heldLogprobs[index]!.push(...output.logprobs);
     if (returnsTokenIds) heldTokenIds[index]!.push(...output.tokenIds);
-    const delta = toChatDelta(parsed, heldCalls[index]!, finishReason !== null);
+    if (parsed.toolCalls !== undefined) heldCalls[index] ??= new HeldCustomCalls(customNames);
+    const delta = toChatDelta(parsed, heldCalls[index], finishReason !== null);
     if (finishReason === null && Object.keys(delta).length === 0) continue;
     const logprobs = output.logprobs === null ? null : toChatLogprobs(heldLogprobs[index]!, tokensAsIds);
     heldLogprobs[index] = [];

@@ -14,9 +14,8 @@ import type { Generation } from "./generations.ts";
 import { modelFormatsOf } from "./parsed-output/model-formats.ts";
 import type { ConfiguredFormats, ModelFormats } from "./parsed-output/model-formats.ts";
 import type { RequestDefaults } from "./request-options.ts";
-import { withStructuredOutputs } from "./schemas/guided-fields.ts";
 import { parseFields } from "./schemas/parse-fields.ts";
-import { refuseUnservedFields } from "./schemas/unserved-fields.ts";
+import { refuseUnservedFields, withStructuredOutputs } from "./schemas/unserved-fields.ts";
 import type { UnservedFields } from "./schemas/unserved-fields.ts";
 
 export interface CommonFields {

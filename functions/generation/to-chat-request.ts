@@ -18,15 +18,16 @@ import { planTools, UnenforceableTool } from "./parsed-output/tool-plan.ts";
 import type { ToolPlan } from "./parsed-output/tool-plan.ts";
 import {
   cacheOwner,
+  checkLogprobs,
   processorOptions,
   structuredOutputField,
   structuredOutputOf,
+  toSamplingParams,
   truncation,
 } from "./request-options.ts";
 import type { RequestDefaults } from "./request-options.ts";
 import type { ChatCompletionRequest, ChatMessageFields } from "./schemas/chat-completion-request.ts";
 import { callableTools, requiresCall } from "./schemas/tool-fields.ts";
-import { checkLogprobs, toSamplingParams } from "./to-sampling-params.ts";
 import { imageProcessorOptions, videoSamplingOf } from "./video-sampling.ts";
 
 /** Throws HttpError or EngineError `invalid_argument` for values out of range. */
@@ -40,11 +41,13 @@ export function toChatRequest(
   const logprobs = fields.logprobs ? (fields.top_logprobs ?? 0) : null;
   checkLogprobs(logprobs, maxLogprobs, "top_logprobs");
   checkLogprobs(fields.prompt_logprobs ?? null, maxLogprobs, "prompt_logprobs");
+  const messages = fields.messages.map((message, index) => toChatMessage(message, index, inlineImages));
+  const choosesFrames = Boolean(fields.media_io_kwargs ?? fields.mm_processor_kwargs) || messages.some(hasVideos);
   return {
     requestId,
     prompt: {
       kind: "chat",
-      messages: fields.messages.map((message, index) => toChatMessage(message, index, inlineImages)),
+      messages,
       addGenerationPrompt: fields.add_generation_prompt ?? fields.continue_final_message !== true,
       ...(fields.continue_final_message === true && { continueFinalMessage: true }),
       ...(typeof fields.add_special_tokens === "boolean" && { addSpecialTokens: fields.add_special_tokens }),
@@ -57,8 +60,8 @@ export function toChatRequest(
     ...processorOptions({
       mm_processor_kwargs: fields.mm_processor_kwargs && imageProcessorOptions(fields.mm_processor_kwargs),
     }),
-    ...videoSamplingOf(fields, requestDefaults),
-    ...documentPagesOf(fields),
+    ...(choosesFrames && videoSamplingOf(fields, requestDefaults)),
+    ...(fields.media_io_kwargs && documentPagesOf(fields)),
     ...cacheOwner(fields, tenant),
     priority,
     samplingParams: toSamplingParams(
@@ -74,6 +77,10 @@ export function toChatRequest(
       defaults,
     ),
   };
+}
+
+function hasVideos({ content }: ChatMessage): boolean {
+  return typeof content !== "string" && content.some(({ type }) => type === "video");
 }
 
 function hasTools({ tools }: ChatCompletionRequest): boolean {

@@ -8,16 +8,17 @@ import { toContentPart } from "./content-parts.ts";
 import { splitInlineImages } from "./inline-images.ts";
 import {
   cacheOwner,
+  checkLogprobs,
   processorOptions,
   structuredOutputField,
   structuredOutputOf,
   tokenOptions,
+  toSamplingParams,
   truncation,
 } from "./request-options.ts";
 import type { RequestDefaults } from "./request-options.ts";
 import { DEFAULT_MAX_TOKENS } from "./schemas/completion-request.ts";
 import type { CompletionRequest } from "./schemas/completion-request.ts";
-import { checkLogprobs, toSamplingParams } from "./to-sampling-params.ts";
 
 /** One request per prompt. Ids are `requestId` followed by the prompt's index. */
 export function toCompletionRequests(

@@ -22,7 +22,7 @@ export interface AppEnvironment {
     requestId: string;
     /** Whether the answer has Anthropic's form, also an error. */
     isForAnthropic: boolean;
-    /** The sender: a digest of the API key, or "" if no key is required. */
+    /** The sender: a digest of the API key, or "" until one is checked, and if none is required. */
     tenant: string;
     /** Mutable: fields that routes add to the request's line in the access log. */
     logFields: Record<string, unknown>;
@@ -63,6 +63,7 @@ export function traceRequests({
     const requestId = sanitizeRequestId(c.req.header("x-request-id")) ?? randomUuid();
     setRequestId(c, requestId);
     c.set("logFields", {});
+    c.set("tenant", "");
     const { method, path } = c.req;
     const route = routePath(c, -1);
     const isRead = method === "GET" || method === "HEAD";
@@ -127,4 +128,17 @@ export function setRequestId(c: Context<AppEnvironment>, id: string): void {
 
 function sanitizeRequestId(id: string | undefined): string | undefined {
   return id !== undefined && isRequestId(id) ? id : undefined;
+}
+
+/** For the access log. Most requests have no videos and documents, and their lines no such fields. */
+export function countsOf({
+  images,
+  videos,
+  documents,
+}: Pick<RequestPaths, "images" | "videos" | "documents">): Readonly<Record<string, number>> {
+  return {
+    images: images.length,
+    ...(videos.length > 0 && { videos: videos.length }),
+    ...(documents.length > 0 && { documents: documents.length }),
+  };
 }

@@ -51,19 +51,6 @@ export interface RequestPaths {
   rename?(text: string): string;
 }
 
-/** For the access log. Most requests have no videos and documents, and their lines no such fields. */
-export function countsOf({
-  images,
-  videos,
-  documents,
-}: Pick<RequestPaths, "images" | "videos" | "documents">): Readonly<Record<string, number>> {
-  return {
-    images: images.length,
-    ...(videos.length > 0 && { videos: videos.length }),
-    ...(documents.length > 0 && { documents: documents.length }),
-  };
-}
-
 /**
  * Translates the engine's name of a field to the wire's: `samplingParams.topP` is `top_p`, `prompt` is the field that
  * contains it, `prompt.images[1]` the path of the prompt's second image, `prompt.videos[0]` that of its first video, and so for documents.

@@ -17,7 +17,7 @@ import type { EventFormat } from "../../http/sse.ts";
 import { readVersion } from "../../package-version.ts";
 import { clientGone } from "../../service.ts";
 import type { Service } from "../../service.ts";
-import { streamErrorsOf } from "../stream-errors.ts";
+import { streamErrorsOf } from "../generation-route.ts";
 import { cancel, CogPredictions } from "./cog-predictions.ts";
 import type { CogEnd, CogPrediction } from "./cog-predictions.ts";
 import { openEnvelope } from "./enveloped-body.ts";

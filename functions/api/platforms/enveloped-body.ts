@@ -10,11 +10,11 @@ import { completionKind } from "../../generation/completion-kind.ts";
 import { answeringModelOf, parseBody, streamUsageOf } from "../../generation/generation-kind.ts";
 import type { CommonFields, GenerationKind, ParsedBody } from "../../generation/generation-kind.ts";
 import { HttpError, toErrorAnswer } from "../../http/errors.ts";
+import { countsOf } from "../../http/request-trace.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
-import { countsOf } from "../../http/wire-parameter.ts";
 import type { RequestPaths } from "../../http/wire-parameter.ts";
 import type { Admission } from "../../service.ts";
-import { addTo, startGenerations } from "../observed-generations.ts";
+import { addTo, startGenerations } from "../generation-route.ts";
 
 /** More than a completion has. They are copied into every body, so a long list would block all other requests. */
 const MAX_COMMON_FIELDS = 128;

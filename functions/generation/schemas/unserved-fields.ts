@@ -1,6 +1,7 @@
 /**
- * Fields that would change the answer but are not supported: they are rejected by name, never silently ignored. Values
- * without an effect (null, the field's off value) are accepted, because clients send them by default.
+ * Fields of other services and of earlier versions, which no schema has. Those that would change the answer but are not
+ * supported are rejected by name, never silently ignored. Values without an effect (null, the field's off value) are
+ * accepted, because clients send them by default. Old names of a supported field are translated.
  */
 import { HttpError } from "../../http/errors.ts";
 
@@ -172,4 +173,34 @@ export function refuseUnservedFields(body: object, unserved: UnservedFields): vo
       },
     );
   }
+}
+
+/** Names that `structured_outputs` had in vLLM until 0.11. Clients pinned to it, such as olmOCR, send them. */
+const guidedFields = {
+  guided_json: "json",
+  guided_regex: "regex",
+  guided_choice: "choice",
+  guided_grammar: "grammar",
+} as const;
+
+/**
+ * The body with `structured_outputs` in place of such fields.
+ *
+ * @throws HttpError 400 for a body that has both.
+ */
+export function withStructuredOutputs(body: object): object {
+  const given = Object.entries(guidedFields).filter(([field]) => valueOf(body, field) !== null);
+  const [first] = given;
+  if (first === undefined) return body;
+  if (valueOf(body, "structured_outputs") !== null) {
+    const [field] = first;
+    const message = `${field} cannot be combined with structured_outputs, which is its newer name.`;
+    throw new HttpError(400, "invalid_value", message, { parameter: field });
+  }
+  const outputs = Object.fromEntries(given.map(([field, name]) => [name, valueOf(body, field)]));
+  return { ...body, structured_outputs: outputs };
+}
+
+function valueOf(body: object, field: string): unknown {
+  return Object.hasOwn(body, field) ? (body[field as keyof typeof body] ?? null) : null;
 }

@@ -2,7 +2,7 @@
 import { once } from "node:events";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { createListener } from "../../../functions/http/listener.ts";
+import { createListener } from "../../../functions/app.ts";
 import { MAX_PIPELINED_REQUESTS, openServer } from "../../../functions/http/server.ts";
 import type { ConnectionTimeouts, OpenServer } from "../../../functions/http/server.ts";
 import { hang } from "../../support/engine/scripted-engine.ts";
