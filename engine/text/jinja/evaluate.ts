@@ -1,8 +1,6 @@
-/** Evaluates the expressions of a template. */
+/** Evaluates the expressions of a template with the variables that it sees. */
 import { applyFilter } from "./filters.ts";
-import { itemAt, memberAt } from "./members.ts";
-import { applyBinary, applyComparison, applyUnary, trySlice } from "./operators.ts";
-import type { Scope } from "./scope.ts";
+import { applyBinary, applyComparison, applyUnary, itemAt, memberAt, trySlice } from "./operators.ts";
 import type { Arguments, Expression, FilterCall, Slice } from "./syntax.ts";
 import { applyTest } from "./tests.ts";
 import {
@@ -19,6 +17,26 @@ import {
   Undefined,
 } from "./values.ts";
 import type { Dict, Value } from "./values.ts";
+
+/** The variables that a part of a template sees. */
+export class Scope {
+  readonly #variables = new Map<string, Value>();
+  readonly #parent: Scope | null;
+
+  constructor(parent: Scope | null) {
+    this.#parent = parent;
+  }
+
+  get(name: string): Value {
+    const value = this.#variables.get(name);
+    if (value !== undefined) return value;
+    return this.#parent === null ? new Undefined(`'${name}'`) : this.#parent.get(name);
+  }
+
+  set(name: string, value: Value): void {
+    this.#variables.set(name, value);
+  }
+}
 
 export function evaluate(node: Expression, scope: Scope): Value {
   switch (node.type) {

@@ -1,7 +1,6 @@
 /** Jinja's filters, without those that write HTML or use chance. */
 import { roundHalfToEven } from "../../round-half-to-even.ts";
-import { attribute, tryAttribute } from "./members.ts";
-import { formatPercent } from "./operators.ts";
+import { attribute, formatPercent, tryAttribute } from "./operators.ts";
 import { Given } from "./parameters.ts";
 import type { Keywords } from "./parameters.ts";
 import * as text from "./python-text.ts";

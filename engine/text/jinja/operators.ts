@@ -1,4 +1,5 @@
-/** Operators and subscripts with Python's rules. */
+/** Operators, subscripts and members of values with Python's rules. */
+import { tryMethod } from "./methods.ts";
 import {
   areEqual,
   asText,
@@ -10,6 +11,7 @@ import {
   itemsOf,
   JinjaError,
   Lazy,
+  Namespace,
   represent,
   tryItems,
   tryNumber,
@@ -135,7 +137,7 @@ export function isIn(item: Value, container: Value): boolean {
 }
 
 /** The item of a subscript; undefined where Python raises TypeError, KeyError or IndexError. */
-export function tryItem(object: Value, index: Value): Value | undefined {
+function tryItem(object: Value, index: Value): Value | undefined {
   if (isDict(object)) {
     const isKey = !isList(index) && !isDict(index) && !(index instanceof Undefined);
     return isKey ? object.get(dictKey(index)) : undefined;
@@ -197,4 +199,34 @@ function convert(type: string, value: Value, precision: string | undefined): str
   if (number === null) throw new JinjaError(`%${type} format: a number is required, not ${typeName(value)}`);
   if (type === "f") return number.toFixed(precision === undefined ? 6 : Number(precision));
   return Math.trunc(number).toString(type === "x" ? 16 : 10);
+}
+
+/** `value.name`: a method comes before an item of that name, as in Jinja. */
+export function memberAt(value: Value, name: string): Value {
+  if (value instanceof Undefined) throw value.error();
+  const attribute = tryAttribute(value, name);
+  const member = attribute === undefined ? tryItem(value, name) : attribute;
+  return member === undefined ? new Undefined(`'${name}'`) : member;
+}
+
+/** `value[index]`: an item comes before a method of that name. */
+export function itemAt(value: Value, index: Value): Value {
+  if (value instanceof Undefined) throw value.error();
+  const item = tryItem(value, index);
+  if (item !== undefined) return item;
+  const member = typeof index === "string" ? tryAttribute(value, index) : undefined;
+  return member === undefined ? new Undefined(`an item of '${typeof index === "string" ? index : "a value"}'`) : member;
+}
+
+/** The method, or the member of a namespace; undefined if there is none. */
+export function tryAttribute(value: Value, name: string): Value | undefined {
+  return value instanceof Namespace ? value.members.get(name) : (tryMethod(value, name) ?? undefined);
+}
+
+/** The attribute of a filter: names and indexes with dots between them. */
+export function attribute(value: Value, path: Value): Value {
+  if (typeof path !== "string") return itemAt(value, path);
+  let member = value;
+  for (const part of path.split(".")) member = itemAt(member, /^\d+$/.test(part) ? Number(part) : part);
+  return member;
 }
