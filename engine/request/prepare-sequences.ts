@@ -11,7 +11,7 @@ import type { LoadedModel } from "../loading/load-model.ts";
 import type { RequestTensors } from "../multimodal/held-tensors.ts";
 import { numEmbeddingsOf } from "../multimodal/placeholder.ts";
 import type { PromptTokens } from "../output/decode-logprobs.ts";
-import { RequestOutputs } from "../output/request-outputs.ts";
+import { RequestOutputs } from "../output/output-processor.ts";
 import { randomSeed } from "../random-ids.ts";
 import { validateWithProcessors } from "../sampling/custom/processor-loading.ts";
 import { withTextTokens } from "../text/added-tokens.ts";

@@ -1,6 +1,6 @@
 /** One request from its admission to its end, whether it generates or only renders its prompt. */
 import { EngineError } from "../contract/errors.ts";
-import type { RequestOutputs } from "../output/request-outputs.ts";
+import type { RequestOutputs } from "../output/output-processor.ts";
 import type { EngineThread } from "../thread/engine-thread.ts";
 import type { RequestStages } from "./request-stages.ts";
 

@@ -5,7 +5,7 @@ import type { ReasoningStart } from "../../../engine/contract/request-output.ts"
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import type { SamplingParams } from "../../../engine/contract/sampling-params.ts";
 import { decodePrompt } from "../../../engine/output/decode-logprobs.ts";
-import { RequestOutputs } from "../../../engine/output/request-outputs.ts";
+import { RequestOutputs } from "../../../engine/output/output-processor.ts";
 import type { EngineCoreOutput } from "../../../engine/thread/messages.ts";
 import { loadFixtureTokenizer } from "../text/fixture-tokenizer.ts";
 
