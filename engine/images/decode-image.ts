@@ -2,7 +2,6 @@
 import sharp from "sharp";
 
 import { EngineError, invariant } from "../contract/errors.ts";
-import { askedOrientation } from "./asked-orientation.ts";
 import { countAvifPixels } from "./avif-pixels.ts";
 import { barePicture, detectImageFormat, imageFormats, isOpaqueAnimation, type ImageFormat } from "./bare-picture.ts";
 import { decodeCostOf } from "./decode-cost.ts";
@@ -10,7 +9,7 @@ import { splitFrames } from "./decoded-frames.ts";
 import { foreignFormatOf } from "./format-names.ts";
 import { firstGifFrame, paintGifCanvas } from "./gif-frame.ts";
 import { countJpegScans } from "./jpeg-scans.ts";
-import { orient, upright } from "./orientation.ts";
+import { askedOrientation, orient, upright } from "./orientation.ts";
 import type { PictureHeader } from "./picture-header.ts";
 import { describeTiffForm, rejectPlainYcbcr } from "./tiff-forms.ts";
 import { readExtraSample } from "./tiff-tags.ts";
@@ -180,7 +179,8 @@ export async function decodeImage(
     const numColours = isCmyk ? 4 : info.channels <= 2 ? 1 : 3;
     const isTransparent = info.channels > numColours && !isCmyk && hasAlpha(bytes, format);
     const numSamples = isTransparent ? numColours + 1 : numColours;
-    const samples = firstSamples(isWideCmyk ? highBytes(data) : data, { numSamples, stride: info.channels });
+    const all = isWideCmyk ? highBytes(data) : data;
+    const samples = info.channels === numSamples ? all : firstSamples(all, { numSamples, stride: info.channels });
     const model = isCmyk ? "cmyk" : colourModel(numSamples);
     const rgb = model === "rgb" ? samples : toRgb(samples, model);
     if (format === "gif" && !isTransparent) paintGifCanvas(rgb, info.width, firstGifFrame(bytes));

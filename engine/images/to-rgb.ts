@@ -59,12 +59,11 @@ function divideBy255(product: number): number {
   return (sum + (sum >> 8)) >> 8;
 }
 
-/** The first samples of each pixel of `stride`. Returns `samples` itself if these are all. */
+/** The first samples of each pixel of `stride`. */
 export function firstSamples(
   samples: Uint8Array,
   { numSamples, stride }: { readonly numSamples: number; readonly stride: number },
 ): Uint8Array {
-  if (numSamples === stride) return samples;
   const kept = new Uint8Array((samples.length / stride) * numSamples);
   for (let from = 0, to = 0; to < kept.length; from += stride) {
     for (let sample = 0; sample < numSamples; sample++) kept[to++] = samples[from + sample]!;

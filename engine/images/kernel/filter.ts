@@ -1,6 +1,6 @@
 /**
  * The sums of a resize, 128 bits at a time. This file is AssemblyScript: `npm run build:kernels` compiles it to
- * filter.wasm, a test compares the two, and only engine/images/filter-picture.ts calls it.
+ * filter.wasm, a test compares the two, and only engine/images/resample.ts calls it.
  *
  * WebAssembly multiplies 8 pairs of 16-bit numbers and adds neighbours in one instruction. A weight has 23 bits, so it
  * is split into two numbers, `high * 2^LOW_BITS + low`, that are summed separately and joined at the end: the same sum
@@ -9,7 +9,7 @@
 
 /** Fraction bits of a weight, as in resample-coefficients.ts. */
 const PRECISION_BITS = 22;
-/** As in filter-picture.ts. */
+/** As in resample.ts. */
 const LOW_BITS = 15;
 const HALF = 1 << (PRECISION_BITS - 1);
 

@@ -4,11 +4,10 @@ import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 
 import type { DecodedImage } from "../../../engine/images/decode-image.ts";
-import { takeFilterKernel } from "../../../engine/images/filter-picture.ts";
-import { resample, type ResampleOptions } from "../../../engine/images/resample.ts";
+import { resample, type ResampleOptions, takeFilterKernel } from "../../../engine/images/resample.ts";
 import {
-  computeCoefficients,
   type AxisWindow,
+  computeCoefficients,
   type ResampleFilterName,
 } from "../../../engine/resample-coefficients.ts";
 import { computePicture, type PictureKind } from "./computed-picture.ts";
