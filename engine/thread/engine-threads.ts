@@ -6,13 +6,12 @@ import type { DecoderGraph, VisionEncoderGraph } from "../models/built-model.ts"
 import { WeightSharing } from "../runtime/shared-weights.ts";
 import type { SharedWeights } from "../runtime/shared-weights.ts";
 import { numThreadsOf, numThreadsOfAll } from "../runtime/usable-cores.ts";
-import { canLoadLater, chooseCopy, needsAllCopies } from "./choose-copy.ts";
+import { canLoadLater, chooseCopy, needsAllCopies, PrefixRoutes } from "./choose-copy.ts";
 import type { CopyLimits } from "./choose-copy.ts";
 import { CopyActivity } from "./copy-activity.ts";
 import { EngineThread } from "./engine-thread.ts";
 import type { EngineThreadListener } from "./engine-thread.ts";
 import type { EngineCoreStats, FromEngineThread, ModelCopy, WorkerOptions } from "./messages.ts";
-import { PrefixRoutes } from "./prefix-routes.ts";
 import type { StepStall } from "./step-progress.ts";
 import { noStats, totalStats } from "./total-stats.ts";
 

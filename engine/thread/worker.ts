@@ -70,7 +70,7 @@ async function serve(port: MessagePort, { optionsPort, progress, cudaDeviceId }:
 interface Stepping {
   readonly inbox: Inbox;
   readonly post: (message: FromEngineThread) => void;
-  /** The memory that loading has filled; null if it is left where it is. */
+  /** The memory that loading has filled, to be moved to larger pages; null if it is left where it is. */
   readonly weights: HugePages | null;
   readonly wantsEmbeddings: boolean;
   /** Null for the only copy of the model. */
@@ -81,6 +81,7 @@ async function stepUntilClosed(
   core: EngineCore,
   { inbox, post, weights, wantsEmbeddings, activity }: Stepping,
 ): Promise<void> {
+  let toMove = weights;
   for (;;) {
     core.drainMessages();
     if (core.isClosing) return;
@@ -91,16 +92,17 @@ async function stepUntilClosed(
         postEmbeddings(core, post);
         continue;
       }
-      if (weights?.moveNext() === true) {
+      if (toMove?.moveNext() === true) {
         await nextTurn();
         continue;
       }
+      toMove = null;
       if (!(await inbox.nextMessage(REST_AFTER_MS))) await rest(inbox);
       continue;
     }
     const start = performance.now();
     post({ kind: "outputs", outputs: core.step(), stats: core.stats });
-    weights?.moveBetweenSteps(performance.now() - start);
+    toMove?.moveBetweenSteps(performance.now() - start);
     if (wantsEmbeddings) core.copyEncoderOutputs();
     // The event loop reports the end of a copy, of the encoding of an image and of the loading of a session.
     if (core.isWaiting) await Promise.race([core.encodingEnded, inbox.nextMessage()]);
