@@ -1,5 +1,5 @@
 /** The inputs of runs over KV slots that say which adapter computes each token. */
-import type { AdapterShape, DecoderGraph } from "../models/built-model.ts";
+import type { AdapterShape } from "../models/built-model.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import type { DecoderBinding } from "./decoder-binding.ts";
 
@@ -11,14 +11,9 @@ export class AdapterInputs {
   /** The adapters whose columns are bound; null before. */
   #bound: string | null = null;
 
-  private constructor(shape: AdapterShape, numTokens: number) {
+  constructor(shape: AdapterShape, numTokens: number) {
     this.#shape = shape;
     this.ids = new BigInt64Array(numTokens);
-  }
-
-  /** Null for a graph without adapters. */
-  static create({ adapters }: Pick<DecoderGraph, "adapters">, numTokens: number): AdapterInputs | null {
-    return adapters === undefined ? null : new AdapterInputs(adapters, numTokens);
   }
 
   /** Has an effect only if the adapters of the run are other ones than those of the last call. */

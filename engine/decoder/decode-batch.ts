@@ -41,7 +41,7 @@ export class DecodeBatch implements Disposable {
     this.#logitRows = new BigInt64Array(numSlots);
     this.#positions = graph.takesPositions ? new BigInt64Array(3 * numSlots) : null;
     this.#updatesState = graph.recurrent === undefined ? null : new Uint8Array(numSlots);
-    this.#adapters = AdapterInputs.create(graph, numSlots);
+    this.#adapters = graph.adapters === undefined ? null : new AdapterInputs(graph.adapters, numSlots);
     run.setInput("input_ids", Tensor.fromTypedArray("int64", this.#inputIds, [numSlots, 1]));
     run.setInput("seqlens_k", Tensor.fromTypedArray("int32", this.#sequenceLengths, [numSlots]));
     run.setInput("total_sequence_length", Tensor.fromTypedArray("int32", this.#totalLength, []));

@@ -144,7 +144,7 @@ export class InPlaceDecoder implements Decoder {
    * shorter ones are padded.
    */
   #prefill(spans: readonly TokenSpan[], range: SlotRange, logits: Float32Array): void {
-    const { imageWidth, acceptsImages, takesPositions } = this.#graph;
+    const { imageWidth, acceptsImages, takesPositions, adapters: shape } = this.#graph;
     const { firstSlot, numSlots } = range;
     invariant(numSlots === spans.length, "a slot between those of packed prompts has none");
     const [span] = spans as readonly [TokenSpan];
@@ -153,7 +153,7 @@ export class InPlaceDecoder implements Decoder {
     const length = Math.max(...spans.map(({ endToken }) => endToken)) - firstToken;
     const tokenIds = new BigInt64Array(numSlots * length);
     const positions = takesPositions ? new BigInt64Array(3 * tokenIds.length) : null;
-    const adapters = AdapterInputs.create(this.#graph, tokenIds.length);
+    const adapters = shape === undefined ? null : new AdapterInputs(shape, tokenIds.length);
     const logitRows: bigint[] = [];
     for (const each of spans) {
       const firstRow = (each.sequence.kvSlot! - firstSlot) * length;

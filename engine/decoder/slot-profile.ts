@@ -39,6 +39,6 @@ export function runOnShortSlot(graph: DecoderGraph, session: Session, limits: Sl
   if (takesPositions) {
     run.setInput("positions", Tensor.fromTypedArray("int64", new BigInt64Array(3 * length), [3, length]));
   }
-  AdapterInputs.create(graph, length)?.bind(run);
+  if (graph.adapters !== undefined) new AdapterInputs(graph.adapters, length).bind(run);
   run.run();
 }

@@ -158,9 +158,9 @@ export class ProcessorChain {
   /**
    * Why the token drawn for the row must not be its next: its grammar forbids it. Null if it may.
    *
-   * @param processorNames The custom processors that had the row, for the error.
+   * @param logits Know the custom processors that had the row, for the error.
    */
-  errorWith(rowIndex: number, tokenId: number, processorNames: readonly string[]): EngineError | null {
-    return this.#builtIns.grammars.inUse?.failureWith(rowIndex, tokenId, processorNames) ?? null;
+  errorWith(rowIndex: number, tokenId: number, logits: Pick<GuardedLogits, "askersOf">): EngineError | null {
+    return this.#builtIns.grammars.inUse?.failureWith(rowIndex, tokenId, logits.askersOf(rowIndex)) ?? null;
   }
 }

@@ -90,7 +90,7 @@ export class Sampler {
     if (error !== null) return { kind: "failed", error };
     const tokenId = isGreedy(row.samplingParams) ? this.#greedyTokenIds[rowIndex]! : this.#drawToken(row, rowIndex);
     if (tokenId === NO_TOKEN) return { kind: "failed", error: this.#noTokenLeft(rowIndex) };
-    const refusal = this.#processors.errorWith(rowIndex, tokenId, this.#guardedLogits.askersOf(rowIndex));
+    const refusal = this.#processors.errorWith(rowIndex, tokenId, this.#guardedLogits);
     if (refusal !== null) return { kind: "failed", error: refusal };
     return { kind: "sampled", tokenId, logprobs: this.#readLogprobs(row, rowIndex, tokenId) };
   }

@@ -7,6 +7,8 @@ import type { WaitingQueue } from "./waiting-queue.ts";
 const MAX_REPORTED_WAITING = 64;
 
 const noAdapters: readonly number[] = [];
+/** While no request has had an adapter. */
+export const noAdapterStats: AdapterStats = { running: noAdapters, waiting: noAdapters };
 
 export function adapterStatsOf(running: readonly Sequence[], waiting: WaitingQueue): AdapterStats {
   return { running: adaptersOf(running), waiting: adaptersOf(waiting.first(MAX_REPORTED_WAITING)) };

@@ -10,18 +10,18 @@ import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import { endTokenOf } from "../multimodal/placeholder.ts";
 import type { EngineCoreOutput, EngineCoreStats } from "../thread/messages.ts";
 import type { EncoderCache } from "../vision/encoder-cache.ts";
-import { adapterStatsOf } from "./adapter-stats.ts";
-import { ChunkPlanner } from "./chunk-planner.ts";
+import { adapterStatsOf, noAdapterStats } from "./adapter-stats.ts";
+import { ChunkPlanner, TokenBudget } from "./chunk-planner.ts";
 import type { ChunkOptions } from "./chunk-planner.ts";
 import { Drafts, noDrafts } from "./drafts.ts";
 import type { DraftOptions } from "./drafts.ts";
 import { ImageHolds } from "./image-holds.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
 import { Sequence } from "./sequence.ts";
-import { aloneError, StepLimit } from "./step-limit.ts";
+import { aloneError, noStepLimit, StepLimit } from "./step-limit.ts";
+import type { FailedRun } from "./step-limit.ts";
 import { checkStop } from "./stop-conditions.ts";
 import type { StopLimits } from "./stop-conditions.ts";
-import { TokenBudget } from "./token-budget.ts";
 import { insertByUrgency, WaitingQueue } from "./waiting-queue.ts";
 
 export interface SchedulerOptions extends StopLimits, DraftOptions, ChunkOptions {
@@ -46,7 +46,8 @@ export class Scheduler {
   readonly #kvManager: KvManager;
   readonly #imageHolds: ImageHolds;
   readonly #chunks: ChunkPlanner;
-  readonly #stepLimit: StepLimit;
+  /** Null until a step finds no memory. */
+  #stepLimit: StepLimit | null = null;
   readonly #waiting = new WaitingQueue();
   /** Null until a sequence may have drafts. */
   #drafts: Drafts | null;
@@ -60,6 +61,8 @@ export class Scheduler {
   #numPreemptions = 0;
   #numSteps = 0;
   #hasPreempted = false;
+  /** Whether a request has had an adapter. */
+  #hasAdapters = false;
 
   constructor(options: SchedulerOptions) {
     this.#options = options;
@@ -67,7 +70,6 @@ export class Scheduler {
     this.#imageHolds = new ImageHolds(options.encoderCache, options.encodesInBackground === true);
     this.#chunks = new ChunkPlanner(options, this.#imageHolds);
     this.#drafts = (options.speculativeConfig ?? null) === null ? null : new Drafts(options);
-    this.#stepLimit = new StepLimit(options.fewestStepTokens ?? 1);
   }
 
   get hasUnfinished(): boolean {
@@ -87,7 +89,7 @@ export class Scheduler {
       numPreemptions: this.#numPreemptions,
       numSteps: this.#numSteps,
       drafts: this.#drafts?.stats ?? noDrafts,
-      adapters: adapterStatsOf(this.#running, this.#waiting),
+      adapters: this.#hasAdapters ? adapterStatsOf(this.#running, this.#waiting) : noAdapterStats,
     };
   }
 
@@ -113,6 +115,7 @@ export class Scheduler {
       );
     }
     if (promptLookupArgument in request.samplingParams.extraArgs) this.#drafts ??= new Drafts(this.#options);
+    if (request.adapterId) this.#hasAdapters = true;
     this.#waiting.add(new Sequence(request, this.#numArrived++, this.#options.joinsImages));
   }
 
@@ -149,7 +152,7 @@ export class Scheduler {
     const numPreemptionsBefore = this.#numPreemptions;
     const budget = this.#createBudget();
     const transfers: SlotTransfer[] = [];
-    const { maxTokens, maxSequences } = this.#stepLimit;
+    const { maxTokens, maxSequences } = this.#stepLimit ?? noStepLimit;
     const decodes = this.#scheduleDecodes(
       Math.min(this.#options.maxNumBatchedTokens, maxTokens, maxSequences),
       transfers,
@@ -226,18 +229,23 @@ export class Scheduler {
     for (const result of results.values()) {
       if (result.kind !== "out_of_memory") continue;
       hasFailed = true;
-      if (!this.#stepLimit.canShrink(result.run)) continue;
+      if (!this.#canShrink(result.run)) continue;
       if (largest === null || result.run.numTokens > largest.run.numTokens) largest = result;
     }
-    if (largest !== null) this.#stepLimit.shrink(largest.run, largest.error.message);
+    if (largest !== null) this.#stepLimit?.shrink(largest.run, largest.error.message);
     if (hasFailed) return;
-    this.#stepLimit.noteSuccess(this.#options.maxNumBatchedTokens, this.#running.length + this.#waiting.length);
+    this.#stepLimit?.noteSuccess(this.#options.maxNumBatchedTokens, this.#running.length + this.#waiting.length);
+  }
+
+  #canShrink(run: FailedRun): boolean {
+    this.#stepLimit ??= new StepLimit(this.#options.fewestStepTokens ?? 1);
+    return this.#stepLimit.canShrink(run);
   }
 
   #advance(sequence: Sequence, numTokens: number, results: StepResults, outputs: EngineCoreOutput[]): void {
     if (sequence.finishReason !== null) return;
     const result = results.get(sequence);
-    if (result?.kind === "out_of_memory" && this.#stepLimit.canShrink(result.run)) {
+    if (result?.kind === "out_of_memory" && this.#canShrink(result.run)) {
       this.#running.splice(this.#running.indexOf(sequence), 1);
       return this.#preempt(sequence, result.keepsTokens);
     }
@@ -281,7 +289,8 @@ export class Scheduler {
 
   #createBudget(): TokenBudget {
     const { maxNumBatchedTokens, enoughPromptTokens = Infinity } = this.#options;
-    return new TokenBudget(Math.min(maxNumBatchedTokens, this.#stepLimit.maxTokens), enoughPromptTokens);
+    const { maxTokens } = this.#stepLimit ?? noStepLimit;
+    return new TokenBudget(Math.min(maxNumBatchedTokens, maxTokens), enoughPromptTokens);
   }
 
   /** Decodes come in order of urgency, so that a sequence is never preempted after it was scheduled here. */
@@ -327,7 +336,7 @@ export class Scheduler {
    */
   #admitWaiting(budget: TokenBudget, prefills: PrefillChunk[], numReserved = 0): SlotTransfer[] {
     const transfers: SlotTransfer[] = [];
-    const { maxSequences } = this.#stepLimit;
+    const { maxSequences } = this.#stepLimit ?? noStepLimit;
     const passedOver = new Set<Sequence>();
     while (
       budget.promptTokensLeft > 0 &&

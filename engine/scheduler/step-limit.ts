@@ -16,6 +16,12 @@ export interface FailedRun {
   readonly numSequences: number;
 }
 
+/** Of steps while none has found too little memory. */
+export const noStepLimit: Pick<StepLimit, "maxTokens" | "maxSequences"> = {
+  maxTokens: Infinity,
+  maxSequences: Infinity,
+};
+
 /** Mutable. Makes steps smaller after one found no memory, and larger again while they succeed. */
 export class StepLimit {
   readonly #fewestTokens: number;
