@@ -17,6 +17,8 @@ import type { CommonFields, GenerationKind, ParsedBody, RequestConfig } from "..
 import { runGenerations } from "../generation/generations.ts";
 import type { Generation } from "../generation/generations.ts";
 import { responsesKind } from "../generation/responses/responses-kind.ts";
+import { errorBody } from "../http/error-body.ts";
+import type { ErrorBody } from "../http/error-body.ts";
 import { toErrorAnswer } from "../http/errors.ts";
 import type { Logger } from "../logger.ts";
 import type { Metrics } from "../metrics.ts";
@@ -169,7 +171,7 @@ function toAnswer(
 ): LineAnswer {
   const requestId = randomUUID();
   const { status, body } = toErrorAnswer(error, requestId, parsed?.paths);
-  const code = error instanceof EngineError ? error.code : null;
+  const { code, isTransient } = error instanceof EngineError ? error : { code: null, isTransient: false };
   const isDrained = service.givesWorkBack && (code === "not_ready" || code === "closed" || code === "aborted");
   // A stalled step says nothing about the line.
   const isStalled = code === "engine_stalled";
@@ -178,5 +180,11 @@ function toAnswer(
   if (status === 500) logger.error("A line failed.", { requestId, error });
   const response = { statusCode: status, requestId, body };
   if (code === "queue_full") return { kind: "busy", response };
-  return { kind: "answered", response, isTransient: error instanceof EngineError && error.isTransient };
+  if (isTransient) return { kind: "answered", response: asUnavailable(response, body), isTransient };
+  return { kind: "answered", response };
+}
+
+/** With a status that tells senders to try again, although the request itself names the place that does not work. */
+function asUnavailable(response: LineResponse, { error: { code, message, param } }: ErrorBody): LineResponse {
+  return { ...response, statusCode: 503, body: errorBody(503, code, message, param) };
 }

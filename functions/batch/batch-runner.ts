@@ -259,6 +259,7 @@ class BatchJob {
         prepare: (line) => prepareLine(line, { ...this.#options.answer, tenant: this.#record.tenant }),
         window: this.#options.window(),
         stopping,
+        logger: this.#options.answer.logger,
         onLine,
         onProgress() {},
       });

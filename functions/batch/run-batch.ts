@@ -1,4 +1,7 @@
 /** Runs a batch: passes lines on as fast as the engine accepts them, and writes each result when it is ready. */
+import { setTimeout as sleep } from "node:timers/promises";
+
+import type { Logger } from "../logger.ts";
 import type { LineAnswer, PreparedLine } from "./answer-line.ts";
 import { parseBatchLine, duplicateOf } from "./batch-line.ts";
 import type { BadBatchLine, BatchLine, ParsedLine } from "./batch-line.ts";
@@ -8,6 +11,23 @@ import { errorLine, responseLine } from "./result-line.ts";
 import type { LineResponse } from "./result-line.ts";
 import { WindowShare } from "./window-share.ts";
 import type { WorkWindow } from "./work-window.ts";
+
+/**
+ * Bytes of the lines that wait for a host or a store to work again. They are not in the window, so that other work
+ * passes them. A batch with more of them reads on when some of them have a result.
+ */
+const MAX_PAUSED_BYTES = 16 * 1024 * 1024;
+
+export interface LineRetries {
+  /** Pause before the second try of a line. It doubles with each further try. */
+  readonly firstMs: number;
+  readonly mostMs: number;
+  /** The answer of the last one is final. */
+  readonly maxNumTries: number;
+}
+
+/** About an hour, so that a host that is gone for good does not keep a batch for its whole window. */
+const defaultRetries: LineRetries = { firstMs: 5_000, mostMs: 600_000, maxNumTries: 12 };
 
 export interface BatchOptions {
   readonly lines: AsyncIterable<NumberedLine>;
@@ -25,6 +45,9 @@ export interface BatchOptions {
    * started, and those in progress are awaited. `lines` may throw after the abort.
    */
   readonly stopping: AbortController;
+  /** Tries of a line whose picture cannot be fetched for now. Default: for about an hour. */
+  readonly retries?: LineRetries;
+  readonly logger: Pick<Logger, "warn">;
   /** Called with each line of the input in order, including lines that already have a result. */
   readonly onLine?: (line: ParsedLine) => void;
   /** Called when another line is finished; `counts` are those of this run. */
@@ -57,10 +80,13 @@ export async function runBatch(options: BatchOptions): Promise<BatchSummary> {
 class BatchRun {
   readonly #options: BatchOptions;
   readonly #share: WindowShare;
-  /** Lines that have entered the window. */
+  /** Lines that have entered the window, and those that pause after it. */
   readonly #underWay = new Set<Promise<void>>();
-  /** Resolves when the next of them is complete. */
-  #completed = Promise.withResolvers<void>();
+  #numPaused = 0;
+  #pausedBytes = 0;
+  #hasToldOfPause = false;
+  /** Resolves when the next of them is complete or pauses. */
+  #moved = Promise.withResolvers<void>();
   /** All valid lines so far by custom_id: the number of the first line that has it. */
   readonly #lineNumbers = new Map<string, number>();
   /** Why a result could not be written. */
@@ -106,37 +132,91 @@ class BatchRun {
     if (firstLineNumber !== undefined) return this.#report(duplicateOf(line, firstLineNumber));
     this.#lineNumbers.set(line.customId, line.lineNumber);
     if (this.#options.done.customIds.has(line.customId)) return this.#count("numSkipped");
-    // Lines that wait for another try, and those beside them.
-    while (this.#underWay.size >= 2 * this.#options.window.maxWeight) await this.#completed.promise;
-    const { window, stopping } = this.#options;
-    if ((await window.memory?.tryEnter(numBytes, stopping.signal)) === false) return;
-    const prepared = this.#options.prepare(line);
-    if (!(await this.#share.enter(prepared.numSequences))) return window.memory?.leave(numBytes);
-    const completed = this.#complete(line, prepared).finally(() => window.memory?.leave(numBytes));
+    while (!this.#hasRoom) await this.#moved.promise;
+    const prepared = await this.#enter(line, numBytes);
+    if (prepared === null) return;
+    const completed = this.#complete(line, numBytes, prepared);
     this.#underWay.add(completed);
     void completed.finally(() => {
       this.#underWay.delete(completed);
-      this.#completed.resolve();
-      this.#completed = Promise.withResolvers();
+      this.#notify();
     });
     // Nothing else would slow down reading lines that cost the engine nothing.
     if (prepared.numSequences === 0) await completed;
   }
 
+  /** Whether another line may be taken, beside those that the engine has rejected and those that pause. */
+  get #hasRoom(): boolean {
+    const numWorking = this.#underWay.size - this.#numPaused;
+    return numWorking < 2 * this.#options.window.maxWeight && this.#pausedBytes < MAX_PAUSED_BYTES;
+  }
+
+  #notify(): void {
+    this.#moved.resolve();
+    this.#moved = Promise.withResolvers();
+  }
+
+  /** Null if the run is stopped first; then the line is outside. */
+  async #enter(line: BatchLine, numBytes: number): Promise<PreparedLine | null> {
+    const { window, stopping, prepare } = this.#options;
+    if ((await window.memory?.tryEnter(numBytes, stopping.signal)) === false) return null;
+    const prepared = prepare(line);
+    if (await this.#share.enter(prepared.numSequences)) return prepared;
+    window.memory?.leave(numBytes);
+    return null;
+  }
+
   /** Never rejects. */
-  async #complete({ customId }: BatchLine, prepared: PreparedLine): Promise<void> {
+  async #complete(line: BatchLine, numBytes: number, first: PreparedLine): Promise<void> {
+    const { window, stopping, retries = defaultRetries } = this.#options;
     try {
-      await this.#share.answer(prepared, (answered) => this.#use(customId, answered));
+      let prepared: PreparedLine | null = first;
+      let pauseMs = retries.firstMs;
+      for (let numTries = 1; prepared !== null; numTries += 1) {
+        const isLastTry = numTries >= retries.maxNumTries;
+        const use = (answered: LineAnswer): Promise<boolean> => this.#use(line.customId, answered, isLastTry);
+        const isDone: boolean = await this.#share.answer(prepared, use).finally(() => window.memory?.leave(numBytes));
+        if (isDone) return;
+        this.#tellOfPause(line.customId, pauseMs);
+        await this.#pause(pauseMs, numBytes);
+        pauseMs = Math.min(2 * pauseMs, retries.mostMs);
+        prepared = this.#isStopping ? null : await this.#enter(line, numBytes);
+      }
+      this.#numGivenUp += 1;
     } catch (cause) {
       this.#failure ??= { cause };
-      this.#options.stopping.abort();
+      stopping.abort();
     }
   }
 
-  async #use(customId: string, answered: LineAnswer): Promise<void> {
-    if (answered.kind !== "given up") return this.#write(customId, answered.response);
-    this.#numGivenUp += 1;
-    this.#options.stopping.abort();
+  /** Once: all lines of a batch may name pictures of the same place. */
+  #tellOfPause(customId: string, afterMs: number): void {
+    if (this.#hasToldOfPause) return;
+    this.#hasToldOfPause = true;
+    const message = "A picture of a line cannot be fetched for now. Lines with such pictures are tried again.";
+    this.#options.logger.warn(message, { customId, afterMs });
+  }
+
+  /** Also ends when the run is stopped. */
+  async #pause(pauseMs: number, numBytes: number): Promise<void> {
+    this.#numPaused += 1;
+    this.#pausedBytes += numBytes;
+    this.#notify();
+    await sleep(pauseMs, null, { signal: this.#options.stopping.signal }).catch(() => {});
+    this.#numPaused -= 1;
+    this.#pausedBytes -= numBytes;
+  }
+
+  /** False for a line that is to be tried again. */
+  async #use(customId: string, answered: LineAnswer, isLastTry: boolean): Promise<boolean> {
+    if (answered.kind === "given up") {
+      this.#numGivenUp += 1;
+      this.#options.stopping.abort();
+      return true;
+    }
+    if (answered.kind === "answered" && answered.isTransient === true && !isLastTry) return false;
+    await this.#write(customId, answered.response);
+    return true;
   }
 
   async #write(customId: string, response: LineResponse): Promise<void> {

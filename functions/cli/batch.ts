@@ -94,6 +94,7 @@ async function run(
       maxLineBytes: roomForLines(),
     }),
     stopping,
+    logger,
     onProgress(completed) {
       if (numLines !== null) progress.show({ task: "lines", completed, total: numLines, unit: "lines" });
     },

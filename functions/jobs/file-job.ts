@@ -106,7 +106,7 @@ async function tryFileJob(
   });
   try {
     const lines = readLines(input.chunks, maxBodyBytes + LINE_ROOM_BYTES);
-    const summary = await answerLines(lines, results, { prepareLine, window, signal });
+    const summary = await answerLines(lines, results, { prepareLine, window, logger, signal });
     if (!summary.isComplete) return null;
     return await finish(await results.finish());
   } finally {
@@ -126,7 +126,12 @@ function abortedAfter(signal: AbortSignal, delayMs: number): AbortSignal {
 async function answerLines(
   lines: ReturnType<typeof readLines>,
   results: S3Results,
-  { prepareLine, window, signal }: Pick<FileJobOptions, "prepareLine" | "window"> & { readonly signal: AbortSignal },
+  {
+    prepareLine,
+    window,
+    logger,
+    signal,
+  }: Pick<FileJobOptions, "prepareLine" | "window" | "logger"> & { readonly signal: AbortSignal },
 ): Promise<BatchSummary> {
   const stopping = new AbortController();
   const stop = (): void => stopping.abort();
@@ -140,6 +145,7 @@ async function answerLines(
       prepare: (line) => abortable(prepareLine(line), signal),
       window,
       stopping,
+      logger,
       onProgress() {},
     });
   } finally {

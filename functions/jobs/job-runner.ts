@@ -337,8 +337,7 @@ export class JobRunner {
     span?.setAttributes({ "http.response.status_code": response.statusCode });
     span?.end(response.statusCode < 400 ? null : String(response.statusCode));
     const isLastTry = numDeliveries >= this.#options.maxNumDeliveries;
-    const isTransient = answer.kind === "answered" && answer.isTransient === true;
-    if ((isTransient || retryableStatuses.has(response.statusCode)) && !isLastTry) {
+    if (retryableStatuses.has(response.statusCode) && !isLastTry) {
       return { kind: "release", delayMs: this.#delays.afterFailure(id) };
     }
     return { kind: "complete", result: answerResult(id, job.line.customId, response), sinks };

@@ -55,6 +55,7 @@ function startBatch(lines: readonly Line[], window: WorkWindow) {
     },
     window,
     stopping,
+    logger: { warn() {} },
     onProgress() {},
   });
   return { summary, written, read, stopping };
@@ -191,6 +192,7 @@ test("a result that cannot be written ends the wait of rejected lines", async ()
     },
     window: clients.windowOf(1),
     stopping: new AbortController(),
+    logger: { warn() {} },
     onProgress() {},
   });
   await expect(summary).rejects.toThrow("no space left");

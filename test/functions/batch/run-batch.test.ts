@@ -35,6 +35,7 @@ async function run(
     prepare: ({ customId }) => ({ numSequences: 1, answer: () => answer(customId) }),
     window: new WorkWindow(3),
     stopping,
+    logger: { warn() {} },
     onProgress: (numLines) => progress.push(numLines),
     ...overrides,
   });
