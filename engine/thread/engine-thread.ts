@@ -1,4 +1,5 @@
 /** The engine thread from outside: starting, messages, end. */
+import process from "node:process";
 import { MessageChannel, Worker } from "node:worker_threads";
 import type { MessagePort } from "node:worker_threads";
 
@@ -11,6 +12,7 @@ import type {
   EngineCoreStats,
   EngineThreadData,
   FromEngineThread,
+  ThreadWarning,
   ToEngineThread,
   WorkerOptions,
 } from "./messages.ts";
@@ -85,6 +87,7 @@ export class EngineThread {
       listener.onFailed(error);
     };
     this.#worker.on("message", (message: FromEngineThread) => {
+      if (message.kind === "warning") return emitWarningOf(message.warning);
       if (this.#isOver) return;
       switch (message.kind) {
         case "phase":
@@ -174,4 +177,8 @@ function stuckError(): EngineError {
 
 function errorOf({ code, message, setting }: FromEngineThread & { kind: "failed" }): EngineError {
   return new EngineError(code, message, setting === null ? {} : { setting });
+}
+
+function emitWarningOf({ message, ...parts }: ThreadWarning): void {
+  process.emitWarning(Object.assign(new Error(message), parts));
 }

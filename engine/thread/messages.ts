@@ -123,6 +123,14 @@ export interface EncoderOutput {
   readonly embeddings: ItemTensor<"float32">;
 }
 
+/** The parts of a warning, because an error that crosses threads loses its name. */
+export interface ThreadWarning {
+  readonly name: string;
+  readonly message: string;
+  readonly stack?: string;
+  readonly code?: string;
+}
+
 export type FromEngineThread =
   /** A phase of the start has ended. */
   | { readonly kind: "phase"; readonly phase: StartPhase; readonly seconds: number }
@@ -130,6 +138,8 @@ export type FromEngineThread =
   | { readonly kind: "ready"; readonly stats: EngineCoreStats }
   | { readonly kind: "outputs"; readonly outputs: readonly EngineCoreOutput[]; readonly stats: EngineCoreStats }
   | { readonly kind: "encoded"; readonly images: readonly EncoderOutput[] }
+  /** A warning of the thread's process object, which no one else can listen to. */
+  | { readonly kind: "warning"; readonly warning: ThreadWarning }
   /** The thread cannot continue, and every request is lost. */
   | {
       readonly kind: "failed";

@@ -138,6 +138,16 @@ function describeFailure(error: unknown): Omit<FromEngineThread & { kind: "faile
   return { code: "internal", message: `The engine thread failed: ${reasonOf(error)}`, setting: null };
 }
 
+/** In place of Node's own listener, which writes them to standard error. The thread that loads the engine emits them. */
+function forwardWarnings(port: MessagePort): void {
+  process.removeAllListeners("warning");
+  process.on("warning", (warning: Error & { readonly code?: string }) => {
+    const { name, message, stack, code } = warning;
+    const parts = { name, message, ...(stack !== undefined && { stack }), ...(code !== undefined && { code }) };
+    port.postMessage({ kind: "warning", warning: parts } satisfies FromEngineThread);
+  });
+}
+
 // Only logits processors leave promises and timers behind here, and a step, which catches its own errors, never runs at
 // the same time. None of them ends all requests.
 process.on("uncaughtException", (error) => {
@@ -147,4 +157,5 @@ process.on("unhandledRejection", (reason) => {
   process.emitWarning(`A promise that a logits processor no longer waits for was rejected: ${reasonOf(reason)}`);
 });
 invariant(parentPort !== null, "worker.ts is the entry of a worker thread");
+forwardWarnings(parentPort);
 await serve(parentPort, workerData as EngineThreadData);

@@ -16,6 +16,7 @@ import type { BatchFiles, OpenedFiles } from "./batch-files.ts";
 import { EXIT_FAILED, exitCodeOf, exitCodeOfSignal } from "./exit-codes.ts";
 import { exitProcess } from "./exit-process.ts";
 import { killItself } from "./kill-itself.ts";
+import { logWarnings } from "./log-warnings.ts";
 import { describeOutputFailure } from "./output-failure.ts";
 import { createProgressDisplay } from "./progress.ts";
 import type { ProgressDisplay } from "./progress.ts";
@@ -30,6 +31,7 @@ import type { StopSignal } from "./stop-signals.ts";
  * loaded.
  */
 export async function batch(config: Config, files: BatchFiles, logger: Logger): Promise<never> {
+  logWarnings(logger);
   const stopping = new AbortController();
   const opened = await openBatchFiles(files, { config, logger, signal: stopping.signal });
   const signal = stopOnSignals(stopping, logger);

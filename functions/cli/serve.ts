@@ -6,6 +6,7 @@ import type { StartedService } from "../start-service.ts";
 import { exitCodeOf } from "./exit-codes.ts";
 import { exitProcess } from "./exit-process.ts";
 import { killItself } from "./kill-itself.ts";
+import { logWarnings } from "./log-warnings.ts";
 import { describeListenFailure, describeLoadFailure } from "./start-failure.ts";
 import { onStopSignal } from "./stop-signals.ts";
 
@@ -20,6 +21,7 @@ export interface ServeOptions {
 /** Resolves when the service is ready; it then runs until a signal. Ends the process if it cannot start. */
 export async function serve(config: Config, logger: Logger, { servesRequests }: ServeOptions): Promise<void> {
   reportStrayErrors(logger);
+  logWarnings(logger);
   const starting = startService({
     config,
     logger,

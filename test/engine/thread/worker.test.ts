@@ -31,30 +31,28 @@ class EngineThread implements AsyncDisposable {
   failure: FromEngineThread | null = null;
   /** Of all images so far. */
   readonly encoded: EncoderOutput[] = [];
-  /** All output so far. */
-  stderr = "";
+  readonly warnings: string[] = [];
 
   constructor(golden: GoldenModel, overrides: Partial<EngineConfig> = {}, options: Partial<WorkerOptions> = {}) {
     const { port1, port2 } = new MessageChannel();
     this.#worker = new Worker(new URL("../../../engine/thread/worker.ts", import.meta.url), {
       workerData: { optionsPort: port2, progress: new StepProgress().buffer, cudaDeviceId: null },
       transferList: [port2],
-      stderr: true,
     });
     port1.postMessage({ ...createWorkerOptions(golden.model, overrides), ...options });
     port1.close();
-    this.#worker.stderr.on("data", (chunk: Buffer) => (this.stderr += chunk.toString()));
     this.#exited = new Promise((resolve) => {
       this.#worker.once("exit", resolve);
     });
     this.first = new Promise((resolve, reject) => {
       this.#worker.on("message", (message: FromEngineThread) => {
-        if (message.kind !== "phase") resolve(message);
+        if (message.kind !== "phase" && message.kind !== "warning") resolve(message);
       });
       this.#worker.once("error", reject);
     });
     this.#worker.on("message", (message: FromEngineThread) => {
       if (message.kind === "failed") this.failure = message;
+      if (message.kind === "warning") this.warnings.push(message.warning.message);
       if (message.kind === "encoded") this.encoded.push(...message.images);
       if (message.kind !== "outputs") return;
       this.#outputs.push(...message.outputs);
@@ -287,7 +285,7 @@ describe("the engine thread", () => {
       const outputs = await thread.generate(goldenRequest(name, recorded, golden.model));
       expect(tokensOf(outputs)).toEqual(recorded.greedyTokenIds);
     }
-    await expect.poll(() => thread.stderr).toContain(warning);
+    await expect.poll(() => thread.warnings).toContainEqual(expect.stringContaining(warning));
     const outputs = await thread.generate(goldenRequest("after", golden.cases[0]!, golden.model));
     expect(tokensOf(outputs)).toEqual(golden.cases[0]!.greedyTokenIds);
   });
@@ -318,7 +316,8 @@ describe("the engine thread", () => {
       finishReason: "error",
       error: { code: "out_of_memory", message: expect.stringContaining("too little memory for this request") },
     });
-    await expect.poll(() => thread.stderr).toContain("CUDA failure 2: out of memory");
+    const warning = expect.stringContaining("CUDA failure 2: out of memory") as string;
+    await expect.poll(() => thread.warnings).toContainEqual(warning);
     expect(tokensOf(await other)).toEqual(recorded.greedyTokenIds);
     expect(tokensOf(await thread.generate(goldenRequest("next", recorded, golden.model)))).toEqual(
       recorded.greedyTokenIds,

@@ -100,3 +100,34 @@ test("a default argument that its processor rejects causes a warning; a request 
   expect((await ask({})).status).toBe(400);
   expect((await ask({ vllm_xargs: { target_token: 67 } })).status).toBe(200);
 });
+
+test("warnings of the engine and of processors are lines of the log, and those about outdated code are not", async () => {
+  await writeFile(
+    join(folder.path, "leaving.js"),
+    `import { LogitsProcessor } from "fovea";
+     export class Leaving extends LogitsProcessor {
+       constructor(config, device, options) {
+         super(config, device, options);
+         process.emitWarning("This is outdated.", "DeprecationWarning", "ACME1");
+       }
+       isArgmaxInvariant() { return false; }
+       updateState() {}
+       apply(logits) { void Promise.reject(new Error("late")); return logits; }
+     }`,
+  );
+  await using service = serve("leaving:Leaving", { LOGITS_PROCESSOR_PATH: `${folder.path}:/nowhere/at-all` });
+  const { port } = await service.waitForLog("Listening.");
+  await service.waitForLog("Ready.");
+  const prompt = { prompt: "a", max_tokens: 2 };
+  await fetch(`http://127.0.0.1:${port as number}/v1/completions`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(prompt),
+  });
+  const message = "A promise that a logits processor no longer waits for was rejected: late";
+  expect(await service.waitForLog(message)).toEqual({ time: expect.any(String) as string, level: "warn", message });
+  expect(service.stdout()).toMatch(
+    /"level":"warn","message":"The folder \/nowhere\/at-all of the logits processor path/,
+  );
+  expect(service.stderr()).toMatch(/^\(node:\d+\) \[ACME1\] DeprecationWarning: This is outdated\.\n/);
+});
