@@ -5,12 +5,15 @@ import { pathToFileURL } from "node:url";
 
 import { describeError } from "../excerpt.ts";
 import { findAnnouncements } from "../installed-packages.ts";
+import { loadedWithin } from "../loaded-within.ts";
 import type { PipelineModule } from "../models/pipelines/pipeline.ts";
 import { prepareProcessorModules } from "../sampling/custom/processor-modules.ts";
 
 export interface LoadedPipelineModule extends PipelineModule {
   /** The folder or package, or the name of a built-in one. */
   readonly location: string;
+  /** The path of its file, or a description of a built-in one. */
+  readonly file: string;
 }
 
 export interface PipelineModules {
@@ -20,14 +23,13 @@ export interface PipelineModules {
   readonly problems: readonly string[];
 }
 
-interface FoundModule {
-  readonly location: string;
+interface FoundModule extends Pick<LoadedPipelineModule, "location" | "file"> {
   readonly load: () => Promise<unknown>;
 }
 
 const builtIn: readonly FoundModule[] = [
-  { location: "llava", load: () => import("../models/llava/pipelines.ts") },
-  { location: "minigpt4", load: () => import("../models/minigpt4/pipelines.ts") },
+  { location: "llava", file: "Fovea's own module llava", load: () => import("../models/llava/pipelines.ts") },
+  { location: "minigpt4", file: "Fovea's own module minigpt4", load: () => import("../models/minigpt4/pipelines.ts") },
 ];
 
 const fileNames = ["pipelines.ts", "pipelines.mts", "pipelines.js", "pipelines.mjs"];
@@ -45,9 +47,9 @@ export async function findPipelineModules(searchPath: readonly string[]): Promis
   const found = [...(await findInFolders(searchPath, problems)), ...(await findInPackages(searchPath, problems))];
   if (found.length > 0) prepareProcessorModules();
   const modules: LoadedPipelineModule[] = [];
-  for (const { location, load } of [...found, ...builtIn]) {
+  for (const { location, file, load } of [...found, ...builtIn]) {
     try {
-      modules.push({ ...checkModule(await load()), location });
+      modules.push({ ...checkModule(await loadedWithin(load())), location, file });
     } catch (error) {
       problems.push(`The pipeline module ${location} is left out: ${describeError(error)}.`);
     }
@@ -73,8 +75,9 @@ async function findInFolders(searchPath: readonly string[], problems: string[]):
       const files = new Set(await readdir(location).catch(() => []));
       const fileName = fileNames.find((candidate) => files.has(candidate));
       if (fileName === undefined) continue;
-      const url = pathToFileURL(join(location, fileName)).href;
-      found.push({ location, load: () => import(url) });
+      const file = join(location, fileName);
+      const url = pathToFileURL(file).href;
+      found.push({ location, file, load: () => import(url) });
     }
   }
   return found;
@@ -87,8 +90,9 @@ async function findInPackages(searchPath: readonly string[], problems: string[])
   });
   return announced.flatMap(({ packageName, folder, value }) => {
     if (typeof value === "string" && value.startsWith("./")) {
-      const url = pathToFileURL(join(folder, value)).href;
-      return [{ location: packageName, load: () => import(url) }];
+      const file = join(folder, value);
+      const url = pathToFileURL(file).href;
+      return [{ location: packageName, file, load: () => import(url) }];
     }
     problems.push(
       `package.json of ${packageName}: fovea.pipelines must be the path of a file, such as "./pipelines.js".`,

@@ -5,6 +5,7 @@ import process from "node:process";
 import type { EngineConfig } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import { describeError } from "../excerpt.ts";
+import { loadedWithin } from "../loaded-within.ts";
 import { requirePipeline } from "../models/pipelines/check-pipeline.ts";
 import type { Pipeline, PipelineParams } from "../models/pipelines/pipeline.ts";
 import { findPipelineModules } from "./find-pipelines.ts";
@@ -16,18 +17,34 @@ export type PipelineConfig = Pick<EngineConfig, "model" | "multimodalPipeline" |
  * Null if the settings name none and no module knows the model's name. Emits a warning for each module and folder that
  * was left out.
  *
- * @throws EngineError `invalid_configuration` for a name that no module has, with a list of those that there are, and
- *   for a pipeline that cannot be created or is not valid.
+ * @throws EngineError `invalid_configuration` for a name that no module has, with a list of those that there are, for a
+ *   name that several modules have, and for a pipeline that cannot be created or is not valid.
  */
 export async function selectPipeline(config: PipelineConfig): Promise<Pipeline | null> {
   const { multimodalPipeline: name = null, pipelinePath = [], pipelineParams = {} } = config;
   const found = await findPipelineModules(pipelinePath);
+  requireDistinctNames(found.modules);
   const pipeline =
     name === null
       ? await selectByModelName(found.modules, basename(resolve(config.model)), pipelineParams)
       : await selectByName(found, name, pipelineParams);
   for (const problem of found.problems) process.emitWarning(problem);
   return pipeline;
+}
+
+/** Otherwise the order of modules, which depends on names of folders, would decide which of two pipelines runs. */
+function requireDistinctNames(modules: readonly LoadedPipelineModule[]): void {
+  const owners = new Map<string, LoadedPipelineModule>();
+  for (const module of modules) {
+    for (const name of new Set(module.availablePipelines)) {
+      const owner = owners.get(name);
+      owners.set(name, module);
+      // One module may be found twice: in two folders of the path, or by a link.
+      if (owner === undefined || owner.getPipeline === module.getPipeline) continue;
+      const message = `Two modules have a pipeline ${JSON.stringify(name)}: ${owner.file} and ${module.file}. Rename one of the pipelines, or remove one of the modules.`;
+      throw new EngineError("invalid_configuration", message);
+    }
+  }
 }
 
 async function selectByName({ modules, problems }: PipelineModules, name: string, params: PipelineParams) {
@@ -61,7 +78,7 @@ async function ask(
 ): Promise<Pipeline | null> {
   let returned: unknown;
   try {
-    returned = (await run()) ?? null;
+    returned = (await loadedWithin(Promise.resolve(run()))) ?? null;
   } catch (error) {
     if (error instanceof EngineError) throw error;
     throw new EngineError("invalid_configuration", `${subject} cannot be created: ${describeError(error)}.`, {

@@ -1,5 +1,6 @@
 /** Imports what a name like `module:Export` means, for plug-ins of any kind. */
 import { reasonOf } from "../contract/row-failures.ts";
+import { loadedWithin, LoadingTimeout } from "../../loaded-within.ts";
 import { findProcessorModule } from "./find-processor-module.ts";
 import { walkExports } from "./processor-class.ts";
 import { prepareProcessorModules } from "./processor-modules.ts";
@@ -25,8 +26,9 @@ export async function importExport(name: string, searchPath: readonly string[]):
 
 async function importModule(url: string): Promise<unknown> {
   try {
-    return await import(url);
+    return await loadedWithin(import(url));
   } catch (cause) {
+    if (cause instanceof LoadingTimeout) throw new Error(`${cause.message}. Its module is ${url}.`, { cause });
     const message = reasonOf(cause);
     const isCommonJs = /outside a module|ES module syntax|Unexpected token 'export'/.test(message);
     const advice = isCommonJs ? ' Does the package.json beside it lack "type": "module"?' : "";

@@ -1,7 +1,7 @@
 /** Where pipelines come from, and what happens to those that are broken. */
 import { mkdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { expect, test } from "vitest";
+import { afterEach, expect, test, vi } from "vitest";
 
 import { listPipelines } from "../../../engine/index.ts";
 import { openModel } from "../../../engine/loading/open-model.ts";
@@ -42,6 +42,44 @@ function aPipeline(fields: Readonly<Record<string, string>>): string {
   const lines = Object.entries(sources).map(([field, source]) => `${field}: ${source}`);
   return `({ ${lines.join(", ")} })`;
 }
+
+afterEach(() => void vi.useRealTimers());
+
+test("two modules with the same pipeline end the start, with both files", async () => {
+  await using folder = await createTemporaryFolder();
+  await writeFiles(folder.path, {
+    "a/pipelines.mjs": moduleWith("own"),
+    "b/pipelines.mjs": moduleWith("own"),
+    "c/pipelines.mjs": moduleWith("minigpt4-7b"),
+  });
+  const [a, b, c] = ["a", "b", "c"].map((name) => join(folder.path, name));
+  await expect(selectPipeline({ model: "m", pipelinePath: [folder.path] })).rejects.toThrow(
+    `Two modules have a pipeline "own": ${join(a!, "pipelines.mjs")} and ${join(b!, "pipelines.mjs")}. Rename one`,
+  );
+  await expect(selectPipeline({ model: "m", pipelinePath: [c!] })).rejects.toThrow(
+    `Two modules have a pipeline "minigpt4-7b": ${join(c!, "pipelines.mjs")} and Fovea's own module minigpt4.`,
+  );
+  // The same file, found twice.
+  expect(await selectPipeline({ model: "m", pipelinePath: [a!, a!] })).toBeNull();
+});
+
+test("a module or a pipeline that never loads is no longer waited for after a minute", async () => {
+  await using folder = await createTemporaryFolder();
+  await writeFiles(folder.path, {
+    "module/pipelines.mjs": "await new Promise(() => {});",
+    "pipeline/pipelines.mjs": moduleWith("own", "new Promise(() => {})"),
+  });
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  const passMinute = setInterval(() => void vi.advanceTimersByTime(60_000), 100);
+  const path = ["module", "pipeline"].map((name) => join(folder.path, name));
+  const reason = "it did not load within 60 seconds; it may await something that never happens";
+  const { problems } = await listPipelines(path);
+  expect(problems).toEqual([`The pipeline module ${path[0]} is left out: ${reason}.`]);
+  await expect(selectPipeline({ model: "m", pipelinePath: path.slice(1), multimodalPipeline: "own" })).rejects.toThrow(
+    `The pipeline own of ${path[1]} cannot be created: ${reason}.`,
+  );
+  clearInterval(passMinute);
+});
 
 test("modules come from folders, subfolders and packages, and broken ones are left out with the reason", async () => {
   await using folder = await createTemporaryFolder();

@@ -1,7 +1,7 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
 
 import { EngineError } from "../../../../engine/contract/errors.ts";
 import { createSamplingParams } from "../../../../engine/contract/sampling-params.ts";
@@ -102,6 +102,19 @@ test("paths and file URLs lead to the same module as a dotted path", async () =>
 test("a module that does not compile is an error with its cause", async () => {
   const failure = load("broken:Processor");
   await expect(failure).rejects.toMatchObject({ code: "invalid_logits_processor", cause: expect.any(Error) });
+});
+
+test("a module that never loads is no longer waited for after a minute", async () => {
+  const file = join(folder.path, "never.mjs");
+  await writeFile(file, "await new Promise(() => {});");
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] });
+  onTestFinished(() => void vi.useRealTimers());
+  const passMinute = setInterval(() => void vi.advanceTimersByTime(60_000), 100);
+  await expect(load("never:Processor")).rejects.toThrow(
+    "Logits processor 1 of 1, never:Processor, could not be loaded: it did not load within 60 seconds; it may await " +
+      `something that never happens. Its module is ${pathToFileURL(file).href}.`,
+  );
+  clearInterval(passMinute);
 });
 
 test("a folder that cannot be searched for packages is warned of", async () => {
