@@ -25,6 +25,8 @@ function tryStringify(value: unknown): string | null {
 export function shown(value: unknown): string {
   if (Array.isArray(value)) return `a list of ${value.length} ${value.length === 1 ? "element" : "elements"}`;
   if (typeof value === "number") return String(value);
+  if (value instanceof Map) return "a Map";
+  if (value instanceof Set) return "a Set";
   if (typeof value === "object" && value !== null) return "an object";
   if (typeof value === "function")
     return `the ${/^class\b/.test(String(value)) ? "class" : "function"} ${value.name}`.trim();

@@ -239,7 +239,8 @@ function kindOf(value: unknown): string | null {
   if (typeof value === "number") return "a number";
   if (typeof value === "boolean") return "true or false";
   if (Array.isArray(value) || ArrayBuffer.isView(value)) return "a list";
-  return typeof value === "object" && value !== null ? "an object" : null;
+  // The entries of a Map are no fields, so it would count as empty.
+  return typeof value === "object" && value !== null && !(Symbol.iterator in value) ? "an object" : null;
 }
 
 function checkTemperature(temperature: number): void {

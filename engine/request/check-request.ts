@@ -162,8 +162,9 @@ function isListOfTexts(value: unknown): boolean {
   return Array.isArray(value) && value.every((element) => typeof element === "string");
 }
 
+/** Without lists and Maps, whose entries are no fields. */
 function isObject(value: unknown): value is object {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
+  return typeof value === "object" && value !== null && !(Symbol.iterator in value);
 }
 
 function refusal(parameter: string, value: unknown, expected: string): EngineError {

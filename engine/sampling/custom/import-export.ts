@@ -1,6 +1,6 @@
 /** Imports what a name like `module:Export` means, for plug-ins of any kind. */
-import { reasonOf } from "../contract/row-failures.ts";
 import { loadedWithin, LoadingTimeout } from "../../loaded-within.ts";
+import { reasonOf } from "../contract/row-failures.ts";
 import { findProcessorModule } from "./find-processor-module.ts";
 import { walkExports } from "./processor-class.ts";
 import { prepareProcessorModules } from "./processor-modules.ts";
