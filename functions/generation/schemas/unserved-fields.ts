@@ -82,8 +82,12 @@ const codes: Readonly<Record<string, string>> = {
 const processorAdvice = "the processors of LOGITS_PROCESSORS take their arguments from vllm_xargs";
 const imageAdvice = "send images as parts of a message or in images of a text completion";
 
+const tokenIdsAdvice = "chat and text completions have it";
+
 /** The field to send instead. */
 const advice: Readonly<Record<string, string>> = {
+  return_token_ids: tokenIdsAdvice,
+  return_tokens_as_token_ids: tokenIdsAdvice,
   best_of: "n returns that many choices, without ranking them",
   grammar_string: 'send structured_outputs: {"grammar": …} instead',
   grammar: 'send structured_outputs: {"grammar": …} instead',
@@ -135,8 +139,15 @@ export const unservedInCompletions: UnservedFields = {
   prompt_embeds: never,
 };
 
+/** Of vLLM's chat and text completions: the forms of other answers have no place for ids. */
+const tokenIdsOfAnswers: UnservedFields = {
+  return_token_ids: equals(false),
+  return_tokens_as_token_ids: equals(false),
+};
+
 export const unservedInResponses: UnservedFields = {
   ...unservedEverywhere,
+  ...tokenIdsOfAnswers,
   previous_response_id: never,
   conversation: never,
   background: equals(false),
@@ -146,6 +157,7 @@ export const unservedInResponses: UnservedFields = {
 
 export const unservedInMessages: UnservedFields = {
   ...unservedEverywhere,
+  ...tokenIdsOfAnswers,
   container: never,
   mcp_servers: isEmpty,
   // A thread begins with a whole conversation, which needs no store.

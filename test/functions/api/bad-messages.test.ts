@@ -79,6 +79,8 @@ const badBodies: [object, RegExp][] = [
   ],
   [{ ...hello, thread: { type: "continue", previous_message_id: "msg_1" } }, /^thread is not supported.*all messages/],
   [{ ...hello, container: "a" }, /^container is not supported/],
+  [{ ...hello, return_token_ids: true }, /^return_token_ids is not supported.*chat and text completions have it/],
+  [{ ...hello, return_tokens_as_token_ids: true }, /^return_tokens_as_token_ids is not supported/],
   [{ ...hello, mcp_servers: [{ url: "a" }] }, /^mcp_servers is not supported.*in the client/],
 ];
 

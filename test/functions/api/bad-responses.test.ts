@@ -119,6 +119,8 @@ const badBodies: [object, string | null, RegExp][] = [
     "structured_outputs",
     /cannot be combined with a tool_choice/,
   ],
+  [{ input: "a", return_token_ids: true }, "return_token_ids", /not supported.*; chat and text completions have it/],
+  [{ input: "a", return_tokens_as_token_ids: true }, "return_tokens_as_token_ids", /not supported/],
   [{ input: "a", previous_response_id: "resp_1" }, "previous_response_id", /stores no answers/],
   [{ input: "a", conversation: "conv_1" }, "conversation", /stores no answers/],
   [{ input: "a", background: true }, "background", /\/v1\/batches/],

@@ -250,6 +250,7 @@ test("fields without an effect are accepted", async () => {
     context_management: { edits: [] },
     cache_control: { type: "ephemeral" },
     mcp_servers: [],
+    return_token_ids: false,
     tools: [],
     tool_choice: { type: "auto" },
   });

@@ -456,6 +456,7 @@ test("fields without an effect are accepted", async () => {
   const { response } = await respond({
     input: "a",
     previous_response_id: null,
+    return_token_ids: false,
     background: false,
     conversation: null,
     service_tier: "auto",
