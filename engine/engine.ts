@@ -27,9 +27,8 @@ import { checkGenerationRequest, checkPromptRequest } from "./request/check-requ
 import { prepareSequences } from "./request/prepare-sequences.ts";
 import type { PreparedSequences } from "./request/prepare-sequences.ts";
 import { aboutCounting, checkTokenIds, toRequestError } from "./request/request-errors.ts";
-import { RequestRegistry } from "./request/request-registry.ts";
+import { RequestRegistry, RunningRequest } from "./request/request-registry.ts";
 import { RequestStages } from "./request/request-stages.ts";
-import { RunningRequest } from "./request/running-request.ts";
 import { collectGarbage } from "./runtime/collect-garbage.ts";
 import { findRefusal } from "./sampling/custom/processor-loading.ts";
 import type { ProcessorRefusal } from "./sampling/custom/processor-loading.ts";
