@@ -1,13 +1,13 @@
 /** Renders a conversation as a prompt in which exactly its images are placeholders. */
 import { EngineError } from "../contract/errors.ts";
-import type { ChatMessage, ChatPromptInput, ContentPart, ImagePart } from "../contract/generation-request.ts";
+import type { ChatMessage, ChatPromptInput, ContentPart } from "../contract/generation-request.ts";
 import { JsonFloat, JsonInteger } from "../contract/tools.ts";
 import type { JsonObject, ToolDefinition } from "../contract/tools.ts";
 import { noMarkers, type ImageMarkers } from "../multimodal/multimodal-processor.ts";
 import type { TextRange } from "../text/added-tokens.ts";
 import type { ChatTemplate, TemplateMessage, TemplateTool } from "../text/chat-template.ts";
 import { openFinalMessage } from "./open-final-message.ts";
-import { imagesOf, MAX_LITERAL_PLACEHOLDERS, splitPrompt, tooManyPlaceholders, videosOf } from "./prompt-parts.ts";
+import { MAX_LITERAL_PLACEHOLDERS, splitPrompt, tooManyPlaceholders, videosOf } from "./prompt-parts.ts";
 import type { OpenedVideos } from "./video-loader.ts";
 
 export interface ChatPrompt {
@@ -36,11 +36,6 @@ export interface ChatVideos {
   /** Before the text of the video of this index. Default: nothing. */
   readonly numberText?: ((this: void, index: number) => string) | undefined;
   readonly opened: OpenedVideos;
-}
-
-/** The images of a conversation in the order of the messages, which is the order of the placeholders. */
-export function imagePartsOf(messages: readonly ChatMessage[]): ImagePart[] {
-  return messages.flatMap(({ content }) => (typeof content === "string" ? [] : imagesOf(content)));
 }
 
 /**

@@ -7,9 +7,9 @@ import { dummyPicture } from "../multimodal/dummy-inputs.ts";
 import { processImages } from "../multimodal/process-items.ts";
 import type { ImageSize, LargestSize } from "../multimodal/processing-info.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
-import { createPromptText } from "./create-prompt-text.ts";
 import type { LoadedImageInputs } from "./multimodal-inputs.ts";
-import { placedUpdates } from "./placed-updates.ts";
+import { placedUpdates } from "./place-items.ts";
+import { createPromptText } from "./tokenize-prompt.ts";
 
 interface TokenSettings {
   readonly tokenizer: Tokenizer;

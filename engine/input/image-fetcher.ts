@@ -10,7 +10,7 @@ import { sourceCacheKey } from "../images/source-cache.ts";
 import type { KnownImage } from "../images/source-cache.ts";
 import { contentHashOf } from "../multimodal/hasher.ts";
 import type { EncodedImage } from "../multimodal/multimodal-processor.ts";
-import type { ItemPart } from "./item-parts.ts";
+import type { ItemPart } from "./prompt-parts.ts";
 
 /** Remembers what sources reported about images. Never rejects. */
 export interface SourceCache {

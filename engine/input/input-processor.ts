@@ -8,11 +8,15 @@ import type { RequestTensors } from "../multimodal/held-tensors.ts";
 import { noMarkers } from "../multimodal/multimodal-processor.ts";
 import type { ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import { allowedLimit } from "../multimodal/processing-info.ts";
-import { createPromptText } from "./create-prompt-text.ts";
 import type { OpenedDocuments } from "./document-loader.ts";
-import { checkDocuments, checkImages, checkVideos } from "./image-inputs.ts";
 import type { ImageInputs } from "./image-inputs.ts";
+import { checkDocuments, checkImages, checkVideos } from "./item-checks.ts";
 import type { ItemRequest, LoadedItem } from "./item-loader.ts";
+import { placeItems } from "./place-items.ts";
+import type { PlacedFeature, PromptItem } from "./place-items.ts";
+import { checkJoinedImages, checkLength, checkPositions } from "./prompt-length.ts";
+import { countingFrom, promptLimitOf, shortenExpanded, shortenUnloaded } from "./prompt-limit.ts";
+import type { PromptLimit } from "./prompt-limit.ts";
 import {
   documentsOfPrompt,
   imagesOfPrompt,
@@ -20,16 +24,11 @@ import {
   videosBehindImages,
   videosOfPrompt,
   withPages,
-} from "./item-parts.ts";
-import type { ItemPart } from "./item-parts.ts";
-import { placeItems } from "./place-items.ts";
-import type { PlacedFeature, PromptItem } from "./place-items.ts";
-import { checkJoinedImages, checkLength, checkPositions } from "./prompt-length.ts";
-import { countingFrom, promptLimitOf, shortenExpanded, shortenUnloaded } from "./prompt-limit.ts";
-import type { PromptLimit } from "./prompt-limit.ts";
+} from "./prompt-parts.ts";
+import type { ItemPart } from "./prompt-parts.ts";
 import { isAboutOptions, noImageProcessor, requestOptions } from "./request-options.ts";
 import { checkTokens } from "./token-checks.ts";
-import { tokenizePrompt } from "./tokenize-prompt.ts";
+import { createPromptText, tokenizePrompt } from "./tokenize-prompt.ts";
 import type { PromptTokenizing, TokenizedPrompt } from "./tokenize-prompt.ts";
 import type { OpenedVideos } from "./video-loader.ts";
 
@@ -113,10 +112,11 @@ export class InputProcessor {
     checkVideos(videoParts, given, imageInputs);
     checkDocuments(documentParts, given, imageInputs);
     const maxImages = this.#maxImages;
-    const numUnread = imageInputs?.documents.showsImages(request) === false ? 0 : documentParts.length;
+    const showsPages = documentParts.length > 0 && imageInputs?.documents.showsImages(request) !== false;
+    const numUnread = showsPages ? documentParts.length : 0;
     checkImages(imagesOfPrompt(given), given, imageInputs, { maxImages, numUnread });
     const options = this.#processorOptions(request);
-    const limit = promptLimitOf(request, this.#options);
+    const limit = request.truncatePromptTokens === undefined ? null : promptLimitOf(request, this.#options);
     const hasFiles = videoParts.length > 0 || documentParts.length > 0;
     const held = hasFiles ? this.#imageInputs().loader.openBytes(request.tenant ?? "") : null;
     try {
@@ -201,9 +201,8 @@ export class InputProcessor {
     // One position is for the output.
     const room = this.#options.maxModelLen - 1 - (tokenIds.length - kept.length);
     const itemRequest = { ...request, processorOptions: options, ...(limit === null && { maxNumEmbeddings: room }) };
-    const items = await countingFrom(shortened?.kept[0] ?? 0, () =>
-      this.#loadItems(kept, itemRequest, signal, tensors),
-    );
+    const load = () => this.#loadItems(kept, itemRequest, signal, tensors);
+    const items = await (shortened === null ? load() : countingFrom(shortened.kept[0] ?? 0, load));
     const { tokenizer, vocabSize } = this.#options;
     const placed = await placeItems(
       { ...tokenized, tokenIds },

@@ -25,13 +25,13 @@ import { processImages } from "../multimodal/process-items.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { createVideoDecoder } from "../videos/video-decoder.ts";
-import { createPromptText } from "./create-prompt-text.ts";
 import { DocumentLoader } from "./document-loader.ts";
 import { imageBudgets } from "./image-budgets.ts";
 import type { ImageInputs } from "./image-inputs.ts";
 import { ItemLoader } from "./item-loader.ts";
 import type { ItemCaches } from "./item-loader.ts";
 import { deploymentOptions, isAboutOptions, noImageProcessor, optionsError } from "./request-options.ts";
+import { createPromptText } from "./tokenize-prompt.ts";
 import { VideoFiles } from "./video-files.ts";
 import { VideoLoader } from "./video-loader.ts";
 

@@ -4,17 +4,26 @@ import type { Modality } from "../contract/request-output.ts";
 import type { ImageFeature } from "../core/engine-request.ts";
 import { expandPrompt } from "../multimodal/apply-prompt-updates.ts";
 import type { UpdatedPrompt } from "../multimodal/apply-prompt-updates.ts";
-import type { PlacedImage } from "../multimodal/multimodal-processor.ts";
+import type { PlacedImage, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
+import { namingMember } from "../multimodal/named-errors.ts";
 import { numEmbeddingsIn } from "../multimodal/placeholder.ts";
+import type { ProcessedItem } from "../multimodal/processed-item.ts";
 import type { PromptText } from "../multimodal/prompt-text.ts";
+import { targetAt } from "../multimodal/prompt-update.ts";
+import type { PromptUpdate } from "../multimodal/prompt-update.ts";
+import type { ItemUpdates, PromptTarget, ResolvedPromptUpdate } from "../multimodal/resolved-prompt-update.ts";
 import { countOccurrences } from "../multimodal/sequence-search.ts";
 import type { ImageInputs } from "./image-inputs.ts";
 import type { LoadedItem } from "./item-loader.ts";
-import type { ItemPart } from "./item-parts.ts";
-import { placedUpdates } from "./placed-updates.ts";
-import type { UpdateSettings } from "./placed-updates.ts";
-import { countOutside, mayHoldFeatures, unplacedImages, wrongPlaceholders } from "./placeholder-checks.ts";
+import type { ItemPart } from "./prompt-parts.ts";
 import { tooManyEmbeddings } from "./request-options.ts";
+import {
+  checkContentTokens,
+  countOutside,
+  mayHoldFeatures,
+  unplacedImages,
+  wrongPlaceholders,
+} from "./token-checks.ts";
 import type { TokenizedPrompt } from "./tokenize-prompt.ts";
 
 /** An image, or an item of a video, at its place in the prompt. */
@@ -134,4 +143,67 @@ function checkEmbeddings(
       throw tooManyEmbeddings(numEmbeddings, info, options === processor.options);
     }
   }
+}
+
+export interface UpdateSettings extends Pick<ImageInputs, "processor"> {
+  /** Of the image processor. */
+  readonly options: ProcessorOptions;
+  readonly vocabSize: number;
+}
+
+/** An item at its place in a prompt. */
+export interface ItemInPrompt extends Pick<ProcessedItem, "promptUpdates"> {
+  /** Among all items of the prompt. */
+  readonly index: number;
+  /** Among the images of the prompt; null for an item of a video. */
+  readonly imageIndex: number | null;
+}
+
+/**
+ * The prompt updates of items with what depends on their prompt: prompts share items, so these do not know it.
+ * Throws EngineError `internal` for tokens outside the vocabulary, and for a target that the model's rules no longer
+ * have.
+ */
+export function placedUpdates(items: readonly ItemInPrompt[], settings: UpdateSettings): ItemUpdates {
+  const { processor, options } = settings;
+  let rules: readonly PromptUpdate[] | null = null;
+  const targetOf = (ruleIndex: number, index: number): PromptTarget => {
+    rules ??= processor.promptUpdates([], options);
+    const rule = (rules as typeof rules | undefined)?.[ruleIndex];
+    const target = rule === undefined ? null : namingMember("promptUpdates", () => targetAt(rule, index));
+    if (target !== null) return target;
+    throw new EngineError(
+      "internal",
+      `The model's promptUpdates has a function as the target of rule ${ruleIndex} for an image, and none without images.`,
+    );
+  };
+  return items.map(({ promptUpdates, index, imageIndex }) => {
+    const placed = promptUpdates.map((update, ruleIndex): ResolvedPromptUpdate => {
+      checkContentTokens(update.content.full, "promptUpdates", settings);
+      return { ...update, target: update.target ?? targetOf(ruleIndex, index) };
+    });
+    const number = imageIndex === null ? [] : (processor.numberTokens?.(imageIndex, options) ?? []);
+    checkContentTokens(number, "numberTokens", settings);
+    return numberedUpdates(placed, number);
+  });
+}
+
+/**
+ * The updates of an item with the tokens of its number in front of their contents. Items are shared by prompts, so they
+ * have none themselves.
+ *
+ * @param number See `MultiModalProcessor.numberTokens`.
+ */
+export function numberedUpdates(
+  updates: readonly ResolvedPromptUpdate[],
+  number: readonly number[],
+): readonly ResolvedPromptUpdate[] {
+  if (number.length === 0) return updates;
+  return updates.map(({ content: { full, isEmbed }, ...update }) => ({
+    ...update,
+    content: {
+      full: [...number, ...full],
+      isEmbed: [...number.map(() => false), ...(isEmbed ?? full.map(() => true))],
+    },
+  }));
 }

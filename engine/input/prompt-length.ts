@@ -3,7 +3,7 @@ import { EngineError } from "../contract/errors.ts";
 import { shown } from "../excerpt.ts";
 import { endTokenOf, type PlaceholderRange } from "../multimodal/placeholder.ts";
 import type { PromptPositions } from "../multimodal/prompt-positions.ts";
-import type { ItemPart } from "./item-parts.ts";
+import type { ItemPart } from "./prompt-parts.ts";
 import type { FramesPart } from "./video-loader.ts";
 
 /** Of `PromptPositions.axes`. */

@@ -7,8 +7,8 @@ import type { ImageMarkers, MultiModalProcessor } from "../multimodal/multimodal
 import type { ProcessingInfo } from "../multimodal/processing-info.ts";
 import { SequenceSearch } from "../multimodal/sequence-search.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
-import { fewestTokensOf } from "./item-parts.ts";
-import type { ItemPart } from "./item-parts.ts";
+import { fewestTokensOf } from "./prompt-parts.ts";
+import type { ItemPart } from "./prompt-parts.ts";
 import { truncatedRange, withMarkers } from "./truncate-prompt.ts";
 import type { TokenRange, TruncationSide } from "./truncate-prompt.ts";
 
@@ -21,16 +21,15 @@ export interface PromptLimit {
 }
 
 /**
- * Null for a request that does not let its prompt be shortened. Otherwise the output has room next to the prompt: a
- * larger `maxTokens` of the request leaves fewer tokens to the prompt.
+ * Of a request that lets its prompt be shortened. The output has room next to the prompt: a larger `maxTokens` of the
+ * request leaves fewer tokens to the prompt.
  *
  * @throws EngineError `invalid_argument` for a number of tokens that the model's length excludes.
  */
 export function promptLimitOf(
-  { prompt, truncatePromptTokens: numTokens, truncationSide: side = "left", samplingParams }: PromptRequest,
+  { prompt, truncatePromptTokens: numTokens = -1, truncationSide: side = "left", samplingParams }: PromptRequest,
   { tokenizer, maxModelLen }: { readonly tokenizer: Tokenizer; readonly maxModelLen: number },
-): PromptLimit | null {
-  if (numTokens === undefined) return null;
+): PromptLimit {
   if (!Number.isInteger(numTokens) || numTokens < -1 || numTokens === 0) {
     throw refusal("truncatePromptTokens", `must be -1 or at least 1, got ${numTokens}`);
   }

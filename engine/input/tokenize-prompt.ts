@@ -1,7 +1,8 @@
 /** Renders a prompt with its chat template and tokenizes it, before its images are inserted. */
-import { EngineError } from "../contract/errors.ts";
+import { EngineError, invariant } from "../contract/errors.ts";
 import type { Prompt } from "../contract/generation-request.ts";
 import { noMarkers } from "../multimodal/multimodal-processor.ts";
+import type { PromptText } from "../multimodal/prompt-text.ts";
 import type { ChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import { addsSpecialTokens, renderChat } from "./chat-prompt.ts";
@@ -102,4 +103,16 @@ function requireTemplate(template: ChatTemplate | null): ChatTemplate {
   throw new EngineError("invalid_argument", "This model has no chat template. Send a prompt instead of messages.", {
     parameter: "prompt.messages",
   });
+}
+
+/** The tokenizer as placeholders in text need it. */
+export function createPromptText(tokenizer: Tokenizer, signal?: AbortSignal): PromptText {
+  return {
+    decode: (tokenIds) => tokenizer.decode(tokenIds),
+    encode: async (text) => {
+      const tokenIds = await tokenizer.encode(text, { addSpecialTokens: false, ...(signal && { signal }) });
+      invariant(tokenIds !== null, "an encoding without a limit is complete");
+      return tokenIds;
+    },
+  };
 }

@@ -8,7 +8,7 @@ import type { ImagePart, Prompt } from "../../engine/contract/generation-request
 import { createSamplingParams } from "../../engine/contract/sampling-params.ts";
 import type { InputProcessor, ProcessedPrompt } from "../../engine/input/input-processor.ts";
 import type { LoadedImageInputs } from "../../engine/input/multimodal-inputs.ts";
-import { placedUpdates } from "../../engine/input/placed-updates.ts";
+import { placedUpdates } from "../../engine/input/place-items.ts";
 import type { VisionEncoderInput } from "../../engine/models/built-model.ts";
 import type { ModelDefinition } from "../../engine/models/model-definition.ts";
 import { dummyPicture } from "../../engine/multimodal/dummy-inputs.ts";

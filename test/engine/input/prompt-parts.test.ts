@@ -2,7 +2,7 @@ import * as fc from "fast-check";
 import { expect, test } from "vitest";
 
 import type { ContentPart, Prompt } from "../../../engine/contract/generation-request.ts";
-import { renderParts, splitPrompt } from "../../../engine/input/prompt-parts.ts";
+import { renderParts, splitPrompt, videosBehindImages } from "../../../engine/input/prompt-parts.ts";
 import { noMarkers } from "../../../engine/multimodal/multimodal-processor.ts";
 import { pictureReference } from "../../support/checkpoints/goldens.ts";
 import { createGoldenInputs } from "./golden-inputs.ts";
@@ -83,3 +83,28 @@ test.for(["llava-default", "qwen2-vl", "smolvlm"])(
     await fc.assert(samePrompts, { numRuns: 30 });
   },
 );
+
+const video = (reference: string): ContentPart => ({ type: "video", reference });
+const withVideos: Prompt = {
+  kind: "chat",
+  messages: [
+    { role: "user", content: [video("a"), text("?"), image("b")] },
+    { role: "assistant", content: "No." },
+    { role: "user", content: [video("c"), image("d"), text("?")] },
+  ],
+  addGenerationPrompt: true,
+};
+
+test.for([
+  ["of-message", [["?", "b", "a"], "No.", ["d", "?", "c"]]],
+  ["of-conversation", [["?", "b"], "No.", ["d", "?", "a", "c"]]],
+] as const)("moves videos behind the images %s", ([images, expected]) => {
+  const moved = videosBehindImages(withVideos, images) as typeof withVideos;
+  const contents = moved.kind === "chat" ? moved.messages.map(({ content }) => content) : [];
+  const names = contents.map((content) =>
+    typeof content === "string"
+      ? content
+      : content.map((part) => (part.type === "text" ? part.text : "reference" in part ? part.reference : "")),
+  );
+  expect(names).toEqual(expected);
+});
