@@ -26,6 +26,7 @@ import type { RedisServer } from "../../support/servers/redis-server.ts";
 import { startS3Server } from "../../support/servers/s3-server.ts";
 import type { S3Server } from "../../support/servers/s3-server.ts";
 import { listResults, readResults, startWorker } from "../../support/service/job-worker.ts";
+import { createResultGate } from "../../support/service/result-gate.ts";
 import { startService } from "../../support/service/running-service.ts";
 
 const bucket = "results";
@@ -217,6 +218,7 @@ test("credentials that expire in the middle are renewed, and all jobs are done",
   await listening.promise;
   onTestFinished(() => void issuer.close());
   await using s3 = await startFaultProxy(aws.endpoint);
+  const gate = createResultGate(s3, () => numStored(prefix));
   await using sqs = await startFaultProxy(aws.endpoint);
   await using queue = await createSqsJobs({ endpoint: sqs.endpoint, direct: aws.endpoint });
   await queue.send(Array.from({ length: numJobs }, (_, index) => bodyOf(`job-${index}`)));
@@ -232,11 +234,12 @@ test("credentials that expire in the middle are renewed, and all jobs are done",
       JOB_MAX_DELIVERIES: "50",
     },
   });
-  await expect.poll(() => numStored(prefix), { timeout: SLOW_MS }).toBeGreaterThan(5);
+  await gate.untilStored(6, SLOW_MS);
   const numBefore = numIssued;
   // S3 and SQS no longer accept what they have accepted until now: jobs cannot be taken, kept, stored and completed.
   const numExpired = { s3: 0, sqs: 0 };
   s3.decide(() => (numExpired.s3++ < 10 ? "expire" : "forward"));
+  s3.release();
   // The worker asks again after delays that double.
   sqs.decide(() => (numExpired.sqs++ < 4 ? "expire" : "forward"));
   await expect.poll(() => numStored(prefix), { timeout: SLOW_MS }).toBe(numJobs);

@@ -6,12 +6,14 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 
 import type { ResultLine } from "../../../functions/batch/result-line.ts";
 import { createSqsQueue } from "../../support/queues/sqs-queue.ts";
+import { startFaultProxy } from "../../support/servers/fault-proxy.ts";
 import { startRedisServer } from "../../support/servers/redis-server.ts";
 import type { RedisServer } from "../../support/servers/redis-server.ts";
 import { startS3Server } from "../../support/servers/s3-server.ts";
 import type { S3Server } from "../../support/servers/s3-server.ts";
 import { startCli } from "../../support/service/cli-process.ts";
 import type { CliProcess } from "../../support/service/cli-process.ts";
+import { createResultGate } from "../../support/service/result-gate.ts";
 
 const bucket = "results";
 const numJobs = 60;
@@ -122,16 +124,20 @@ test.for([
   async ([, kill, open]) => {
     const queue = await open();
     const prefix = randomUUID();
+    await using s3 = await startFaultProxy(aws.endpoint);
+    const gate = createResultGate(s3, () => numStored(prefix));
+    const environment = { AWS_ENDPOINT_URL_S3: s3.endpoint };
     for (const [seed, customId] of customIds.entries()) await queue.send(jobOf(customId, seed));
     for (let life = 1; life <= 2; life++) {
-      await using worker = await startWorker(queue.address, prefix);
-      await expect.poll(() => numStored(prefix), { timeout: 30_000 }).toBeGreaterThanOrEqual(8 * life);
+      await using worker = await startWorker(queue.address, prefix, environment);
+      await gate.untilStored(8 * life, 60_000);
       worker.child.kill(kill);
       const code = await worker.exitCode;
       expect(code === null, worker.stdout()).toBe(kill === "SIGKILL");
     }
     expect(await numStored(prefix)).toBeLessThan(numJobs);
-    await using _ = await startWorker(queue.address, prefix);
+    await using _ = await startWorker(queue.address, prefix, environment);
+    await gate.untilStored(numJobs, 60_000);
     await expect.poll(queue.numUnfinished, { timeout: 60_000, interval: 200 }).toBe(0);
     const results = await storedResults(prefix);
     expect(results.map(({ custom_id: id }) => id ?? "").toSorted()).toEqual(customIds);
