@@ -1,4 +1,5 @@
 /** `npm run bench -- soak` in short: what can be counted, without memory. */
+import { isDeepStrictEqual } from "node:util";
 import { expect, test } from "vitest";
 
 import { startServerProcess, untilReady } from "../bench/server-process.ts";
@@ -56,7 +57,14 @@ test("requests of all kinds leave no sequence, block, body, batch, file or conne
       await expect.poll(readGauges).toEqual(allZero);
     };
     await runAll();
-    const held = await countHeld();
+    let held = await countHeld();
+    // Until nothing is being closed any more.
+    const isSettled = async (): Promise<boolean> => {
+      const before = held;
+      held = await countHeld();
+      return isDeepStrictEqual(held, before);
+    };
+    await expect.poll(isSettled, { interval: 500 }).toBe(true);
     for (let round = 0; round < NUM_ROUNDS; round++) await runAll();
     await expect.poll(countHeld).toEqual(held);
   } finally {

@@ -91,12 +91,12 @@ test("a message shows at most 60 characters of the reference and no control char
   expect(message).toContain(`"ftp://?[31m${"x".repeat(49)}…"`);
 });
 
-test.for<[string, number, string]>([
-  ["a time limit", 50, "image_unreachable"],
-  ["an abort", 5_000, "aborted"],
-])("%s ends the wait for a source that ignores the signal", async ([, fetchTimeoutMs, code]) => {
+test.for<[string, number, number, string]>([
+  ["a time limit", 50, 600_000, "image_unreachable"],
+  ["an abort", 600_000, 50, "aborted"],
+])("%s ends the wait for a source that ignores the signal", async ([, fetchTimeoutMs, abortMs, code]) => {
   const endless = { schemes: ["x"], fetch: () => new Promise<never>(() => {}) };
   const limits = { maxImageBytes: 10_000, fetchTimeoutMs };
-  const bytes = fetchImage([endless], "x://picture", { signal: AbortSignal.timeout(200), limits });
+  const bytes = fetchImage([endless], "x://picture", { signal: AbortSignal.timeout(abortMs), limits });
   await expect(bytes).rejects.toMatchObject({ code });
 });

@@ -58,7 +58,7 @@ test("a worker that has lost its lock is notified, and the job starts again", as
     return "released";
   });
   await first.add("a");
-  await expect.poll(() => events).toEqual(["begun"]);
+  await expect.poll(() => events[0]).toBe("begun");
   second.start(finish);
   await expect.poll(() => events.toSorted()).toEqual(["begun", "done", "told"]);
   await Promise.all([first.close(), second.close()]);

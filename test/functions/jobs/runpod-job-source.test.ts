@@ -1,4 +1,4 @@
-/** The source of RunPod's jobs when calls hang or fail for good, with short times. */
+/** The source of RunPod's jobs when calls hang or fail for good, with short times between attempts. */
 import { expect, test } from "vitest";
 
 import { answerResult } from "../../../functions/jobs/job-result.ts";
@@ -8,9 +8,12 @@ import { createLogger } from "../../../functions/logger.ts";
 import { startRunpodServer } from "../../support/servers/runpod-server.ts";
 
 const never = new AbortController().signal;
-const times = { retryMs: [1, 1, 1], longPollMs: 500, callMs: 200 };
+/** No call takes that long, also on a busy machine. */
+const patient = { longPollMs: 60_000, callMs: 60_000 };
+/** For calls that hang. Those beside them have enough time. */
+const impatient = { longPollMs: 1_000, callMs: 1_000 };
 
-async function start() {
+async function start({ longPollMs, callMs } = patient) {
   const server = await startRunpodServer({ holdMs: 50 });
   const log: string[] = [];
   const source = createRunpodJobSource({
@@ -18,7 +21,7 @@ async function start() {
     pingMs: 100,
     listModels: () => ({}),
     logger: createLogger({ level: "debug", write: (line) => void log.push(line) }),
-    times,
+    times: { retryMs: [1, 1, 1], longPollMs, callMs },
   });
   return {
     server,
@@ -42,7 +45,7 @@ async function takeOne(source: JobSource): Promise<LeasedJob> {
 const answerOf = ({ id }: LeasedJob) => answerResult(id, id, { statusCode: 200, requestId: "r", body: { text: "Hi" } });
 
 test("takes jobs after a call for jobs that hung", async () => {
-  await using run = await start();
+  await using run = await start(impatient);
   const { server, source } = run;
   server.fail("job-take", "hang");
   const id = server.run("{}");
@@ -53,7 +56,7 @@ test("takes jobs after a call for jobs that hung", async () => {
 });
 
 test("sends a result again that RunPod did not answer in time", async () => {
-  await using run = await start();
+  await using run = await start(impatient);
   const { server, source } = run;
   const id = server.run("{}");
   const job = await takeOne(source);

@@ -28,15 +28,16 @@ beforeAll(async () => {
 
 afterAll(() => hooks[Symbol.asyncDispose]());
 
-const open = (path: string) =>
-  createWebhookResultSink({ url: `${hooks.url}${path}`, secret: null, retryMs: [1, 1, 1], attemptTimeoutMs: 300 });
+/** @param attemptTimeoutMs Short for receivers that hang. Default: no attempt takes that long. */
+const open = (path: string, attemptTimeoutMs = 60_000) =>
+  createWebhookResultSink({ url: `${hooks.url}${path}`, secret: null, retryMs: [1, 1, 1], attemptTimeoutMs });
 
 const receivedAt = (path: string) => hooks.received.filter((webhook) => webhook.path === path);
 
 test("a receiver that hangs twice gets the result with the third attempt", async () => {
   let numHung = 0;
   hooks.answer((_, response) => void (numHung++ < 2 || response.writeHead(204).end()));
-  await open("/hang").put(result, key, never);
+  await open("/hang", 1_000).put(result, key, never);
   expect(receivedAt("/hang")).toHaveLength(3);
   expect(new Set(receivedAt("/hang").map(({ headers }) => headers["webhook-id"]))).toEqual(new Set(["job"]));
 });
@@ -52,7 +53,8 @@ test.for([
   hooks.answer((_, response) => {
     if (status !== null) response.writeHead(status, { location: `${hooks.url}/inside` }).end();
   });
-  await expect(open(path).put(result, key, never)).rejects.toThrow(reason);
+  const sink = open(path, status === null ? 300 : undefined);
+  await expect(sink.put(result, key, never)).rejects.toThrow(reason);
   expect(receivedAt(path)).toHaveLength(numAttempts);
   expect(receivedAt("/inside")).toEqual([]);
 });
@@ -78,7 +80,7 @@ const endings: readonly (readonly [string, (response: ServerResponse) => unknown
 test.for(endings)("a receiver that accepts the result and %s gets it once", async ([name, answer]) => {
   const path = `/accepts/${name.length}`;
   hooks.answer((_, response) => void answer(response));
-  await open(path).put(result, key, never);
+  await open(path, 1_000).put(result, key, never);
   expect(receivedAt(path)).toHaveLength(1);
 });
 

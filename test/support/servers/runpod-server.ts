@@ -57,7 +57,10 @@ export interface RunpodServer extends AsyncDisposable {
 export interface RunpodServerOptions {
   /** How long calls for jobs and stop signals wait. RunPod's do for less than 90 s. */
   readonly holdMs?: number;
-  /** A worker that sends no heartbeat for this long is gone; its jobs go back to the queue. */
+  /**
+   * A worker that sends no heartbeat for this long is gone; its jobs go back to the queue. Default: longer than any
+   * machine keeps a worker from sending one.
+   */
   readonly workerTimeoutMs?: number;
 }
 
@@ -67,7 +70,7 @@ const lookMs = 1;
 const expiryMs = 10;
 
 export async function startRunpodServer(options: RunpodServerOptions = {}): Promise<RunpodServer> {
-  const { holdMs = 200, workerTimeoutMs = 2_000 } = options;
+  const { holdMs = 200, workerTimeoutMs = 600_000 } = options;
   const jobs = new Map<string, RunpodJob>();
   const heartbeats = new Map<string, number>();
   const stopped = new Map<string, string[]>();
