@@ -6,6 +6,7 @@ import { createDataUrlImageSource, createEngine, createSamplingParams } from "..
 import type { Engine, EngineOptions, GenerationRequest, RequestOutput, SamplingParams } from "../../engine/index.ts";
 import { pictureReference } from "../support/checkpoints/goldens.ts";
 import { goldenEngineConfig } from "../support/engine/engine-config.ts";
+import { endless, lastingClassName } from "../support/requests/lasting-answers.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 
@@ -85,11 +86,17 @@ test("the next turn of a conversation goes to the copy that has computed the ear
 });
 
 test("requests end in the copy that computes them, and others take their place", async () => {
-  await using engine = await startEngine({ dataParallelSize: 2, maxNumSequences: 1, maxNumWaiting: 2 });
+  await using engine = await startEngine({
+    dataParallelSize: 2,
+    maxNumSequences: 1,
+    maxNumWaiting: 2,
+    logitsProcessors: [{ className: lastingClassName, options: {} }],
+  });
+  const lasting = { maxTokens: 400, extraArgs: endless.vllm_xargs };
   for (const round of ["first", "second", "third"]) {
     const controllers = Array.from({ length: 4 }, () => new AbortController());
     const running = controllers.map(async ({ signal }, index) => {
-      const outputs = engine.generate(ask(`${round}-${index}`, { maxTokens: 400 }), { signal });
+      const outputs = engine.generate(ask(`${round}-${index}`, lasting), { signal });
       for await (const output of outputs) void output;
     });
     const ended = Promise.allSettled(running);

@@ -20,6 +20,7 @@ import type {
 import { goldensFolder, loadGoldens, pictureReference } from "../support/checkpoints/goldens.ts";
 import type { GoldenCase } from "../support/checkpoints/goldens.ts";
 import { goldenEngineConfig } from "../support/engine/engine-config.ts";
+import { endless, lastingClassName } from "../support/requests/lasting-answers.ts";
 import { createTemporaryFolder } from "../support/temporary-folder.ts";
 import type { TemporaryFolder } from "../support/temporary-folder.ts";
 import { Exiting } from "./exiting-processor.ts";
@@ -30,7 +31,7 @@ let engine: Engine;
 
 beforeAll(async () => {
   cache = await createTemporaryFolder();
-  engine = startEngine();
+  engine = startEngine({ logitsProcessors: [{ className: lastingClassName, options: {} }] });
   await engine.ready;
 });
 
@@ -143,7 +144,8 @@ test("the same seed gives the same tokens, and no seed gives different ones", as
 describe("a request that ends early", () => {
   test("by its signal throws aborted and frees the slot", async () => {
     const aborting = new AbortController();
-    const outputs = engine.generate(ask(greeting, { maxTokens: 400 }), { signal: aborting.signal });
+    const lasting = ask(greeting, { maxTokens: 400, extraArgs: endless.vllm_xargs });
+    const outputs = engine.generate(lasting, { signal: aborting.signal });
     const reading = async (): Promise<void> => {
       for await (const output of outputs) if (output.numOutputTokens > 2) aborting.abort();
     };

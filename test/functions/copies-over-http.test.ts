@@ -3,6 +3,7 @@ import { readFile } from "node:fs/promises";
 import OpenAI from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
+import { endless, withLastingAnswers } from "../support/requests/lasting-answers.ts";
 import { startService } from "../support/service/running-service.ts";
 import type { RunningService } from "../support/service/running-service.ts";
 
@@ -11,7 +12,8 @@ let service: RunningService;
 let client: OpenAI;
 
 beforeAll(async () => {
-  service = await startService({ DATA_PARALLEL_SIZE: "2", MAX_NUM_SEQS: "1", MAX_NUM_WAITING: "0" });
+  const copies = { DATA_PARALLEL_SIZE: "2", MAX_NUM_SEQS: "1", MAX_NUM_WAITING: "0" };
+  service = await startService({ ...copies, ...withLastingAnswers });
   client = new OpenAI({ baseURL: `${service.baseUrl}/v1`, apiKey: "none", maxRetries: 0 });
 });
 
@@ -28,10 +30,9 @@ test("two requests run at the same time, and a third is one too many", async () 
       client.completions.create({
         model,
         prompt: `a red circle ${number}`,
-        max_tokens: 1500,
         stream: true,
-        // Fovea's field, which the client passes on.
-        ...({ ignore_eos: true } as object),
+        // Some are Fovea's fields, which the client passes on.
+        ...endless,
       }),
     ),
   );

@@ -2,6 +2,7 @@ import { readFile } from "node:fs/promises";
 import OpenAI from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
+import { endless, withLastingAnswers } from "../support/requests/lasting-answers.ts";
 import { startService } from "../support/service/running-service.ts";
 import type { RunningService } from "../support/service/running-service.ts";
 
@@ -12,7 +13,7 @@ let client: OpenAI;
 let messages: OpenAI.ChatCompletionMessageParam[];
 
 beforeAll(async () => {
-  service = await startService({ MAX_NUM_SEQS: "4" });
+  service = await startService({ MAX_NUM_SEQS: "4", ...withLastingAnswers });
   client = new OpenAI({ baseURL: `${service.baseUrl}/v1`, apiKey: "none", maxRetries: 0 });
   const picture = await readFile(new URL("../../models/fovea-shapes/examples/scene.png", import.meta.url));
   const url = `data:image/png;base64,${picture.toString("base64")}`;
@@ -92,11 +93,8 @@ test("several prompts are completed in one request, with the same text for the s
 test("a client that disconnects frees its place for the next", async () => {
   const controllers = Array.from({ length: 4 }, () => new AbortController());
   const leaving = controllers.map(async ({ signal }) => {
-    const endless = { ignore_eos: true, skip_special_tokens: false };
-    const stream = await client.completions.create(
-      { model, prompt: "a", max_tokens: 1e9, stream: true, ...endless },
-      { signal },
-    );
+    const body = { model, prompt: "a", stream: true as const, ...endless };
+    const stream = await client.completions.create(body, { signal });
     for await (const chunk of stream) expect(chunk.object).toBe("text_completion");
   });
   await expect.poll(() => runningSequences()).toBe(4);

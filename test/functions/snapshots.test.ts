@@ -10,6 +10,7 @@ import { afterAll, beforeAll, expect, test, vi } from "vitest";
 
 import { serve } from "../../functions/serve.ts";
 import type { ServeSettings } from "../../functions/serve.ts";
+import { createLastingAnswers, withLastingAnswers } from "../support/requests/lasting-answers.ts";
 import { startOtlpReceiver } from "../support/servers/otlp-receiver.ts";
 import { startRedisServer } from "../support/servers/redis-server.ts";
 import type { RedisServer } from "../support/servers/redis-server.ts";
@@ -101,16 +102,17 @@ test("a job in progress goes back to its queue, and is completed once after the 
   const name = `jobs-${randomUUID()}`;
   const queue = new Queue(name, { connection: { url: redis.url } });
   const events = new QueueEvents(name, { connection: { url: redis.url } });
-  const { service, post } = await start({ JOB_SOURCE: `${redis.url}?queue=${name}`, SHUTDOWN_GRACE_SECONDS: 0 });
+  const source = { JOB_SOURCE: `${redis.url}?queue=${name}`, SHUTDOWN_GRACE_SECONDS: 0 };
+  const { service, post } = await start({ ...source, ...withLastingAnswers });
   await using _ = service;
-  // Longer than the grace on any machine: as many tokens as the model allows.
-  const long = { messages: [{ role: "user", content: "Hello" }], max_tokens: 2000, ignore_eos: true };
-  const job = await queue.add("chat", { ...long, n: 1 });
+  await using answers = await createLastingAnswers();
+  const job = await queue.add("chat", { messages: [{ role: "user", content: "Hello" }], n: 1, ...answers.fields });
   await expect.poll(async () => job.getState()).toBe("active");
   await post("/admin/quiesce");
   expect(await job.getState()).toBe("waiting");
   expect(await queue.getActiveCount()).toBe(0);
 
+  await answers.finish();
   await post("/admin/resume");
   expect(await job.waitUntilFinished(events)).toMatchObject({ response: { status_code: 200 } });
   expect(await queue.getCompletedCount()).toBe(1);

@@ -9,7 +9,9 @@ import { z } from "zod";
 import { createEngine } from "../../../engine/index.ts";
 import type { Engine, ImageSource } from "../../../engine/index.ts";
 import { fovea } from "../../../functions/ai-sdk/language-model.ts";
+import { Lasting } from "../../support/engine/lasting-processor.ts";
 import { createScriptedEngine } from "../../support/engine/scripted-engine.ts";
+import { endless } from "../../support/requests/lasting-answers.ts";
 import { pdfOfPictures } from "../../support/requests/pdf-writer.ts";
 import { Failing } from "./failing-processor.ts";
 
@@ -24,7 +26,7 @@ let model: LanguageModelV4;
 beforeAll(async () => {
   // The AI SDK logs a warning about deprecated parts of a model to the console.
   globalThis.AI_SDK_LOG_WARNINGS = false;
-  engine = createEngine({}, { logitsProcessors: [Failing] });
+  engine = createEngine({}, { logitsProcessors: [Failing, Lasting] });
   model = fovea(engine);
   await engine.ready;
 });
@@ -248,12 +250,13 @@ test("usage counts the tokens of thinking apart from those of the text", async (
   expect((await readAll(stream)).at(-1)).toMatchObject({ type: "finish", usage: { outputTokens } });
 });
 
-describe("an abort", () => {
-  const endless = { providerOptions: { fovea: { ignoreEos: true } } };
+/** An answer that a call ends by its abort only. */
+const lasting = { providerOptions: { fovea: { ignoreEos: true, extraArgs: endless.vllm_xargs } } };
 
+describe("an abort", () => {
   test("rejects generateText with the signal's reason and frees the sequence", async () => {
     const controller = new AbortController();
-    const call = generateText({ model, prompt: "a red circle", abortSignal: controller.signal, ...endless });
+    const call = generateText({ model, prompt: "a red circle", abortSignal: controller.signal, ...lasting });
     await expect.poll(() => engine.stats.numRequestsRunning).toBe(1);
     controller.abort();
     await expect(call).rejects.toMatchObject({ name: "AbortError" });
@@ -262,7 +265,7 @@ describe("an abort", () => {
 
   test("ends a stream and frees the sequence", async () => {
     const controller = new AbortController();
-    const { stream } = await model.doStream(callOptions({ abortSignal: controller.signal, ...endless }));
+    const { stream } = await model.doStream(callOptions({ abortSignal: controller.signal, ...lasting }));
     const reader = stream.getReader();
     await reader.read();
     controller.abort();
@@ -282,7 +285,7 @@ describe("an abort", () => {
 
   test.for([0, 1, 5])("happens by itself when a reader leaves after %i parts", async (numParts) => {
     const before = engine.stats.numGenerationTokens;
-    const { stream } = await model.doStream(callOptions(endless));
+    const { stream } = await model.doStream(callOptions(lasting));
     const reader = stream.getReader();
     for (let part = 0; part < numParts; part += 1) await reader.read();
     await reader.cancel();
@@ -390,9 +393,9 @@ describe("unsupported features", () => {
 });
 
 test("a full queue is an error that the AI SDK retries", async () => {
-  const small = createEngine({ maxNumSequences: 1, maxNumWaiting: 0 });
+  const small = createEngine({ maxNumSequences: 1, maxNumWaiting: 0 }, { logitsProcessors: [Lasting] });
   await using _ = { [Symbol.asyncDispose]: () => small.close() };
-  const running = await fovea(small).doStream(callOptions({ providerOptions: { fovea: { ignoreEos: true } } }));
+  const running = await fovea(small).doStream(callOptions(lasting));
   const refused = fovea(small).doGenerate(callOptions());
   await expect(refused).rejects.toThrow(APICallError);
   await expect(refused).rejects.toMatchObject({ isRetryable: true, cause: { code: "queue_full" } });

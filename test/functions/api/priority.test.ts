@@ -1,13 +1,14 @@
 /** The field `priority` on the whole service, with one slot. */
 import { afterAll, beforeAll, expect, test } from "vitest";
 
+import { endless, withLastingAnswers } from "../../support/requests/lasting-answers.ts";
 import { startService } from "../../support/service/running-service.ts";
 import type { RunningService } from "../../support/service/running-service.ts";
 
 let service: RunningService;
 
 beforeAll(async () => {
-  service = await startService({ MAX_NUM_SEQS: "1", SCHEDULING_POLICY: "priority" });
+  service = await startService({ MAX_NUM_SEQS: "1", SCHEDULING_POLICY: "priority", ...withLastingAnswers });
 });
 afterAll(() => service[Symbol.asyncDispose]());
 
@@ -29,7 +30,7 @@ async function metric(name: string): Promise<number> {
 test("a request with a lower priority value is answered before those that wait already", async () => {
   const blocking = new AbortController();
   // Until it is aborted, it holds the only slot.
-  const holder = await complete({ max_tokens: 2000, ignore_eos: true, stream: true }, blocking.signal);
+  const holder = await complete({ ...endless, stream: true }, blocking.signal);
   const reading = holder.text().catch(() => "aborted");
   const ended: string[] = [];
   const ask = async (name: string, priority: number): Promise<void> => {
@@ -53,7 +54,7 @@ test("a request with a lower priority value is answered before those that wait a
 
 test("/load counts the requests in progress", async () => {
   const blocking = new AbortController();
-  const holder = await complete({ max_tokens: 2000, ignore_eos: true, stream: true }, blocking.signal);
+  const holder = await complete({ ...endless, stream: true }, blocking.signal);
   const reading = holder.text().catch(() => "aborted");
   const load = async (): Promise<unknown> => (await fetch(`${service.baseUrl}/load`)).json();
   expect(await load()).toEqual({ server_load: 1 });

@@ -6,6 +6,8 @@ import OpenAI, { toFile } from "openai";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
 import type { ResultLine } from "../../../functions/batch/result-line.ts";
+import { createLastingAnswers, withLastingAnswers } from "../../support/requests/lasting-answers.ts";
+import type { LastingAnswers } from "../../support/requests/lasting-answers.ts";
 import { startRedisServer } from "../../support/servers/redis-server.ts";
 import { startS3Server } from "../../support/servers/s3-server.ts";
 import type { CliProcess } from "../../support/service/cli-process.ts";
@@ -31,7 +33,7 @@ interface Server extends AsyncDisposable {
 }
 
 async function startServer(environment: Readonly<Record<string, string>>): Promise<Server> {
-  const { cli, baseUrl } = await startReadyCli({ BATCH_MAX_NUM_SEQS: "2", ...environment });
+  const { cli, baseUrl } = await startReadyCli({ BATCH_MAX_NUM_SEQS: "2", ...withLastingAnswers, ...environment });
   return {
     cli,
     client: new OpenAI({ baseURL: `${baseUrl}/v1`, apiKey: "none", maxRetries: 0 }),
@@ -44,12 +46,20 @@ async function startServer(environment: Readonly<Record<string, string>>): Promi
 }
 
 const numLines = 30;
+/** They are answered while the answers of those behind them last. */
+const numQuickLines = 6;
 const customIds = Array.from({ length: numLines }, (_, index) => `line-${index}`);
 
-/** Enough lines to end a server in the middle of them. */
-async function queueManyLines({ client }: Server): Promise<OpenAI.Batch> {
+/** The batch ends when the answers are told to, so a server can be ended in the middle of it. */
+async function queueLines({ client }: Server, answers: LastingAnswers): Promise<OpenAI.Batch> {
   const lines = customIds.map((custom_id, seed) => {
-    const body = { prompt: "a red", max_tokens: 150, ignore_eos: true, temperature: 1, seed };
+    const body = {
+      prompt: "a red",
+      max_tokens: 20,
+      temperature: 1,
+      seed,
+      ...(seed >= numQuickLines && answers.fields),
+    };
     return JSON.stringify({ custom_id, method: "POST", url: "/v1/completions", body });
   });
   const file = await toFile(Buffer.from(lines.join("\n")), "in.jsonl");
@@ -87,10 +97,14 @@ test.for([
 ] as const)("after %s in the middle, the next start resumes, and no line is answered twice", async (ending) => {
   const [signal, code] = ending;
   const store = newStore();
+  await using answers = await createLastingAnswers();
   await using first = await startServer({ BATCH_STORE: store });
-  const batch = await queueManyLines(first);
+  const batch = await queueLines(first, answers);
   await expect.poll(async () => (await resultsUnderWay(store)).length).toBeGreaterThan(3);
   first.cli.child.kill(signal);
+  // Lines in progress are answered before it ends.
+  if (signal === "SIGTERM") await first.cli.waitForLog("Draining.");
+  await answers.finish();
   expect(await first.cli.exitCode).toBe(code);
   const early = await resultsUnderWay(store);
   expect(early.length).toBeLessThan(numLines);
@@ -106,13 +120,15 @@ test("of two servers on one folder, one processes a batch; when it is killed, th
   const store = newStore();
   await using one = await startServer({ BATCH_STORE: store });
   await using other = await startServer({ BATCH_STORE: store });
-  const batch = await queueManyLines(one);
+  await using answers = await createLastingAnswers();
+  const batch = await queueLines(one, answers);
   await expect.poll(async () => (await resultsUnderWay(store)).length).toBeGreaterThan(3);
   const running = [await one.metric("fovea_batches_running"), await other.metric("fovea_batches_running")];
   expect(new Set(running)).toEqual(new Set([0, 1]));
   const [worker, standby] = running[0] === 1 ? [one, other] : [other, one];
   worker.cli.child.kill("SIGKILL");
   await worker.cli.exitCode;
+  await answers.finish();
   const early = await resultsUnderWay(store);
   expect((await completedResults(standby, batch)).slice(0, early.length)).toEqual(early);
 });
@@ -120,7 +136,8 @@ test("of two servers on one folder, one processes a batch; when it is killed, th
 test("a batch belongs to servers of its model; if its input is deleted, it fails and keeps its answers", async () => {
   const store = newStore();
   await using first = await startServer({ BATCH_STORE: store });
-  const batch = await queueManyLines(first);
+  await using answers = await createLastingAnswers();
+  const batch = await queueLines(first, answers);
   await expect.poll(async () => (await resultsUnderWay(store)).length).toBeGreaterThan(3);
   first.cli.child.kill("SIGKILL");
   await first.cli.exitCode;
@@ -153,7 +170,8 @@ test("replicas share batches over Redis and S3, and another resumes the batch of
     AWS_SECRET_ACCESS_KEY: "test",
   };
   const servers = await Promise.all([startServer(environment), startServer(environment)]);
-  const batch = await queueManyLines(servers[0]);
+  await using answers = await createLastingAnswers();
+  const batch = await queueLines(servers[0], answers);
   const numAnswered = () => Promise.all(servers.map(({ metric }) => metric("fovea_batch_lines_total")));
   await expect.poll(async () => Math.max(...(await numAnswered()).map((count) => count || 0))).toBeGreaterThan(3);
   const running = await Promise.all(servers.map(({ metric }) => metric("fovea_batches_running")));
@@ -161,6 +179,7 @@ test("replicas share batches over Redis and S3, and another resumes the batch of
   const [killed] = servers.splice(running.indexOf(1), 1);
   killed!.cli.child.kill("SIGKILL");
   await killed!.cli.exitCode;
+  await answers.finish();
   await completedResults(servers[0], batch);
   await Promise.all(servers.map((server) => server[Symbol.asyncDispose]()));
   await Promise.all([redis.kill(), s3.stop()]);
@@ -170,11 +189,13 @@ test("a Redis outage does not end a batch, and a recovered Redis accepts new one
   let redis = await startRedisServer();
   const store = newStore();
   await using server = await startServer({ BATCH_STORE: store, REDIS_URL: redis.url });
-  const batch = await queueManyLines(server);
+  await using answers = await createLastingAnswers();
+  const batch = await queueLines(server, answers);
   await expect.poll(async () => (await resultsUnderWay(store)).length).toBeGreaterThan(3);
   await redis.kill();
+  await answers.finish();
   await completedResults(server, batch);
-  const late = await queueManyLines(server);
+  const late = await queueLines(server, answers);
   expect(late.status).toBe("validating");
   redis = await startRedisServer({ port: redis.port });
   await completedResults(server, late);

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { CreateBucketCommand, GetObjectCommand, ListObjectsV2Command, PutObjectCommand } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import { createLastingAnswers, withLastingAnswers } from "../../support/requests/lasting-answers.ts";
 import { startS3Server } from "../../support/servers/s3-server.ts";
 import type { S3Server } from "../../support/servers/s3-server.ts";
 import { startTcpProxy } from "../../support/servers/tcp-proxy.ts";
@@ -102,22 +103,24 @@ test("answers every line of an object into another one, leaves nothing else, and
 
 test.for(["SIGKILL", "SIGTERM"] as const)("resumes a batch after %s", async (signal) => {
   const prefix = randomUUID();
-  // Segments are stored every 5 s; one sequence at a time takes much longer than that for all lines.
-  const numLines = 8000;
-  const input = await put(
-    `${prefix}/in.jsonl`,
-    ids(numLines)
-      .map((id) => line(id, { max_tokens: 24 }))
-      .join("\n"),
-  );
+  const numLines = 40;
+  await using answers = await createLastingAnswers();
+  // Segments are stored every 5 s, when the later answers last.
+  const lines = ids(numLines).map((id, index) => line(id, index < 10 ? {} : answers.fields));
+  const input = await put(`${prefix}/in.jsonl`, lines.join("\n"));
   const output = `s3://${bucket}/${prefix}/out.jsonl`;
-  await using first = startBatch(input, output, { SHUTDOWN_GRACE_SECONDS: "0", MAX_NUM_SEQS: "1" });
+  await using first = startBatch(input, output, {
+    ...withLastingAnswers,
+    SHUTDOWN_GRACE_SECONDS: "0",
+    MAX_NUM_SEQS: "1",
+  });
   const segments = async () => (await keysBelow(`${prefix}/out.jsonl.parts/results/batch.`)).length;
   await expect.poll(segments, { timeout: 50_000 }).toBeGreaterThan(0);
   first.child.kill(signal);
   expect(await first.exitCode).toBe(signal === "SIGKILL" ? null : 143);
   expect(await keysBelow(`${prefix}/out.jsonl`)).not.toContain(`${prefix}/out.jsonl`);
-  await using second = startBatch(input, output);
+  await answers.finish();
+  await using second = startBatch(input, output, withLastingAnswers);
   expect(await second.exitCode, second.stderr()).toBe(0);
   expect(logged(second, "Done.")?.numSkipped).toBeGreaterThan(0);
   expect(idsOf(toResults(await read(`${prefix}/out.jsonl`)))).toEqual(ids(numLines).toSorted());
@@ -129,26 +132,28 @@ test(
   { timeout: 180_000 },
   async () => {
     const prefix = randomUUID();
+    await using answers = await createLastingAnswers();
     // Several ranges, so that the input is read from S3 while lines are answered.
     const padding = " ".repeat(4000);
-    const input = await put(
-      `${prefix}/in.jsonl`,
-      ids(1500)
-        .map((id) => line(id) + padding)
-        .join("\n"),
-    );
+    const lines = ids(1500).map((id, index) => line(id, index < 1400 ? {} : answers.fields) + padding);
+    const input = await put(`${prefix}/in.jsonl`, lines.join("\n"));
     const output = `s3://${bucket}/${prefix}/out.jsonl`;
     await using proxy = await startTcpProxy(Number(new URL(s3.endpoint).port));
-    const environment = { AWS_ENDPOINT_URL_S3: `http://127.0.0.1:${proxy.port}`, LOG_LEVEL: "info" };
+    const environment = {
+      AWS_ENDPOINT_URL_S3: `http://127.0.0.1:${proxy.port}`,
+      LOG_LEVEL: "info",
+      ...withLastingAnswers,
+    };
     await using first = startBatch(input, output, environment);
     await expect.poll(() => logged(first, "input"), { timeout: 50_000 }).toBeDefined();
     proxy.cut();
+    await answers.finish();
     expect(await first.exitCode, first.stderr()).toBe(1);
     expect(logged(first, "The batch ended early; run the command again to resume.")).toMatchObject({
       reason: expect.stringMatching(/on S3 failed/),
       advice: expect.stringContaining(`Check that http://127.0.0.1:${proxy.port} can be reached`),
     });
-    await using second = startBatch(input, output);
+    await using second = startBatch(input, output, withLastingAnswers);
     expect(await second.exitCode, second.stderr()).toBe(0);
     expect(idsOf(toResults(await read(`${prefix}/out.jsonl`)))).toEqual(ids(1500).toSorted());
   },

@@ -4,6 +4,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
+import { createLastingAnswers, withLastingAnswers } from "../../support/requests/lasting-answers.ts";
 import { startCli } from "../../support/service/cli-process.ts";
 import type { CliProcess } from "../../support/service/cli-process.ts";
 import { startService } from "../../support/service/running-service.ts";
@@ -184,10 +185,9 @@ test("no line is rejected because the queue is full, whatever its number of sequ
   expect([...results.values()].map(({ response }) => response?.status_code)).toEqual(numSequences.map(() => 200));
 });
 
-/** Enough lines to end a run in the middle of them. */
-const manyLines = Array.from({ length: 80 }, (_, index) =>
-  line(`line-${index}`, { prompt: "a red", max_tokens: 150, ignore_eos: true, temperature: 1, seed: index }),
-);
+/** A line with an answer of several tokens. */
+const seededLine = (seed: number, more: object = {}) =>
+  line(`line-${seed}`, { prompt: "a red", max_tokens: 20, ignore_eos: true, temperature: 1, seed, ...more });
 
 test.for([
   ["SIGKILL", "25", null],
@@ -195,26 +195,34 @@ test.for([
   ["SIGINT", "0", 130],
 ] as const)("after %s and %s s in the middle another run resumes, and every line has one result", async (ending) => {
   const [signal, SHUTDOWN_GRACE_SECONDS, code] = ending;
-  const files = await writeInput(manyLines);
-  await using first = startBatch(files, { SHUTDOWN_GRACE_SECONDS });
+  await using answers = await createLastingAnswers();
+  const numLines = 80;
+  const lines = Array.from({ length: numLines }, (_, seed) => seededLine(seed, seed < 10 ? {} : answers.fields));
+  const files = await writeInput(lines);
+  const environment = { MAX_NUM_SEQS: "4", SHUTDOWN_GRACE_SECONDS, ...withLastingAnswers };
+  await using first = startBatch(files, environment);
   await expect.poll(() => readResults(files.output).length).toBeGreaterThan(0);
   first.child.kill(signal);
+  // Within the grace, lines in progress are answered.
+  await expect.poll(first.stderr).toContain(signal === "SIGTERM" ? '"message":"Stopping."' : "");
+  if (signal !== "SIGINT") await answers.finish();
   expect(await first.exitCode).toBe(code);
   const early = readResults(files.output);
-  expect(early.length).toBeLessThan(manyLines.length);
+  expect(early.length).toBeLessThan(numLines);
 
-  await using second = startBatch(files);
+  await answers.finish();
+  await using second = startBatch(files, environment);
   expect(await second.exitCode).toBe(0);
   const results = readResults(files.output);
   expect(results.slice(0, early.length)).toEqual(early);
   const ids = results.map(({ custom_id: id }) => id!);
-  expect(ids.toSorted()).toEqual(manyLines.map((_, index) => `line-${index}`).toSorted());
+  expect(ids.toSorted()).toEqual(lines.map((_, index) => `line-${index}`).toSorted());
   expect(results.every(({ response }) => response?.status_code === 200)).toBe(true);
 });
 
 test("when the engine dies, no line gets an error, and another run resumes", async () => {
   const dying = new URL("../../engine/exiting-processor.ts", import.meta.url).pathname;
-  const lines = manyLines.slice(0, 12);
+  const lines = Array.from({ length: 12 }, (_, seed) => seededLine(seed));
   const files = await writeInput([...lines, line("short", { prompt: "a", max_tokens: 1 })]);
   await using first = startBatch(files, { MAX_NUM_SEQS: "8", LOGITS_PROCESSORS: `${dying}:Exiting` });
   expect(await first.exitCode).toBe(1);

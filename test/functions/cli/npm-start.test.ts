@@ -8,11 +8,9 @@ import { fileURLToPath } from "node:url";
 import OpenAI from "openai";
 import { expect, test } from "vitest";
 
+import { createLastingAnswers, withLastingAnswers } from "../../support/requests/lasting-answers.ts";
 import { testDataHome } from "../../support/service/test-data-home.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
-
-/** vLLM's fields: an answer continues to the last token. */
-const goingOn = { ignore_eos: true, skip_special_tokens: false };
 
 const repository = fileURLToPath(new URL("../../../", import.meta.url));
 
@@ -25,7 +23,7 @@ interface StartedByNpm extends AsyncDisposable {
   readonly exit: Promise<readonly [code: number | null, signal: NodeJS.Signals | null]>;
 }
 
-async function startByNpm(): Promise<StartedByNpm> {
+async function startByNpm(settings: Readonly<Record<string, string>> = {}): Promise<StartedByNpm> {
   const npm = spawn("npm", ["start"], {
     cwd: repository,
     env: {
@@ -34,6 +32,7 @@ async function startByNpm(): Promise<StartedByNpm> {
       XDG_DATA_HOME: testDataHome,
       HOST: "127.0.0.1",
       PORT: "0",
+      ...settings,
     },
     stdio: ["ignore", "pipe", "ignore"],
     // A process group of its own.
@@ -135,23 +134,26 @@ test("SIGTERM to npx, which does not pass it on to the server, drains the server
 });
 
 test("Ctrl-C, which reaches the server directly and through npm, counts as one signal: a stream completes", async () => {
-  await using started = await startByNpm();
+  await using started = await startByNpm(withLastingAnswers);
+  await using answers = await createLastingAnswers();
   const client = new OpenAI({ baseURL: `http://127.0.0.1:${started.port}/v1`, apiKey: "none", maxRetries: 0 });
   const stream = await client.completions.create({
     model: "fovea-shapes",
     prompt: "a",
-    max_tokens: 1500,
     stream: true,
-    ...goingOn,
+    ...answers.fields,
   });
   let finishReason: string | null = null;
   let hasSignalled = false;
   for await (const { choices } of stream) {
     finishReason = choices[0]!.finish_reason;
-    if (!hasSignalled) process.kill(-started.npmId, "SIGINT");
+    if (hasSignalled) continue;
     hasSignalled = true;
+    process.kill(-started.npmId, "SIGINT");
+    await expect.poll(started.stdout).toContain('"message":"Draining."');
+    await answers.finish();
   }
-  expect(finishReason).toBe("length");
+  expect(finishReason).toBe("stop");
   expect(await started.exit).toEqual([0, null]);
   await expectAllGone(started);
 });

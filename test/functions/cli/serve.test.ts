@@ -4,6 +4,7 @@ import { join } from "node:path";
 import OpenAI from "openai";
 import { expect, test } from "vitest";
 
+import { createLastingAnswers, endless, withLastingAnswers } from "../../support/requests/lasting-answers.ts";
 import { startCli } from "../../support/service/cli-process.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
@@ -19,15 +20,9 @@ async function startService(environment: Readonly<Record<string, string>> = {}) 
 /** vLLM's fields: the end-of-text token is an ordinary token with a text. */
 const goingOn = { ignore_eos: true, skip_special_tokens: false };
 
-/** A stream of as many sequences as run together, each as long as the model allows. One chunk has been read. */
-async function openLongStream(client: OpenAI, numSequences = 32) {
-  const stream = await client.completions.create({
-    model: "fovea-shapes",
-    prompt: Array.from({ length: numSequences }, () => "a"),
-    max_tokens: 1e9,
-    stream: true,
-    ...goingOn,
-  });
+/** A stream of which one chunk has been read. */
+async function openStream(client: OpenAI, fields: typeof endless) {
+  const stream = await client.completions.create({ model: "fovea-shapes", prompt: "a", stream: true, ...fields });
   const iterator = stream[Symbol.asyncIterator]();
   await iterator.next();
   return iterator;
@@ -73,11 +68,12 @@ test(
   "SIGTERM in the middle of a stream lets it finish, then ends the process with 0",
   { timeout: 300_000 },
   async () => {
-    // On a busy machine, the stream takes longer than the default.
-    const { cli, baseUrl, client } = await startService({ SHUTDOWN_GRACE_SECONDS: "300" });
+    // Longer than the test takes on a busy machine.
+    const { cli, baseUrl, client } = await startService({ SHUTDOWN_GRACE_SECONDS: "300", ...withLastingAnswers });
     await using _ = cli;
     await cli.waitForLog("Ready.");
-    const stream = await openLongStream(client, 1);
+    await using answers = await createLastingAnswers();
+    const stream = await openStream(client, answers.fields);
     cli.child.kill("SIGTERM");
     await cli.waitForLog("Draining.");
     const refused = await fetch(`${baseUrl}/health`).then(
@@ -85,21 +81,22 @@ test(
       () => 503,
     );
     expect(refused).toBe(503);
+    await answers.finish();
     let finishReason: string | null = null;
     for (let next = await stream.next(); !next.done; next = await stream.next()) {
       finishReason = next.value.choices[0]!.finish_reason;
     }
-    expect(finishReason).toBe("length");
+    expect(finishReason).toBe("stop");
     expect(await cli.exitCode).toBe(0);
     expect(cli.stdout()).toContain('"isClean":true');
   },
 );
 
 test("a stream that exceeds the grace ends with an error event", async () => {
-  const { cli, client } = await startService({ SHUTDOWN_GRACE_SECONDS: "0" });
+  const { cli, client } = await startService({ SHUTDOWN_GRACE_SECONDS: "0", ...withLastingAnswers });
   await using _ = cli;
   await cli.waitForLog("Ready.");
-  const stream = await openLongStream(client);
+  const stream = await openStream(client, endless);
   cli.child.kill("SIGINT");
   const readRest = async (): Promise<void> => {
     for (let next = await stream.next(); !next.done; next = await stream.next());
@@ -109,10 +106,10 @@ test("a stream that exceeds the grace ends with an error event", async () => {
 });
 
 test("a second signal ends the process at once", async () => {
-  const { cli, client } = await startService();
+  const { cli, client } = await startService(withLastingAnswers);
   await using _ = cli;
   await cli.waitForLog("Ready.");
-  await openLongStream(client);
+  await openStream(client, endless);
   cli.child.kill("SIGTERM");
   await cli.waitForLog("Draining.");
   cli.child.kill("SIGTERM");
@@ -157,10 +154,11 @@ test("an engine that dies ends its requests, and /livez requests a restart", asy
 
 test("a lost GPU ends its requests with 503, then the process with 1", async () => {
   const processor = new URL("../../engine/losing-processor.ts", import.meta.url).pathname;
-  const { cli, client } = await startService({ LOGITS_PROCESSORS: `${processor}:LosesDevice` });
+  const LOGITS_PROCESSORS = `${processor}:LosesDevice,${withLastingAnswers.LOGITS_PROCESSORS}`;
+  const { cli, client } = await startService({ LOGITS_PROCESSORS });
   await using _ = cli;
   await cli.waitForLog("Ready.");
-  const iterator = await openLongStream(client, 1);
+  const iterator = await openStream(client, endless);
   const other = (async () => {
     while ((await iterator.next()).done !== true);
   })();

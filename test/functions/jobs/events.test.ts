@@ -6,6 +6,7 @@ import { CreateBucketCommand, GetObjectCommand } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { resultKey } from "../../../functions/jobs/sinks/s3-result-sink.ts";
+import { createLastingAnswers, endless, withLastingAnswers } from "../../support/requests/lasting-answers.ts";
 import { startOidcIssuer } from "../../support/servers/oidc-issuer.ts";
 import type { OidcIssuer } from "../../support/servers/oidc-issuer.ts";
 import { startS3Server } from "../../support/servers/s3-server.ts";
@@ -26,7 +27,13 @@ beforeAll(async () => {
   await s3.client.send(new CreateBucketCommand({ Bucket: "jobs" }));
   process.env.AWS_ACCESS_KEY_ID = "test";
   process.env.AWS_SECRET_ACCESS_KEY = "test";
-  base = { AWS_ENDPOINT_URL_S3: s3.endpoint, MAX_NUM_SEQS: "4", SERVED_MODEL_NAME: "tiny", JOB_PUSH_SECRET: secret };
+  base = {
+    AWS_ENDPOINT_URL_S3: s3.endpoint,
+    MAX_NUM_SEQS: "4",
+    SERVED_MODEL_NAME: "tiny",
+    JOB_PUSH_SECRET: secret,
+    ...withLastingAnswers,
+  };
   service = await startService({
     ...base,
     MAX_BODY_BYTES: "2MiB",
@@ -273,13 +280,15 @@ describe("deliveries", () => {
   });
 
   test("finishes the job of a sender that does not wait; the next delivery gets its answer", async () => {
+    await using answers = await createLastingAnswers();
     const id = nextId();
-    const pushed = eventBridge({ ...chat, max_tokens: 1_500, ignore_eos: true }, id);
+    const pushed = eventBridge({ ...chat, ...answers.fields }, id);
     const leaving = new AbortController();
     const first = push(pushed, { signal: leaving.signal });
     await expect.poll(async () => (await metric("vllm:num_requests_running")) > 0).toBe(true);
     leaving.abort();
     await expect(first).rejects.toThrow(/aborted/);
+    await answers.finish();
     const response = await push(pushed);
     expect([response.status, await response.text()]).toEqual([200, await stored(id)]);
   });
@@ -292,8 +301,7 @@ describe("deliveries", () => {
   test("asks for another delivery of what it could not finish before it shut down", async () => {
     const other = await startService({ ...base, JOB_RESULTS: "s3://jobs/results" });
     const ids = Array.from({ length: 6 }, nextId);
-    const long = { ...chat, max_tokens: 2_000, ignore_eos: true };
-    const pushes = ids.map((id) => push(eventBridge(long, id), { to: other }));
+    const pushes = ids.map((id) => push(eventBridge({ ...chat, ...endless }, id), { to: other }));
     await expect
       .poll(
         async () =>

@@ -3,7 +3,9 @@ import { randomUUID } from "node:crypto";
 import { GetObjectCommand, ListObjectsV2Command, PutObjectCommand } from "@aws-sdk/client-s3";
 import { afterAll, beforeAll, expect, test } from "vitest";
 
+import { createLastingAnswers, withLastingAnswers } from "../../support/requests/lasting-answers.ts";
 import type { S3Server } from "../../support/servers/s3-server.ts";
+import type { RunningService } from "../../support/service/running-service.ts";
 import { bucket, failed, returned, short, startJobPlaces } from "./job-places.ts";
 import type { JobPlaces, Result } from "./job-places.ts";
 
@@ -18,6 +20,9 @@ beforeAll(async () => {
 afterAll(async () => {
   await places[Symbol.asyncDispose]();
 });
+
+/** Lines that are answered while the answers of those behind them last. */
+const NUM_ANSWERED = 8;
 
 const put = (Key: string, Body: string) => aws.client.send(new PutObjectCommand({ Bucket: bucket, Key, Body }));
 
@@ -74,57 +79,67 @@ test("a file outside of the allowed places and a missing file are refused", asyn
 
 test("a file that is interrupted resumes where it was", async () => {
   const prefix = randomUUID();
+  await using answers = await createLastingAnswers();
   const lines = Array.from({ length: 24 }, (_, seed) => {
-    const body = { prompt: "a", max_tokens: 120, ignore_eos: true, temperature: 1, seed };
+    const body = { ...short, temperature: 1, seed, ...(seed >= NUM_ANSWERED && answers.fields) };
     return JSON.stringify({ custom_id: `line-${seed}`, method: "POST", url: "/v1/completions", body });
   });
   await put(`${prefix}/in.jsonl`, lines.join("\n"));
-  const { queue, start } = await places.startWithQueue({ JOB_ALLOWED_TARGETS: `s3://${bucket}/${prefix}` });
+  const settings = { JOB_ALLOWED_TARGETS: `s3://${bucket}/${prefix}`, ...withLastingAnswers };
+  const { queue, start } = await places.startWithQueue(settings);
   const input = `s3://${bucket}/${prefix}/in.jsonl`;
   const output = `s3://${bucket}/${prefix}/out.jsonl`;
   const first = await start();
   const job = await queue.add("file", { input, output });
-  const answered = /^vllm:request_success_total\{.*finished_reason="length".*\} (\d+)$/m;
-  const numAnswered = async (): Promise<number> =>
-    Number(answered.exec(await (await fetch(`${first.baseUrl}/metrics`)).text())?.[1]);
-  await expect.poll(numAnswered, { timeout: 20_000 }).toBeGreaterThanOrEqual(4);
+  await expect.poll(() => numAnswered(first)).toBe(NUM_ANSWERED);
   await first[Symbol.asyncDispose]();
   const { Contents = [] } = await aws.client.send(
     new ListObjectsV2Command({ Bucket: bucket, Prefix: `${prefix}/out.jsonl.parts/` }),
   );
   expect(Contents.length).toBeGreaterThan(0);
+  await answers.finish();
   await using second = await start();
   const result = await returned(queue, job);
   expect(result.response?.body.request_counts).toEqual({ total: 24, completed: 24, failed: 0 });
   expect((await linesOf(`${prefix}/out.jsonl`)).length).toBe(24);
-  const text = await (await fetch(`${second.baseUrl}/metrics`)).text();
-  const numSecond = Number(answered.exec(text)?.[1]);
-  expect(numSecond).toBeLessThanOrEqual(20);
+  expect(await numAnswered(second)).toBe(24 - NUM_ANSWERED);
 });
+
+async function numAnswered({ baseUrl }: RunningService): Promise<number> {
+  const text = await (await fetch(`${baseUrl}/metrics`)).text();
+  const counts = text.matchAll(/^vllm:request_success_total\{.*finished_reason="(?:length|stop)".*\} (\d+)$/gm);
+  return [...counts].reduce((sum, [, count]) => sum + Number(count), 0);
+}
 
 test("a file that is replaced while it is answered has answers of its new lines only", async () => {
   const prefix = randomUUID();
-  const write = (numTokens: number) => {
+  await using answers = await createLastingAnswers();
+  const write = (numTokens: number, last: object) => {
     const lines = Array.from({ length: 24 }, (_, seed) => {
-      const body = { prompt: "a", max_tokens: numTokens, ignore_eos: true, seed };
+      const body = {
+        prompt: "a",
+        max_tokens: numTokens,
+        ignore_eos: true,
+        seed,
+        ...(seed >= NUM_ANSWERED && last),
+      };
       return JSON.stringify({ custom_id: `line-${seed}`, method: "POST", url: "/v1/completions", body });
     });
     return put(`${prefix}/in.jsonl`, lines.join("\n"));
   };
   const folder = `s3://${bucket}/${prefix}`;
-  const { queue, start } = await places.startWithQueue({ JOB_ALLOWED_TARGETS: folder });
-  await write(120);
+  const { queue, start } = await places.startWithQueue({ JOB_ALLOWED_TARGETS: folder, ...withLastingAnswers });
+  await write(3, answers.fields);
   const first = await start();
   const job = await queue.add("file", { input: `${folder}/in.jsonl`, output: `${folder}/out.jsonl` });
-  const answered = async () => (await fetch(`${first.baseUrl}/metrics`)).text();
-  await expect.poll(answered, { timeout: 20_000 }).toMatch(/^vllm:request_success_total\{.*="length".*\} [1-9]/m);
+  await expect.poll(() => numAnswered(first)).toBe(NUM_ANSWERED);
   await first[Symbol.asyncDispose]();
   const keys = async () => {
     const { Contents = [] } = await aws.client.send(new ListObjectsV2Command({ Bucket: bucket, Prefix: prefix }));
     return Contents.map(({ Key = "" }) => Key.slice(prefix.length + 1));
   };
   expect(await keys()).toContainEqual(expect.stringMatching(/^out\.jsonl\.parts\//));
-  await write(2);
+  await write(2, {});
   await using _ = await start();
   await returned(queue, job);
   const results = await linesOf(`${prefix}/out.jsonl`);

@@ -6,6 +6,7 @@ import { Redis } from "ioredis";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
 import { createSqsQueue } from "../../support/queues/sqs-queue.ts";
+import { createLastingAnswers, endless, withLastingAnswers } from "../../support/requests/lasting-answers.ts";
 import type { S3Server } from "../../support/servers/s3-server.ts";
 import { startWebhookReceiver } from "../../support/servers/webhook-receiver.ts";
 import type { WebhookReceiver } from "../../support/servers/webhook-receiver.ts";
@@ -306,10 +307,9 @@ describe("deliveries", () => {
   });
 
   test("a drain gives back all jobs that are not answered", async () => {
-    const { queue, start } = await places.startWithQueue();
+    const { queue, start } = await places.startWithQueue(withLastingAnswers);
     const service = await start();
-    const long = { prompt: "a", max_tokens: 1500, ignore_eos: true };
-    const jobs = await Promise.all(Array.from({ length: 6 }, () => queue.add("long", long)));
+    const jobs = await Promise.all(Array.from({ length: 6 }, () => queue.add("long", { prompt: "a", ...endless })));
     await expect.poll(async () => (await queue.getActiveCount()) > 0).toBe(true);
     await service[Symbol.asyncDispose]();
     const states = await Promise.all(jobs.map(async ({ id = "" }) => (await queue.getJob(id))?.getState()));
@@ -319,10 +319,11 @@ describe("deliveries", () => {
   });
 
   test("jobs leave room for requests, and are answered beside them", async () => {
-    const { queue, start } = await places.startWithQueue({ MAX_NUM_SEQS: "2", BATCH_MAX_NUM_SEQS: "1" });
-    // Together they outlast several looks at the queue, also on a fast machine.
-    const lasting = { prompt: "a", max_tokens: 800, ignore_eos: true };
+    const settings = { MAX_NUM_SEQS: "2", BATCH_MAX_NUM_SEQS: "1", ...withLastingAnswers };
+    const { queue, start } = await places.startWithQueue(settings);
+    await using answers = await createLastingAnswers();
     await using service = await start();
+    const lasting = { prompt: "a", ...answers.fields };
     const jobs = await Promise.all(Array.from({ length: 5 }, () => queue.add("job", lasting)));
     await expect.poll(async () => queue.getActiveCount()).toBe(1);
     const response = await fetch(`${service.baseUrl}/v1/completions`, {
@@ -331,6 +332,8 @@ describe("deliveries", () => {
       body: JSON.stringify(short),
     });
     expect(response.status).toBe(200);
+    expect(await queue.getActiveCount()).toBe(1);
+    await answers.finish();
     for (const job of jobs) await returned(queue, job);
     const metrics = await (await fetch(`${service.baseUrl}/metrics`)).text();
     expect(metrics).toMatch(/^fovea_jobs_total\{outcome="completed",.*\} 5$/m);

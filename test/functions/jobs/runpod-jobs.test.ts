@@ -1,6 +1,7 @@
 /** The service as the worker of a RunPod endpoint: inputs, answers, streams, cancellation, failures of RunPod's API. */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 
+import { createLastingAnswers, endless, withLastingAnswers } from "../../support/requests/lasting-answers.ts";
 import { startRunpodServer } from "../../support/servers/runpod-server.ts";
 import type { RunpodJob, RunpodServer } from "../../support/servers/runpod-server.ts";
 import { startService } from "../../support/service/running-service.ts";
@@ -187,14 +188,13 @@ describe("streams", () => {
 });
 
 describe("life of a job", () => {
-  const long = JSON.stringify({ messages, max_tokens: 2_000, ignore_eos: true, stream: true });
   /** RunPod's calls stay open, so the worker hears of a cancellation or a job without a pause. */
   const holdMs = 60_000;
 
   test("ends a cancelled job at once, and answers the others", async () => {
     await using own = await startRunpodServer({ holdMs });
-    await using worker = await startService({ JOB_SOURCE: "runpod", ...own.environment() });
-    const id = own.run(long);
+    await using worker = await startService({ JOB_SOURCE: "runpod", ...own.environment(), ...withLastingAnswers });
+    const id = own.run(JSON.stringify({ messages, stream: true, ...endless }));
     await expect.poll(() => own.job(id).chunks.length).toBeGreaterThan(0);
     own.cancel(id);
     await expect.poll(() => worker.log()).toContain("A job was lost to another worker or cancelled.");
@@ -207,12 +207,15 @@ describe("life of a job", () => {
 
   test("computes a job once that RunPod hands out twice", async () => {
     await using own = await startRunpodServer({ holdMs });
-    await using worker = await startService({ JOB_SOURCE: "runpod", ...own.environment() });
-    const id = own.run(long);
+    await using worker = await startService({ JOB_SOURCE: "runpod", ...own.environment(), ...withLastingAnswers });
+    await using answers = await createLastingAnswers();
+    const input = JSON.stringify({ messages, stream: true, ...answers.fields });
+    const id = own.run(input);
     await expect.poll(() => own.job(id).chunks.length).toBeGreaterThan(0);
-    own.handOut(`{"id": "${id}", "input": ${long}}`);
+    own.handOut(`{"id": "${id}", "input": ${input}}`);
     await expect.poll(() => own.numTexts()).toBe(0);
     expect(own.job(id).status).toBe("IN_PROGRESS");
+    await answers.finish();
     await expect.poll(() => own.job(id).status).toBe("COMPLETED");
     const other = own.run(JSON.stringify(chat));
     await expect.poll(() => own.job(other).status).toBe("COMPLETED");
@@ -236,15 +239,16 @@ describe("life of a job", () => {
 
   test("gives no result of a job whose worker ends; another worker answers it", async () => {
     await using own = await startRunpodServer({ workerTimeoutMs: 1000 });
-    let first: RunningService | null = await startService({ JOB_SOURCE: "runpod", ...own.environment() });
-    const ids = Array.from({ length: 12 }, () =>
-      own.run(JSON.stringify({ ...chat, max_tokens: 200, ignore_eos: true })),
-    );
+    const environment = { JOB_SOURCE: "runpod", ...own.environment(), ...withLastingAnswers };
+    const first = await startService(environment);
+    await using answers = await createLastingAnswers();
+    const input = JSON.stringify({ ...chat, ...answers.fields });
+    const ids = Array.from({ length: 12 }, () => own.run(input));
     await expect.poll(() => own.jobs().filter(({ status }) => status === "IN_PROGRESS").length).toBeGreaterThan(3);
     await first[Symbol.asyncDispose]();
-    first = null;
     expect(own.jobs().filter(({ status }) => status === "FAILED")).toEqual([]);
-    await using _second = await startService({ JOB_SOURCE: "runpod", ...own.environment() });
+    await answers.finish();
+    await using _second = await startService(environment);
     for (const id of ids) await expect.poll(() => own.job(id).status).toBe("COMPLETED");
     expect(own.violations).toEqual([]);
   });
