@@ -1,4 +1,5 @@
 /** The engine as seen by the rest of the process: inputs are processed on this thread, the model runs on others. */
+import { untilAborted } from "./concurrent-work.ts";
 import type { EngineConfig } from "./contract/config.ts";
 import { cudaDeviceIdOf } from "./contract/cuda-device-id.ts";
 import { requireDeviceForCopies } from "./contract/data-parallel.ts";
@@ -37,7 +38,6 @@ import { EngineThreads } from "./thread/engine-threads.ts";
 import type { EngineCoreStats, FromEngineThread } from "./thread/messages.ts";
 import type { StepStall } from "./thread/step-progress.ts";
 import { noStats } from "./thread/total-stats.ts";
-import { untilAborted } from "./until-aborted.ts";
 
 /** The sequences of an admitted request, and where they run. */
 interface SequencesToStart {

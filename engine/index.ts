@@ -108,4 +108,4 @@ export type {
 export { importExport } from "./sampling/custom/import-export.ts";
 export { RequestLogitsProcessorAdapter } from "./sampling/contract/request-logits-processor-adapter.ts";
 export type { RequestLogitsProcessor } from "./sampling/contract/request-logits-processor-adapter.ts";
-export { untilAborted } from "./until-aborted.ts";
+export { untilAborted } from "./concurrent-work.ts";

@@ -23,7 +23,7 @@ export type { GraphContext } from "./models/graph-context.ts";
 export { linear } from "./models/linear.ts";
 export type { LinearLayer } from "./models/linear.ts";
 export { findPrefix } from "./models/weight-source.ts";
-export { allOrNone } from "./multimodal/all-or-none.ts";
+export { allOrNone } from "./concurrent-work.ts";
 export { createDummyInputsBuilder } from "./multimodal/dummy-inputs.ts";
 export type { DummyInputs, DummyInputsBuilder } from "./multimodal/dummy-inputs.ts";
 export { embeddingsGrid } from "./multimodal/embeddings-grid.ts";

@@ -2,7 +2,7 @@
 import type { OnStartPhase } from "../contract/start-phase.ts";
 import { requireDrafts } from "../decoder/draft-obstacle.ts";
 import { planEncoderCache } from "../kv/memory-plan.ts";
-import { outputWidthOf } from "../models/output-width.ts";
+import { outputWidthOf } from "../models/decoder-shape.ts";
 import type { AddedSequence } from "../sampling/built-in/added-sequence.ts";
 import { createBuiltInProcessors } from "../sampling/built-in/built-in-processors.ts";
 import { CustomProcessor } from "../sampling/custom/custom-processor.ts";

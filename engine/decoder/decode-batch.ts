@@ -1,7 +1,7 @@
 /** One-token steps of neighbouring KV slots as one ragged batch. The input arrays are written in place. */
 import type { KvSlots, SlotRange } from "../kv/kv-slots.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
-import { outputWidthOf } from "../models/output-width.ts";
+import { outputWidthOf } from "../models/decoder-shape.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import { AdapterInputs } from "./adapter-inputs.ts";

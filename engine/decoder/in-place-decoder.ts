@@ -11,7 +11,7 @@ import type { SlotTransfer } from "../kv/slot-transfer.ts";
 import { StateCache } from "../kv/state-cache.ts";
 import type { StateSnapshots } from "../kv/state-snapshots.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
-import { outputWidthOf } from "../models/output-width.ts";
+import { outputWidthOf } from "../models/decoder-shape.ts";
 import type { Session } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";

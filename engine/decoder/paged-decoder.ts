@@ -14,7 +14,7 @@ import { StateCache } from "../kv/state-cache.ts";
 import type { StateView } from "../kv/state-cache.ts";
 import { NewestRows, numStateRows, SCRATCH_STATE_ROW, ZERO_STATE_ROW } from "../kv/state-rows.ts";
 import type { DecoderGraph, RecurrentShape } from "../models/built-model.ts";
-import { outputWidthOf } from "../models/output-width.ts";
+import { outputWidthOf } from "../models/decoder-shape.ts";
 import { RunOptions } from "../runtime/run-options.ts";
 import type { Session } from "../runtime/session.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";

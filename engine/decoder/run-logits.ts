@@ -1,6 +1,6 @@
 /** The logits of packed runs, which stay where they are computed, and the most likely tokens of each row. */
 import type { DecoderGraph } from "../models/built-model.ts";
-import { outputWidthOf } from "../models/output-width.ts";
+import { outputWidthOf } from "../models/decoder-shape.ts";
 import type { Session } from "../runtime/session.ts";
 import type { Tensor } from "../runtime/tensor.ts";
 import type { DeferredLogits } from "../sampling/step-logits.ts";

@@ -2,7 +2,7 @@
 import { invariant } from "../contract/errors.ts";
 import { createKvCache } from "../kv/create-kv-cache.ts";
 import type { DecoderGraph } from "../models/built-model.ts";
-import { outputWidthOf } from "../models/output-width.ts";
+import { outputWidthOf } from "../models/decoder-shape.ts";
 import type { Session } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";
 import { AdapterInputs } from "./adapter-inputs.ts";

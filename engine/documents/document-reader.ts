@@ -3,8 +3,8 @@ import type { Piscina } from "piscina";
 
 import { defaultDocumentLimits } from "../contract/default-limits.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
+import { FairWorkers } from "../fair-queue.ts";
 import type { QueuedWork } from "../fair-queue.ts";
-import { FairWorkers } from "../fair-workers.ts";
 import type { PictureOwner } from "../images/image-processor.ts";
 import { moduleUrl } from "../module-url.ts";
 import { RunningTimer } from "../running-timer.ts";

@@ -1,8 +1,8 @@
 /** Fetches the bytes of an image reference from the source of its scheme. */
+import { untilAborted } from "../concurrent-work.ts";
 import type { ImageLimits } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import { RunningTimer } from "../running-timer.ts";
-import { untilAborted } from "../until-aborted.ts";
 import { describeReference } from "./describe-reference.ts";
 import { bytesOf } from "./image-source.ts";
 import type { FetchedImage, FetchImageOptions, ImageSource } from "./image-source.ts";

@@ -4,9 +4,9 @@ import type { LookupFunction } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Agent } from "undici";
 
+import { untilAborted } from "../concurrent-work.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { EngineErrorOptions } from "../contract/errors.ts";
-import { untilAborted } from "../until-aborted.ts";
 import { discard, readBounded } from "./bounded-bytes.ts";
 import { withoutEncoding } from "./content-encoding.ts";
 import { describeReference } from "./describe-reference.ts";

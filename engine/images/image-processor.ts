@@ -3,8 +3,8 @@ import type { Piscina } from "piscina";
 
 import { defaultDecodeLimits } from "../contract/default-limits.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
+import { FairWorkers } from "../fair-queue.ts";
 import type { QueuedWork } from "../fair-queue.ts";
-import { FairWorkers } from "../fair-workers.ts";
 import { moduleUrl } from "../module-url.ts";
 import { numUsableCpus } from "../runtime/usable-cores.ts";
 import { decodeCostOf } from "./decode-cost.ts";

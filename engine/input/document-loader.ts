@@ -1,4 +1,5 @@
 /** Fetches the documents of a request, and makes pictures and texts of the pages that its prompt shows. */
+import { allOrNone } from "../concurrent-work.ts";
 import { documentContents } from "../contract/config.ts";
 import type { DocumentContent, DocumentLimits, ImageLimits } from "../contract/config.ts";
 import { dotsPerInchRange } from "../contract/default-limits.ts";
@@ -11,7 +12,6 @@ import { shown } from "../excerpt.ts";
 import { fetchImage } from "../images/fetch-image.ts";
 import type { HeldBytes } from "../images/fetched-bytes.ts";
 import type { ImageSource } from "../images/image-source.ts";
-import { allOrNone } from "../multimodal/all-or-none.ts";
 import { contentHashOf } from "../multimodal/hasher.ts";
 import type { ShownVideo } from "../multimodal/multimodal-processor.ts";
 import { namingMedia } from "./naming-media.ts";

@@ -1,4 +1,5 @@
 /** Turns the images of a request into items for the model, and fetches and processes only those that no cache has. */
+import { allOrNone } from "../concurrent-work.ts";
 import type { ImageLimits } from "../contract/config.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { GenerationRequest, ImagePart } from "../contract/generation-request.ts";
@@ -6,7 +7,6 @@ import { epochMs, observeStage } from "../contract/request-stage.ts";
 import { FetchedBytes } from "../images/fetched-bytes.ts";
 import type { HeldBytes } from "../images/fetched-bytes.ts";
 import type { ImageSource } from "../images/image-source.ts";
-import { allOrNone } from "../multimodal/all-or-none.ts";
 import { computeMmHash, contentHashOf } from "../multimodal/hasher.ts";
 import type { HashedItem, MultiModalHashInput } from "../multimodal/hasher.ts";
 import { HeldTensors } from "../multimodal/held-tensors.ts";

@@ -1,4 +1,5 @@
 /** Fetches videos and reads what a prompt needs to know of them, where no cache knows it. */
+import { allOrNone } from "../concurrent-work.ts";
 import type { VideoLimits } from "../contract/config.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
 import type { PromptRequest, VideoPart } from "../contract/generation-request.ts";
@@ -10,7 +11,6 @@ import type { HeldBytes } from "../images/fetched-bytes.ts";
 import type { ImageProcessor, PictureOwner } from "../images/image-processor.ts";
 import { bytesOf } from "../images/image-source.ts";
 import type { FetchedImage, ImageSource } from "../images/image-source.ts";
-import { allOrNone } from "../multimodal/all-or-none.ts";
 import type { ValueCache } from "../multimodal/caches/tiered-cache.ts";
 import { contentHashOf } from "../multimodal/hasher.ts";
 import { openFrameSequence } from "../videos/frame-sequence.ts";

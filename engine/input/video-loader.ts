@@ -1,11 +1,11 @@
 /** Reads the videos of a request, chooses the frames that its prompt shows, and decodes those that no cache has. */
+import { allOrNone } from "../concurrent-work.ts";
 import type { VideoLimits } from "../contract/config.ts";
 import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
 import type { PromptRequest, VideoPart, VideoSampling } from "../contract/generation-request.ts";
 import { framesHeader } from "../images/decoded-frames.ts";
 import type { HeldBytes } from "../images/fetched-bytes.ts";
 import type { PictureHeader } from "../images/picture-header.ts";
-import { allOrNone } from "../multimodal/all-or-none.ts";
 import type {
   EncodedImage,
   MultiModalProcessor,

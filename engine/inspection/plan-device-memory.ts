@@ -8,7 +8,7 @@ import { kvMemoryOf, kvRoomBytes, numSequencesThatFit, planEncoderCache, planKvC
 import type { KvShape } from "../kv/memory-plan.ts";
 import { blockCapacity, planBlocks } from "../kv/plan-blocks.ts";
 import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
-import { outputWidthOf } from "../models/output-width.ts";
+import { outputWidthOf } from "../models/decoder-shape.ts";
 import type { ModelPlan } from "../models/plan-checkpoint.ts";
 import type { CudaDevice } from "../runtime/cuda-driver.ts";
 import type { WorstImage } from "./worst-image.ts";

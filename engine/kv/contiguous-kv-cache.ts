@@ -1,5 +1,5 @@
 /** KV slots of which all lie in one allocation per layer. */
-import { kvWidths } from "../models/kv-heads.ts";
+import { kvWidths } from "../models/decoder-shape.ts";
 import { bytesPerElement, numElements } from "../runtime/element-type.ts";
 import { allocatePages, releasePages } from "../runtime/page-memory.ts";
 import type { Tensor } from "../runtime/tensor.ts";

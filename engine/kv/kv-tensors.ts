@@ -1,6 +1,6 @@
 /** Tensors of keys and values, one of each per layer, and their binding. */
 import type { DecoderShape, KvHeads } from "../models/built-model.ts";
-import { layersOf, presentNames } from "../models/kv-heads.ts";
+import { layersOf, presentNames } from "../models/decoder-shape.ts";
 import { numElements } from "../runtime/element-type.ts";
 import type { IoBinding } from "../runtime/io-binding.ts";
 import type { Session } from "../runtime/session.ts";

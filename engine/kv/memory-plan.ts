@@ -5,9 +5,8 @@
 import type { DeviceName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { DecoderExport, DecoderGraph, DecoderShape } from "../models/built-model.ts";
-import { kvWidths } from "../models/kv-heads.ts";
+import { kvWidths, outputWidthOf } from "../models/decoder-shape.ts";
 import type { ExpertBytes, ModelCosts, WeightBytes } from "../models/model-costs.ts";
-import { outputWidthOf } from "../models/output-width.ts";
 import { bytesPerElement } from "../runtime/element-type.ts";
 import type { KvCapacity } from "./kv-manager.ts";
 import { exportedStateBytes } from "./past-numbers.ts";

@@ -2,7 +2,7 @@
 import { totalmem } from "node:os";
 
 import type { EngineConfig } from "../contract/config.ts";
-import { layersOf } from "../models/kv-heads.ts";
+import { layersOf } from "../models/decoder-shape.ts";
 import { bytesPerElement } from "../runtime/element-type.ts";
 import { memoryShareBytes } from "../runtime/machine-memory.ts";
 import { releasablePageBytes } from "../runtime/page-memory.ts";

@@ -4,7 +4,7 @@ import { GraphBuilder } from "../graph/graph-builder.ts";
 import { scatterAlongFirstAxis, sliceBetween } from "../graph/selection-ops.ts";
 import { expand } from "../graph/standard-ops.ts";
 import type { KvHeads } from "../models/built-model.ts";
-import { layersOf } from "../models/kv-heads.ts";
+import { layersOf } from "../models/decoder-shape.ts";
 import type { ProviderOptions } from "../runtime/execution-provider.ts";
 import { Session } from "../runtime/session.ts";
 import { Tensor } from "../runtime/tensor.ts";

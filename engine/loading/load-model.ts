@@ -1,4 +1,5 @@
 /** Loads a model for the engine thread, together with the processor of its inputs. */
+import { untilAborted } from "../concurrent-work.ts";
 import type { EngineConfig } from "../contract/config.ts";
 import { totalSequences } from "../contract/data-parallel.ts";
 import {
@@ -35,7 +36,6 @@ import { mostImageTokens } from "../scheduler/whole-images.ts";
 import { loadChatTemplate } from "../text/chat-template.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { WorkerOptions } from "../thread/messages.ts";
-import { untilAborted } from "../until-aborted.ts";
 import { preloadFiles } from "../weights/preload-files.ts";
 import { loadGenerationDefaults } from "./load-generation-defaults.ts";
 import { openModel } from "./open-model.ts";

@@ -2,12 +2,12 @@
 import type { Checkpoint } from "../weights/checkpoint.ts";
 import { modelContentHash } from "./build-model.ts";
 import type { DecoderExport, DecoderGraph, DecoderShape, KvLayout } from "./built-model.ts";
+import { withOutputWidth } from "./decoder-shape.ts";
 import { modelCosts, type ModelCosts } from "./model-costs.ts";
 import type { ConfiguredModel, ModelDefinition } from "./model-definition.ts";
 import { configureGraphs, type GraphOptions, type ModelGraphs } from "./model-graphs.ts";
 import { exportCosts } from "./onnx-export/export-costs.ts";
 import { openExport } from "./onnx-export/open-export.ts";
-import { withOutputWidth } from "./output-width.ts";
 import type { ResolvedDtype } from "./precision.ts";
 import { refuseVisionParts } from "./vision-parts.ts";
 import type { VisionParts } from "./vision-parts.ts";

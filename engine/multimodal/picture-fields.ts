@@ -1,6 +1,6 @@
 /** Processing of pictures whose tensors a pixel program makes, each picture alone. */
+import { allOrNone } from "../concurrent-work.ts";
 import { EngineError } from "../contract/errors.ts";
-import { allOrNone } from "./all-or-none.ts";
 import { fieldConfig } from "./field-config.ts";
 import type { MultiModalProcessor, PixelProcessor } from "./multimodal-processor.ts";
 import type { ItemTensor } from "./processed-item.ts";

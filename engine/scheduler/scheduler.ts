@@ -17,11 +17,10 @@ import { Drafts, noDrafts } from "./drafts.ts";
 import type { DraftOptions } from "./drafts.ts";
 import { ImageHolds } from "./image-holds.ts";
 import type { PrefillChunk, SchedulerOutput } from "./scheduler-output.ts";
-import { Sequence } from "./sequence.ts";
+import { checkStop, Sequence } from "./sequence.ts";
+import type { StopLimits } from "./sequence.ts";
 import { aloneError, noStepLimit, StepLimit } from "./step-limit.ts";
 import type { FailedRun } from "./step-limit.ts";
-import { checkStop } from "./stop-conditions.ts";
-import type { StopLimits } from "./stop-conditions.ts";
 import { insertByUrgency, WaitingQueue } from "./waiting-queue.ts";
 
 export interface SchedulerOptions extends StopLimits, DraftOptions, ChunkOptions {

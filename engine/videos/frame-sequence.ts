@@ -2,9 +2,9 @@
  * Videos as their frames. Clients of vLLM send `data:video/jpeg;base64,<frame>,<frame>,…`, those of Alibaba a list of
  * references.
  */
+import { allOrNone } from "../concurrent-work.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { ImageProcessor, Picture, PictureOwner } from "../images/image-processor.ts";
-import { allOrNone } from "../multimodal/all-or-none.ts";
 import type { VideoFacts, VideoFrame } from "./video-decoder.ts";
 
 const header = /^data:video\/(?:jpeg|jpg);base64,/i;

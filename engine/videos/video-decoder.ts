@@ -1,8 +1,8 @@
 /** Reads and decodes videos in a process of its own, in an order that is fair to all requests. */
 import { defaultVideoLimits } from "../contract/default-limits.ts";
 import { EngineError } from "../contract/errors.ts";
+import { FairWorkers } from "../fair-queue.ts";
 import type { QueuedWork } from "../fair-queue.ts";
-import { FairWorkers } from "../fair-workers.ts";
 import type { PictureOwner } from "../images/image-processor.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
 import { numUsableCpus } from "../runtime/usable-cores.ts";

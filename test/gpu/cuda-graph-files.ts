@@ -2,7 +2,7 @@
 import { mkdir, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
-import { layersOf } from "../../engine/models/kv-heads.ts";
+import { layersOf } from "../../engine/models/decoder-shape.ts";
 import { imaginedWeights, type WeightSource } from "../../engine/models/weight-source.ts";
 import { bytesPerElement } from "../../engine/weights/safetensors.ts";
 import type { StoredTensor } from "../../engine/weights/stored-tensor.ts";

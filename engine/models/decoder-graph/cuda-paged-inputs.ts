@@ -2,8 +2,8 @@
 import { EngineError } from "../../contract/errors.ts";
 import { pagedAttention, rotatesInside } from "../../graph/paged-attention-ops.ts";
 import type { Value } from "../../graph/value.ts";
+import { presentName } from "../decoder-shape.ts";
 import type { GraphContext } from "../graph-context.ts";
-import { presentName } from "../kv-heads.ts";
 import { separate } from "../linear.ts";
 import { createCudaPagedRecurrence } from "./cuda-paged-recurrence.ts";
 import type { CachedAttention, DecoderInputs } from "./decoder-inputs.ts";

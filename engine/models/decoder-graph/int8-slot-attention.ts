@@ -12,8 +12,8 @@ import { quantizeLinearPerChannel, sliceBefore, tensorScatter } from "../../grap
 import { int64Scalar, int64Vector } from "../../graph/shape-ops.ts";
 import { cast, gatherRows, multiply, reshape, subtract, transpose, add } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
+import { presentName } from "../decoder-shape.ts";
 import type { GraphContext } from "../graph-context.ts";
-import { presentName } from "../kv-heads.ts";
 import { attendToChunkInPieces, chunkPieces, type ChunkPieces } from "./chunk-pieces.ts";
 import type { CachedAttention } from "./decoder-inputs.ts";
 import { isChunk } from "./run-kinds.ts";

@@ -36,8 +36,8 @@ import {
   subtract,
 } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
+import { presentName } from "../decoder-shape.ts";
 import type { GraphContext } from "../graph-context.ts";
-import { presentName } from "../kv-heads.ts";
 import { separate } from "../linear.ts";
 import type { CachedAttention, DecoderInputs } from "./decoder-inputs.ts";
 import { fullGroups } from "./full-groups.ts";

@@ -1,7 +1,7 @@
 /** Fuyu's images in prompts: rows of patches, each ended by a newline, before the text. */
+import { allOrNone } from "../../concurrent-work.ts";
 import { EngineError } from "../../contract/errors.ts";
 import { moduleUrl } from "../../module-url.ts";
-import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { embeddingsGrid } from "../../multimodal/embeddings-grid.ts";
 import { fieldConfig } from "../../multimodal/field-config.ts";
 import type { MultiModalInputs, UpdateItem } from "../../multimodal/multimodal-processor.ts";

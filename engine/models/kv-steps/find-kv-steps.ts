@@ -5,7 +5,7 @@ import { basename, resolve } from "node:path";
 
 import { moduleUrl } from "../../module-url.ts";
 import { writeAtomically } from "../../weights/atomic-file.ts";
-import { kvWidths } from "../kv-heads.ts";
+import { kvWidths } from "../decoder-shape.ts";
 import { measureKvSteps, type KvMeasurement } from "./measure-kv-steps.ts";
 
 /** Increase it when the same text gives other steps. */

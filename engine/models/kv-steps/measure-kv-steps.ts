@@ -5,8 +5,7 @@
 import { Session } from "../../runtime/session.ts";
 import { Tensor } from "../../runtime/tensor.ts";
 import type { DecoderGraph } from "../built-model.ts";
-import { layersOf, presentNames } from "../kv-heads.ts";
-import { outputWidthOf } from "../output-width.ts";
+import { layersOf, outputWidthOf, presentNames } from "../decoder-shape.ts";
 import { stateShapes } from "../state-shapes.ts";
 
 export interface KvMeasurement {

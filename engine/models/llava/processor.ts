@@ -1,6 +1,6 @@
 /** LLaVA 1.5's images in prompts: every image takes the same number of image tokens, whatever its size. */
+import { allOrNone } from "../../concurrent-work.ts";
 import { EngineError } from "../../contract/errors.ts";
-import { allOrNone } from "../../multimodal/all-or-none.ts";
 import { fieldConfig } from "../../multimodal/field-config.ts";
 import type { MultiModalInputs } from "../../multimodal/multimodal-processor.ts";
 import { tensorOf } from "../../multimodal/picture-fields.ts";

@@ -7,18 +7,18 @@ import type { KnownVideo } from "../../videos/known-video.ts";
 import type { ProcessedItem } from "../processed-item.ts";
 import type { ByteStore } from "./byte-store.ts";
 import type { CacheTier, CacheTierName, CacheTierStats } from "./cache-tier.ts";
-import { DividedItemCache } from "./divided-item-cache.ts";
-import { GuardedStore } from "./guarded-store.ts";
-import type { StoreState } from "./guarded-store.ts";
 import {
+  DividedItemCache,
   EMBEDDINGS_VERSION,
-  PROCESSED_ITEM_VERSION,
   embeddingsCodec,
   itemPlacementCodec,
   itemTensorsCodec,
+  PROCESSED_ITEM_VERSION,
   toSharedItem,
-} from "./item-codecs.ts";
-import type { Embeddings } from "./item-codecs.ts";
+} from "./divided-items.ts";
+import type { Embeddings } from "./divided-items.ts";
+import { GuardedStore } from "./guarded-store.ts";
+import type { StoreState } from "./guarded-store.ts";
 import { MemoryPool, createMemoryTier } from "./memory-tier.ts";
 import { ProcessorCache } from "./processor-cache.ts";
 import { RECORD_VERSION } from "./record-codec.ts";

@@ -1,6 +1,6 @@
 /** Shares work by key: a value is read from a cache, awaited from another request, or computed. */
+import { untilAborted } from "../../concurrent-work.ts";
 import { EngineError, invariant } from "../../contract/errors.ts";
-import { untilAborted } from "../../until-aborted.ts";
 import type { ValueCache } from "./tiered-cache.ts";
 
 /** Returns values, by position, for keys that no other request is processing. May reject as a whole. */

@@ -4,7 +4,7 @@ import { GraphBuilder } from "../../../engine/graph/graph-builder.ts";
 import type { AttributeValue } from "../../../engine/graph/graph-builder.ts";
 import { multiply, relu } from "../../../engine/graph/standard-ops.ts";
 import type { KvLayout } from "../../../engine/models/built-model.ts";
-import { layersOf } from "../../../engine/models/kv-heads.ts";
+import { layersOf } from "../../../engine/models/decoder-shape.ts";
 import type { ModelDefinition } from "../../../engine/models/model-definition.ts";
 import type { ModelGraphs } from "../../../engine/models/model-graphs.ts";
 import { imaginedWeights, WeightCollector, type WeightSource } from "../../../engine/models/weight-source.ts";

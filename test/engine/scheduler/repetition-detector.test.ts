@@ -4,9 +4,8 @@ import { describe, expect, test } from "vitest";
 import type { RepetitionDetection } from "../../../engine/contract/repetition-detection.ts";
 import { createSamplingParams } from "../../../engine/contract/sampling-params.ts";
 import { RepetitionDetector } from "../../../engine/scheduler/repetition-detector.ts";
-import { Sequence } from "../../../engine/scheduler/sequence.ts";
-import { checkStop } from "../../../engine/scheduler/stop-conditions.ts";
-import type { TokenStop } from "../../../engine/scheduler/stop-conditions.ts";
+import { checkStop, Sequence } from "../../../engine/scheduler/sequence.ts";
+import type { TokenStop } from "../../../engine/scheduler/sequence.ts";
 import { createRequest, eosTokenId } from "./create-scheduler.ts";
 
 /** Compares the whole tail with each pattern size, as vLLM's `check_sequence_repetition`. */

@@ -7,8 +7,8 @@ import {
   itemPlacementCodec,
   itemTensorsCodec,
   toSharedItem,
-} from "../../../../engine/multimodal/caches/item-codecs.ts";
-import type { Embeddings } from "../../../../engine/multimodal/caches/item-codecs.ts";
+} from "../../../../engine/multimodal/caches/divided-items.ts";
+import type { Embeddings } from "../../../../engine/multimodal/caches/divided-items.ts";
 import type { ProcessedItem } from "../../../../engine/multimodal/processed-item.ts";
 
 const key = "f".repeat(64);

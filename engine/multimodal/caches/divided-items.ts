@@ -1,5 +1,5 @@
 /**
- * Encodes items for caches. A processed item is two values: the placement, with the small tensors from which positions
+ * Processed items as caches keep them. An item is two values: the placement, with the small tensors from which positions
  * are computed; and the pixels, which are not needed for an image with known embeddings. Embeddings are in half precision
  * in the store and in single precision in memory.
  */
@@ -7,9 +7,12 @@ import { invariant } from "../../contract/errors.ts";
 import { typedArrayOver } from "../../runtime/element-type.ts";
 import { toFloat16 } from "../../weights/float-conversion.ts";
 import { numEmbeddingsIn } from "../placeholder.ts";
+import { embeddingsField } from "../processed-item.ts";
 import type { ItemTensor, ProcessedItem } from "../processed-item.ts";
+import type { CacheEntry } from "./cache-tier.ts";
 import { decodeRecord, encodeRecord } from "./record-codec.ts";
 import type { JsonValue } from "./record-codec.ts";
+import type { TieredCache, ValueCache } from "./tiered-cache.ts";
 import type { ValueCodec } from "./value-codec.ts";
 
 /** Increase it with any change of `ProcessedItem` or of its division. It is part of every key. */
@@ -37,7 +40,7 @@ export function divideItem({ tensors, promptUpdates }: ProcessedItem): {
 }
 
 /** Number of rows that the vision encoder returns for the item. */
-export function numEmbeddingsOfItem({ promptUpdates }: ItemPlacement): number {
+function numEmbeddingsOfItem({ promptUpdates }: ItemPlacement): number {
   const { full, isEmbed } = promptUpdates[0]!.content;
   return numEmbeddingsIn({ offset: 0, length: full.length, isEmbed });
 }
@@ -122,4 +125,59 @@ function toStored({ elementType, shape, data }: Embeddings): ItemTensor {
     if (!Number.isFinite(halves[index])) return { elementType, shape, data };
   }
   return { elementType: "float16", shape, data: halves };
+}
+
+export interface DividedItemCacheParts {
+  readonly placements: TieredCache<ItemPlacement>;
+  readonly pixels: TieredCache<ItemTensors>;
+  readonly embeddings: TieredCache<Embeddings>;
+}
+
+/**
+ * Caches processed items by hash, with embeddings in place of pixels wherever the embeddings are known. Stores no
+ * embeddings itself; others fill `embeddings`.
+ */
+export class DividedItemCache implements ValueCache<ProcessedItem> {
+  readonly #parts: DividedItemCacheParts;
+
+  constructor(parts: DividedItemCacheParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Looks up placements and embeddings at once. Pixels are looked up only for items without embeddings, because they
+   * can be a hundred times larger.
+   */
+  async getMany(keys: readonly string[]): Promise<readonly (ProcessedItem | null)[]> {
+    const { placements, pixels, embeddings } = this.#parts;
+    const [placed, encoded] = await Promise.all([placements.getMany(keys), embeddings.getMany(keys)]);
+    const items = placed.map((placement, index) => encodedItem(placement, encoded[index]!));
+    const isWanted = (index: number): boolean => items[index] === null && placed[index] !== null;
+    const wanted = keys.filter((_, index) => isWanted(index));
+    if (wanted.length === 0) return items;
+    const found = (await pixels.getMany(wanted)).values();
+    return items.map((item, index) => (isWanted(index) ? unencodedItem(placed[index]!, found.next().value) : item));
+  }
+
+  setMany(entries: readonly CacheEntry<ProcessedItem>[]): void {
+    const divided = entries.map(({ key, value }) => ({ key, ...divideItem(value) }));
+    this.#parts.placements.setMany(divided.map(({ key, placement }) => ({ key, value: placement })));
+    this.#parts.pixels.setMany(divided.map(({ key, pixels }) => ({ key, value: pixels })));
+  }
+
+  async settled(): Promise<void> {
+    await Promise.all([this.#parts.placements.settled(), this.#parts.pixels.settled()]);
+  }
+}
+
+/** Null without embeddings, or if their number differs from the places in the prompt. */
+function encodedItem(placement: ItemPlacement | null, embeddings: Embeddings | null): ProcessedItem | null {
+  if (placement === null || embeddings?.shape[0] !== numEmbeddingsOfItem(placement)) return null;
+  const { tensors, promptUpdates } = placement;
+  return { tensors: new Map([...tensors, [embeddingsField, embeddings]]), promptUpdates };
+}
+
+function unencodedItem(placement: ItemPlacement | null, pixels: ItemTensors | null | undefined): ProcessedItem | null {
+  if (placement === null || pixels == null) return null;
+  return { tensors: new Map([...placement.tensors, ...pixels]), promptUpdates: placement.promptUpdates };
 }

@@ -1,5 +1,10 @@
-/** The layers of a decoder that have keys and values, which may have different heads, and their names in its graph. */
+/**
+ * What follows from the shape of a decoder: its layers with keys and values, which may have different heads, the names of
+ * these in its graph, and the columns of its outputs.
+ */
+import type { RunnerName } from "../contract/config.ts";
 import type { DecoderShape, KvHeads } from "./built-model.ts";
+import type { DecoderDimensions } from "./model-definition.ts";
 
 type Layers = Pick<DecoderShape, "numLayers" | "numKvHeads" | "headDim" | "kvHeads">;
 
@@ -25,4 +30,17 @@ export function presentNames(
 
 export function presentName(layer: number, part: "key" | "value", reader: number | undefined): string {
   return reader === undefined ? `present.${layer}.${part}` : `present.${layer}.${part}.${reader}`;
+}
+
+/** Columns of a decoder's `logits`. */
+export function outputWidthOf({ outputWidth, vocabSize }: Pick<DecoderShape, "outputWidth" | "vocabSize">): number {
+  return outputWidth ?? vocabSize;
+}
+
+/** The dimensions of a decoder that computes logits or, for pooling, states. */
+export function withOutputWidth(
+  dimensions: DecoderDimensions,
+  runner: RunnerName | undefined,
+): DecoderDimensions & Pick<DecoderShape, "outputWidth"> {
+  return runner === "pooling" ? { ...dimensions, outputWidth: dimensions.hiddenSize } : dimensions;
 }
