@@ -82,6 +82,7 @@ const optionSchemas: Readonly<Record<keyof EngineConfig, z.ZodType>> = {
       "adapters of which at most one has isDefaultForImages",
     ),
   runner: z.enum(runnerNames),
+  classifierFromToken: z.array(text.min(1)).min(1).max(2).nullable(),
   dtype: z.enum(dtypeNames),
   device: z.enum(deviceNames),
   deviceId: count(0),

@@ -24,7 +24,7 @@ import type { LoadedModel } from "./loading/load-model.ts";
 import type { CacheReport } from "./multimodal/caches/multimodal-caches.ts";
 import type { RequestTensors } from "./multimodal/held-tensors.ts";
 import { renewRandomness } from "./random-ids.ts";
-import { checkGenerationRequest, checkPromptRequest } from "./request/check-request.ts";
+import { checkGenerationRequest, checkPromptRequest, checkTask } from "./request/check-request.ts";
 import { prepareSequences } from "./request/prepare-sequences.ts";
 import type { PreparedSequences } from "./request/prepare-sequences.ts";
 import { aboutCounting, checkTokenIds, toRequestError } from "./request/request-errors.ts";
@@ -297,9 +297,10 @@ export class ThreadedEngine implements Engine {
     running: RunningRequest,
     { signal, onQueued }: GenerateOptions,
   ): AsyncGenerator<RequestOutput, void, undefined> {
-    checkGenerationRequest(request, this.#config.runner ?? "generate");
+    checkGenerationRequest(request);
     const { numChoices = 1 } = request;
     const { model, threads } = this.#admit(request.requestId, numChoices);
+    checkTask(request, model.modelInfo.task);
     const sequenceIds = this.#requests.start(request.requestId, running, numChoices);
     using tensors = model.inputProcessor.openTensors(request);
     endIfRefused(running, tensors);

@@ -37,6 +37,7 @@ export type {
   ImageLimits,
   KvLayoutName,
   LogitsProcessorReference,
+  TaskName,
 } from "./contract/config.ts";
 export { totalSequences } from "./contract/data-parallel.ts";
 export { dotsPerInchRange } from "./contract/default-limits.ts";

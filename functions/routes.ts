@@ -34,6 +34,7 @@ import {
 } from "./api/routes/playground.ts";
 import { renderChatCompletionRoute, renderCompletionRoute } from "./api/routes/render.ts";
 import { responseInputTokensRoute, responsesRoute } from "./api/routes/responses.ts";
+import { rerankRoute, scoreRoute } from "./api/routes/scores.ts";
 import { tokenizeRoute } from "./api/routes/tokenize.ts";
 import { versionRoute } from "./api/routes/version.ts";
 import type { AppDependencies } from "./app-dependencies.ts";
@@ -91,6 +92,10 @@ function requestRoutes(dependencies: AppDependencies): readonly Route[] {
     route("POST", "/v1/completions", "key", hold(completionsRoute(dependencies))),
     route("POST", "/v1/responses", "key", hold(responsesRoute(dependencies))),
     route("POST", "/v1/embeddings", "key", hold(embeddingsRoute(dependencies))),
+    ...["/rerank", "/v1/rerank", "/v2/rerank"].map((path) =>
+      route("POST", path, "key", hold(rerankRoute(dependencies))),
+    ),
+    ...["/score", "/v1/score"].map((path) => route("POST", path, "key", hold(scoreRoute(dependencies)))),
     route("POST", "/v1/responses/input_tokens", "key", hold(responseInputTokensRoute(dependencies))),
     route("POST", "/v1/messages", "key", hold(messagesRoute(dependencies)), "anthropic"),
     route("POST", "/v1/messages/count_tokens", "key", hold(countTokensRoute(dependencies)), "anthropic"),

@@ -27,6 +27,10 @@ export type KvLayoutName = (typeof kvLayoutNames)[number];
 export const runnerNames = ["generate", "pooling"] as const;
 export type RunnerName = (typeof runnerNames)[number];
 
+/** What a model computes of a prompt: text, its embedding, or the score of a query and a document. */
+export const taskNames = ["generate", "embed", "score"] as const;
+export type TaskName = (typeof taskNames)[number];
+
 /**
  * How messages are given to the chat template: their content as one text (`string`), or as a list of parts (`openai`).
  * `auto` detects it in the template.
@@ -170,6 +174,11 @@ export interface EngineConfig {
   readonly loraModules?: readonly LoraModule[];
   /** Default: `generate`. */
   readonly runner?: RunnerName;
+  /**
+   * For the runner `pooling`: the tokens of a reranker's classes, as in the vocabulary. `["no", "yes"]`: a score is the
+   * logit of the second less that of the first; `["Yes"]`: the logit itself. Null or left out: as the checkpoint says.
+   */
+  readonly classifierFromToken?: readonly string[] | null;
   readonly dtype: DtypeName;
   readonly device: DeviceName;
   readonly deviceId: number;

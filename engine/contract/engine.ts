@@ -8,6 +8,7 @@ import type { CudaDevice } from "../runtime/cuda-driver.ts";
 import type { GivenLogitsProcessor } from "../sampling/custom/given-classes.ts";
 import type { ProcessorRefusal } from "../sampling/custom/processor-loading.ts";
 import type { EngineCoreStats } from "../thread/messages.ts";
+import type { TaskName } from "./config.ts";
 import type { EngineError } from "./errors.ts";
 import type { GenerationRequest, PromptFigures, PromptRequest } from "./generation-request.ts";
 import type { Modality, RequestOutput } from "./request-output.ts";
@@ -44,7 +45,9 @@ export interface ModelInfo {
    */
   readonly maxNumSequences: number;
   readonly vocabSize: number;
-  /** Numbers of a prompt's embedding; null for an engine that generates text. */
+  /** The only one that requests may ask for. */
+  readonly task: TaskName;
+  /** Numbers of a prompt's embedding; null for any other task. */
   readonly embeddingSize: number | null;
   /** Whether the model and the limits do. */
   readonly acceptsImages: boolean;

@@ -69,6 +69,7 @@ export type ServingSetting =
 /** Settings that decide whether a model loads. */
 export type LoadingSetting =
   | "runner"
+  | "classifierFromToken"
   | "model"
   /** Of the hub: `HubConfig.token` and `HubConfig.endpoint`. */
   | "hubToken"

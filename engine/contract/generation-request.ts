@@ -1,10 +1,11 @@
 /** The input of `Engine.generate`: text and image references, not processed yet. */
-import type { DocumentContent } from "./config.ts";
+import type { DocumentContent, TaskName } from "./config.ts";
 import type { OnRequestStage } from "./request-stage.ts";
 import type { SamplingParams } from "./sampling-params.ts";
 import type { JsonObject, ToolCall, ToolDefinition } from "./tools.ts";
 
-export type ChatRole = "system" | "user" | "assistant" | "tool";
+/** A reranker's prompt has a message of the role `query` and one of the role `document`. */
+export type ChatRole = "system" | "user" | "assistant" | "tool" | "query" | "document";
 
 /** An image of a prompt. */
 export type ImagePart =
@@ -161,11 +162,8 @@ export interface GenerationRequest {
   readonly truncatePromptTokens?: number;
   /** The end of the prompt at which tokens are removed. Default `left`, the oldest. */
   readonly truncationSide?: "left" | "right";
-  /**
-   * Whether the output is the prompt's embedding in place of text. An engine whose `runner` is `pooling` accepts only such
-   * requests, any other engine none. Default false.
-   */
-  readonly returnsEmbedding?: boolean;
+  /** What the only output has in place of text: `ModelInfo.task`. Default `generate`: text. */
+  readonly task?: TaskName;
   /** Whether the first output of each choice contains the prompt. Default false. */
   readonly includePrompt?: boolean;
   /**

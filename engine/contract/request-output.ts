@@ -73,8 +73,10 @@ export interface RequestOutput {
   readonly textEnds?: readonly number[];
   /** One entry per token of `tokenIds`; null if the request asks for none. */
   readonly logprobs: readonly DecodedTokenLogprobs[] | null;
-  /** Set if the request asks for the prompt's embedding, on its only output: [`ModelInfo.embeddingSize`], not normalised. */
+  /** Of the task `embed`, on the only output: [`ModelInfo.embeddingSize`], not normalised. */
   readonly embedding?: Float32Array;
+  /** Of the task `score`, on the only output: a logit, or the logarithm of the odds between two classes. */
+  readonly score?: number;
   /** Null until the last output of the choice. */
   readonly finishReason: FinishReason | null;
   /** The stop string or stop token id that ended the text, if one did; `repetition_detected` for a repetition. */

@@ -1,4 +1,4 @@
-/** Takes the place of the sampler in an engine that computes embeddings: the state of a prompt's last token. */
+/** Takes the place of the sampler in an engine that computes embeddings or scores: the row of a prompt's last token. */
 import { EngineError } from "../contract/errors.ts";
 import type { SamplingRow } from "../sampling/sampler.ts";
 import type { StepLogits } from "../sampling/step-logits.ts";
@@ -6,8 +6,8 @@ import type { StepLogits } from "../sampling/step-logits.ts";
 export type PooledRow =
   | {
       readonly kind: "pooled";
-      /** [hiddenSize], after the last norm. */
-      readonly embedding: Float32Array;
+      /** [outputWidth]: the state of the prompt's last token after the last norm, or the logits of the classes. */
+      readonly values: Float32Array;
     }
   | { readonly kind: "failed"; readonly error: EngineError };
 
@@ -23,9 +23,9 @@ export class Pooler {
   sample(rows: readonly SamplingRow[]): PooledRow[] {
     this.#rows.read(() => true);
     return rows.map((_, rowIndex) => {
-      const embedding = this.#rows.row(rowIndex).slice();
-      if (embedding.every(Number.isFinite)) return { kind: "pooled", embedding };
-      const error = new EngineError("runtime_failed", "The model returned an embedding that has no finite numbers.");
+      const values = this.#rows.row(rowIndex).slice();
+      if (values.every(Number.isFinite)) return { kind: "pooled", values };
+      const error = new EngineError("runtime_failed", "The model returned numbers that are not finite.");
       return { kind: "failed", error };
     });
   }

@@ -7,6 +7,7 @@ import { noMarkers, type ImageMarkers } from "../multimodal/multimodal-processor
 import type { TextRange } from "../text/added-tokens.ts";
 import type { ChatTemplate, TemplateMessage, TemplateTool } from "../text/chat-template.ts";
 import { openFinalMessage } from "./open-final-message.ts";
+import { withPairAsQuestion } from "./pair-question.ts";
 import { MAX_LITERAL_PLACEHOLDERS, splitPrompt, tooManyPlaceholders, videosOf } from "./prompt-parts.ts";
 import type { OpenedVideos } from "./video-loader.ts";
 
@@ -45,9 +46,13 @@ export interface ChatVideos {
  * by newlines. Placeholders in them stand for the message's images. Missing placeholders are put before the text, one
  * per line and between the model's markers (as in vLLM), and surplus ones are ordinary text. If the format is `spelled`,
  * that holds for a message whose texts have a placeholder; others are written as for a template that knows nothing of
- * images. A video is written by the template and replaced by its text, or is as many images as it has items.
+ * images. A video is written by the template and replaced by its text, or is as many images as it has items. A query
+ * and a document become a question if the template has no roles for them.
  */
-export function renderChat(conversation: Omit<ChatPromptInput, "kind">, options: ChatPromptOptions): ChatPrompt {
+export function renderChat(given: Omit<ChatPromptInput, "kind">, options: ChatPromptOptions): ChatPrompt {
+  const conversation = options.template.writesPairs
+    ? given
+    : withPairAsQuestion(given, options.imagePlaceholder !== null);
   const { addGenerationPrompt, continueFinalMessage = false, tools = [], templateArguments = {} } = conversation;
   if (conversation.messages.length === 0) {
     // Templates fail on the first message, which would look like a fault of the checkpoint.
@@ -62,8 +67,8 @@ export function renderChat(conversation: Omit<ChatPromptInput, "kind">, options:
     : null;
   const { imagePlaceholder, markers = noMarkers, videos } = options;
   const videoPlaceholder = videos?.placeholder ?? null;
-  const given = open?.messages ?? conversation.messages;
-  const messages = videos === undefined || videoPlaceholder !== null ? given : given.map(withItems(videos.opened));
+  const opened = open?.messages ?? conversation.messages;
+  const messages = videos === undefined || videoPlaceholder !== null ? opened : opened.map(withItems(videos.opened));
   const template = tools.length > 0 ? options.template.forTools : options.template;
   const mark =
     imagePlaceholder === null

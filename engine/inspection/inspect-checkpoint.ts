@@ -11,9 +11,9 @@ import { keepsKvOnHost, planMemory } from "../kv/memory-plan.ts";
 import type { MemoryPlan } from "../kv/memory-plan.ts";
 import { loadGenerationDefaults } from "../loading/load-generation-defaults.ts";
 import { openModel } from "../loading/open-model.ts";
-import { requirePooling } from "../loading/require-pooling.ts";
 import { resolveCopies } from "../loading/resolve-copies.ts";
 import { resolveModel } from "../loading/resolve-model.ts";
+import { resolveOutput } from "../loading/resolve-output.ts";
 import { requireRoomForImage } from "../loading/room-for-image.ts";
 import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
 import { planCheckpoint } from "../models/plan-checkpoint.ts";
@@ -102,7 +102,7 @@ export async function inspectCheckpoint(
   const opened = await openModel(folders, config);
   const { checkpoint } = opened;
   const defined = { ...checkpoint, definition: opened.definition };
-  await requirePooling(config, checkpoint);
+  const output = await resolveOutput(config, opened);
   requireDeviceForCopies(config);
   const layout = resolveKvLayout(config, defined);
   const kvPrecision = resolveKvPrecision(config, layout, defined);
@@ -110,6 +110,7 @@ export async function inspectCheckpoint(
     await planCheckpoint(checkpoint, {
       ...config,
       definition: opened.definition,
+      output,
       kvLayout: layout,
       kvPrecision,
       widenedLayers: resolvePromptDtype(config, { layout, precision: kvPrecision }, defined, machineMemoryBytes()),

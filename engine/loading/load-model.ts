@@ -39,10 +39,10 @@ import type { WorkerOptions } from "../thread/messages.ts";
 import { preloadFiles } from "../weights/preload-files.ts";
 import { loadGenerationDefaults } from "./load-generation-defaults.ts";
 import { openModel } from "./open-model.ts";
-import { requirePooling } from "./require-pooling.ts";
 import { resolveCopies } from "./resolve-copies.ts";
 import type { CopyConfig } from "./resolve-copies.ts";
 import { resolveModel } from "./resolve-model.ts";
+import { resolveOutput, taskOf } from "./resolve-output.ts";
 import { requireRoomForImage } from "./room-for-image.ts";
 
 export interface LoadedModel extends AsyncDisposable {
@@ -80,7 +80,10 @@ export async function loadModel(
   const folders = await timePhase("download", onPhase, () => resolveModel(config, source));
   const opened = await openModel(folders, config);
   const { checkpoint, definition, pipeline } = opened;
-  await requirePooling(config, checkpoint);
+  const loadingTokenizer = opened.loadTokenizer();
+  loadingTokenizer.catch(() => {});
+  const output = await resolveOutput(config, { checkpoint, loadTokenizer: () => loadingTokenizer });
+  const task = taskOf(output);
   const defined = { ...checkpoint, definition };
   const kvLayout = resolveKvLayout(config, defined);
   const kvPrecision = resolveKvPrecision(config, kvLayout, defined);
@@ -91,7 +94,6 @@ export async function loadModel(
     // Of copies, too: they share their weights.
     machineMemoryBytes(),
   );
-  const loadingTokenizer = opened.loadTokenizer();
   const sampleTokens = async (): Promise<number[]> =>
     (await (await loadingTokenizer).encode(sampleText, { addSpecialTokens: true, signal })) ?? [];
   const onWeightFiles = (paths: readonly string[]): void => {
@@ -102,6 +104,7 @@ export async function loadModel(
     buildModel(checkpoint, {
       ...config,
       definition,
+      output,
       kvLayout,
       kvPrecision,
       widenedLayers,
@@ -114,8 +117,8 @@ export async function loadModel(
     }),
     loadingTokenizer,
     opened.readPreprocessorConfig(),
-    // Embeddings have no logits.
-    config.runner === "pooling" ? [] : loadAllLogitsProcessors(config, classes),
+    // They change logits of whole vocabularies.
+    task !== "generate" ? [] : loadAllLogitsProcessors(config, classes),
   ]);
   const { chatTemplate: familyTemplate, spellsImages } = definition;
   const ofFamily = { familyTemplate, spellsImages };
@@ -182,7 +185,8 @@ export async function loadModel(
       maxModelLen,
       maxNumSequences: totalSequences({ ...copy, maxNumSequences }),
       vocabSize,
-      embeddingSize: config.runner === "pooling" ? model.decoder.hiddenSize : null,
+      task,
+      embeddingSize: task === "embed" ? model.decoder.hiddenSize : null,
       acceptsImages: servedImages !== null && accepted.image > 0,
       acceptsVideos: servedImages !== null && accepted.video > 0,
       hasChatTemplate: chatTemplate !== null,

@@ -78,7 +78,7 @@ export async function buildModel(checkpoint: Checkpoint, asked: BuildModelOption
   const buildDecoder = async (kvPrecision: KvPrecision, weights = source): Promise<DecoderGraph> => {
     const graphs = configureGraphs(checkpoint.config, { ...options, kvPrecision });
     const { graph } = graphs.buildDecoder(weights);
-    const shape = withOutputWidth(model.decoder, options.runner);
+    const shape = withOutputWidth(model.decoder, options.output);
     return {
       form: "in-place",
       kvLayout,

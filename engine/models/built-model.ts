@@ -63,7 +63,7 @@ export interface DecoderShape {
   /** Features of an image embedding: `hiddenSize`, and as many for each of the first layers that DeepStack adds to. */
   readonly imageWidth: number;
   readonly vocabSize: number;
-  /** Columns of `logits`, if they are not logits: of a decoder that pools, `hiddenSize`. Default: `vocabSize`. */
+  /** Columns of `logits`, if they are not those of the vocabulary; see `DecoderOutput`. Default: `vocabSize`. */
   readonly outputWidth?: number;
   readonly kvElementType: KvElementType;
   readonly acceptsImages: boolean;

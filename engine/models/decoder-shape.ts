@@ -2,8 +2,8 @@
  * What follows from the shape of a decoder: its layers with keys and values, which may have different heads, the names of
  * these in its graph, and the columns of its outputs.
  */
-import type { RunnerName } from "../contract/config.ts";
 import type { DecoderShape, KvHeads } from "./built-model.ts";
+import { logitsOutput, type DecoderOutput } from "./decoder-output.ts";
 import type { DecoderDimensions } from "./model-definition.ts";
 
 type Layers = Pick<DecoderShape, "numLayers" | "numKvHeads" | "headDim" | "kvHeads">;
@@ -37,10 +37,19 @@ export function outputWidthOf({ outputWidth, vocabSize }: Pick<DecoderShape, "ou
   return outputWidth ?? vocabSize;
 }
 
-/** The dimensions of a decoder that computes logits or, for pooling, states. */
+/** The dimensions of a decoder with this output. Default: logits. */
 export function withOutputWidth(
   dimensions: DecoderDimensions,
-  runner: RunnerName | undefined,
+  output: DecoderOutput = logitsOutput,
 ): DecoderDimensions & Pick<DecoderShape, "outputWidth"> {
-  return runner === "pooling" ? { ...dimensions, outputWidth: dimensions.hiddenSize } : dimensions;
+  switch (output.kind) {
+    case "logits":
+      return dimensions;
+    case "states":
+      return { ...dimensions, outputWidth: dimensions.hiddenSize };
+    case "classes":
+      return { ...dimensions, outputWidth: output.tokenIds?.length ?? 1 };
+    default:
+      return output satisfies never;
+  }
 }

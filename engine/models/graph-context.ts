@@ -1,10 +1,11 @@
 /** The context in which the parts of a model's graph are built: builder, weights and precision. */
-import type { DeviceName, RunnerName } from "../contract/config.ts";
+import type { DeviceName } from "../contract/config.ts";
 import { GraphBuilder } from "../graph/graph-builder.ts";
 import { cast } from "../graph/standard-ops.ts";
 import type { Dimension, Value } from "../graph/value.ts";
 import type { WeightFormat } from "../weights/prepared-weights.ts";
 import type { KvElementType, KvLayout } from "./built-model.ts";
+import { logitsOutput, type DecoderOutput } from "./decoder-output.ts";
 import type { WeightSource } from "./weight-source.ts";
 
 /** A format of floats. */
@@ -73,8 +74,8 @@ export interface GraphContext {
    * for chunks of prompts and newest tokens.
    */
   readonly runKind: RunKind;
-  /** `pooling`: the decoder's `logits` are the states that its head would read, and there is no head. */
-  readonly runner: RunnerName;
+  /** What the decoder's `logits` are. Without logits, there is no head. */
+  readonly output: DecoderOutput;
   /** Filled by `linear.ts`: zero points of quantised activations, shared by all layers over the same tokens. */
   readonly zeroPointsByTokens: Map<Dimension, Value>;
   /** Filled by `linear.ts`: inputs of layers in the orders of their groups (act-order), shared by layers of equal order. */
@@ -88,12 +89,12 @@ export interface GraphContext {
 export function createGraphContext(
   name: string,
   from: Pick<GraphContext, "weights" | "precision" | "device" | "kvLayout"> &
-    Partial<Pick<GraphContext, "projectorPrecision" | "kvPrecision" | "adapterTokens" | "runner">>,
+    Partial<Pick<GraphContext, "projectorPrecision" | "kvPrecision" | "adapterTokens" | "output">>,
 ): GraphContext {
   return {
     graph: new GraphBuilder(name),
     runKind: "any",
-    runner: "generate",
+    output: logitsOutput,
     projectorPrecision: from.precision,
     kvPrecision: { kind: "activations" },
     adapterTokens: null,

@@ -1,10 +1,11 @@
 /** Combines a checkpoint's configuration with the settings and provides its graphs, before any weight is prepared. */
-import type { DeviceName, DtypeName, RunnerName } from "../contract/config.ts";
+import type { DeviceName, DtypeName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import { chooseGraph } from "../graph/control-flow-ops.ts";
 import { withoutQuantisation } from "../weights/quantised/quantised-tensors.ts";
 import type { KvElementType, KvLayout } from "./built-model.ts";
 import { isWide, MIN_SEQUENCES_BESIDE_8_BITS, MIN_SEQUENCES_IN_8_BITS } from "./decoder-graph/run-kinds.ts";
+import type { DecoderOutput } from "./decoder-output.ts";
 import {
   branchContext,
   createGraphContext,
@@ -20,8 +21,8 @@ import type { VisionParts, VisionPartSettings } from "./vision-parts.ts";
 import type { WeightSource } from "./weight-source.ts";
 
 export interface GraphOptions extends VisionPartSettings {
-  /** Default: `generate`. */
-  readonly runner?: RunnerName;
+  /** What the decoder computes. Default: logits. */
+  readonly output?: DecoderOutput;
   readonly dtype: DtypeName;
   readonly device: DeviceName;
   /** Default 0. */
@@ -95,7 +96,7 @@ export function configureGraphs(config: unknown, options: GraphOptions): ModelGr
         kvLayout,
         kvPrecision,
         adapterTokens,
-        ...(options.runner !== undefined && { runner: options.runner }),
+        ...(options.output !== undefined && { output: options.output }),
       });
       const { prompts } = precision;
       if (prompts === undefined) model.buildDecoder(context, length);

@@ -61,7 +61,7 @@ export async function planCheckpoint(
     widensPrompts: graphs.precision.prompts !== undefined,
     visionParts,
     contentHash: await modelContentHash(checkpoint, graphs, options.signal),
-    decoder: { ...withOutputWidth(model.decoder, options.runner), kvElementType, form: "in-place" },
+    decoder: { ...withOutputWidth(model.decoder, options.output), kvElementType, form: "in-place" },
     kvLayout: graphs.kvLayout,
     costs: modelCosts(checkpoint, graphs),
   };

@@ -93,7 +93,8 @@ export async function loadShippedDefinition(config: unknown): Promise<ModelDefin
   const architecture = architectureOf(config);
   const tower = towerOf(config);
   // A configuration chooses the name of the architecture, which must not be read as one with a tower.
-  const names = /^\w+$/.test(architecture) ? [`${architecture} of ${tower}`, architecture] : [];
+  const classes = /^\w+$/.test(architecture) ? classesOf(architecture) : [];
+  const names = classes.flatMap((name) => [`${name} of ${tower}`, name]);
   const name = names.find((candidate) => Object.hasOwn(shippedDefinitions, candidate));
   if (name !== undefined) return shippedDefinitions[name]!();
   const known = Object.keys(shippedDefinitions).filter((key) => !key.includes(" of "));
@@ -113,6 +114,19 @@ export function chooseDefinition(candidates: readonly ModelDefinition[], config:
   const ofArchitecture = candidates.filter((candidate) => candidate.architecture === architecture);
   const ofTower = ofArchitecture.find(({ towerType }) => towerType !== undefined && towerType === tower);
   return ofTower ?? ofArchitecture.find(({ towerType }) => towerType === undefined) ?? null;
+}
+
+const classifierEnding = /ForSequenceClassification$/u;
+
+/** Whether the checkpoint has a layer `score` in place of its head. */
+export function isClassifier(config: unknown): boolean {
+  return classifierEnding.test(architectureOf(config));
+}
+
+/** Classifiers are the generating models of their family up to the head. */
+function classesOf(architecture: string): readonly string[] {
+  if (!classifierEnding.test(architecture)) return [architecture];
+  return ["ForConditionalGeneration", "ForCausalLM"].map((ending) => architecture.replace(classifierEnding, ending));
 }
 
 function towerOf(config: unknown): string | undefined {

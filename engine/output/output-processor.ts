@@ -1,4 +1,5 @@
 /** Turns the engine thread's tokens into the outputs of a request: texts and logprobs of each of its sequences. */
+import type { TaskName } from "../contract/config.ts";
 import { EngineError, invariant } from "../contract/errors.ts";
 import type {
   DecodedPrompt,
@@ -21,6 +22,8 @@ export interface SequenceOutputsOptions {
   readonly requestId: string;
   /** Index of the sequence within its request. */
   readonly index: number;
+  /** Default `generate`. */
+  readonly task?: TaskName;
   readonly samplingParams: SamplingParams;
   readonly vocabulary: Vocabulary;
   /** Null, the default, for a model that does not mark its thinking. */
@@ -53,7 +56,7 @@ export class SequenceOutputs {
   #hasBegun = false;
   #numOutputTokens = 0;
   #numCachedTokens = 0;
-  #embedding: Float32Array | null = null;
+  #pooled: Float32Array | null = null;
   #finishReason: FinishReason | null = null;
   #stopReason: string | number | null = null;
 
@@ -77,7 +80,7 @@ export class SequenceOutputs {
   append(output: EngineCoreOutput): boolean {
     invariant(!this.isFinished, "tokens came after the end of a sequence");
     this.#numCachedTokens = output.numCachedTokens;
-    this.#embedding = output.embedding ?? null;
+    this.#pooled = output.pooled ?? null;
     const pending = (this.#pending ??= { text: "", tokenIds: [], textEnds: [], logprobs: [] });
     for (const [index, tokenId] of output.tokenIds.entries()) {
       const isLast = output.finishReason !== null && index === output.tokenIds.length - 1;
@@ -123,7 +126,7 @@ export class SequenceOutputs {
       tokenIds,
       ...(textEnds.length > 1 && { textEnds }),
       logprobs: samplingParams.logprobs === null ? null : logprobs,
-      ...(this.#embedding !== null && { embedding: this.#embedding }),
+      ...(this.#pooled !== null && pooledOutput(this.#pooled, this.#options.task)),
       finishReason: this.#finishReason,
       stopReason: this.#stopReason,
       numPromptTokens,
@@ -277,4 +280,11 @@ export class RequestOutputs {
 function errorOf({ error }: EngineCoreOutput): EngineError {
   if (error === null) return new EngineError("aborted", "The request was aborted.");
   return new EngineError(error.code, error.message);
+}
+
+/** @param values The logits of the classes, or the state of the prompt's last token. */
+function pooledOutput(values: Float32Array, task: TaskName | undefined): Pick<RequestOutput, "embedding" | "score"> {
+  if (task !== "score") return { embedding: values };
+  const [first = 0, second] = values;
+  return { score: second === undefined ? first : second - first };
 }

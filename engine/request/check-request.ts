@@ -1,5 +1,6 @@
 /** The shape of requests, for callers in JavaScript, which no compiler checks. */
-import type { RunnerName } from "../contract/config.ts";
+import { taskNames } from "../contract/config.ts";
+import type { RunnerName, TaskName } from "../contract/config.ts";
 import { EngineError } from "../contract/errors.ts";
 import type { ChatMessage, ContentPart, GenerationRequest, ImagePart, Prompt } from "../contract/generation-request.ts";
 import { isComplete } from "../contract/sampling-params.ts";
@@ -32,15 +33,9 @@ export function checkPromptRequest(request: unknown): void {
   if (onStage !== undefined && typeof onStage !== "function") throw refusal("onStage", onStage, "a function");
 }
 
-/**
- * Like `checkPromptRequest`, with the fields of generation.
- *
- * @param runner What the engine computes.
- */
-export function checkGenerationRequest(request: unknown, runner: RunnerName): void {
+/** Like `checkPromptRequest`, with the fields of generation. */
+export function checkGenerationRequest(request: unknown): void {
   checkPromptRequest(request);
-  const { returnsEmbedding = false } = request as Fields<GenerationRequest>;
-  if (returnsEmbedding !== (runner === "pooling")) throw wrongRunner(runner);
   const { requestId, samplingParams } = request as Fields<GenerationRequest>;
   if (typeof requestId !== "string") throw refusal("requestId", requestId, "a text");
   if (!isObject(samplingParams) || !isComplete(samplingParams)) {
@@ -48,13 +43,25 @@ export function checkGenerationRequest(request: unknown, runner: RunnerName): vo
   }
 }
 
-function wrongRunner(runner: RunnerName): EngineError {
-  const message =
-    runner === "pooling"
-      ? "This model computes embeddings and generates no text: the runner is pooling."
-      : "This model generates text and computes no embeddings: the runner is generate.";
-  return new EngineError("invalid_argument", message, { setting: "runner" });
+/** @throws EngineError `invalid_argument` if the model does something else than the request asks for. */
+export function checkTask({ task = "generate" }: Pick<GenerationRequest, "task">, served: TaskName): void {
+  if (task === served) return;
+  if (!taskNames.includes(task)) throw refusal("task", task, `"${taskNames.join('", "')}"`);
+  const message = `This model ${abilities[served]} and ${inabilities[task]}: the runner is ${runners[served]}.`;
+  throw new EngineError("invalid_argument", message, { setting: "runner" });
 }
+
+const abilities: Readonly<Record<TaskName, string>> = {
+  generate: "generates text",
+  embed: "computes embeddings",
+  score: "scores pairs of a query and a document",
+};
+const inabilities: Readonly<Record<TaskName, string>> = {
+  generate: "generates no text",
+  embed: "computes no embeddings",
+  score: "scores no pairs",
+};
+const runners: Readonly<Record<TaskName, RunnerName>> = { generate: "generate", embed: "pooling", score: "pooling" };
 
 function checkPrompt(prompt: unknown): void {
   if (!isObject(prompt)) throw refusal("prompt", prompt, "an object");

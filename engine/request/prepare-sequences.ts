@@ -40,8 +40,8 @@ export async function prepareSequences(
   tensors: RequestTensors | null,
 ): Promise<PreparedSequences> {
   const { inputProcessor, tokenizer } = model;
-  const { requestId, returnsEmbedding = false } = request;
-  const samplingParams = returnsEmbedding ? paramsOfEmbeddings : request.samplingParams;
+  const { requestId, task = "generate" } = request;
+  const samplingParams = task === "generate" ? request.samplingParams : paramsOfPooling;
   if (sequenceIds.length > 1 && isGreedy(samplingParams)) {
     throw new EngineError(
       "invalid_argument",
@@ -69,6 +69,7 @@ export async function prepareSequences(
   };
   const options = {
     requestId,
+    task,
     samplingParams,
     vocabulary: withTextTokens(tokenizer, textTokenIds),
     reasoningStart,
@@ -94,7 +95,7 @@ export async function prepareSequences(
 }
 
 /** Nothing is sampled. */
-const paramsOfEmbeddings = createSamplingParams({ temperature: 0, maxTokens: 1 });
+const paramsOfPooling = createSamplingParams({ temperature: 0, maxTokens: 1 });
 
 function numTokensOf({ images }: Pick<ProcessedPrompt, "images">, modality: Modality): number {
   return images.reduce((sum, item) => (item.modality === modality ? sum + numEmbeddingsOf(item) : sum), 0);

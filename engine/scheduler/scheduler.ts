@@ -263,7 +263,7 @@ export class Scheduler {
         return;
       case "pooled":
         this.#finish(sequence, "stop");
-        outputs.push({ ...createOutput(sequence), embedding: result.embedding, scheduledMs: sequence.scheduledMs });
+        outputs.push({ ...createOutput(sequence), pooled: result.values, scheduledMs: sequence.scheduledMs });
         return;
       case "sampled": {
         sequence.outputTokenIds.push(result.tokenId);

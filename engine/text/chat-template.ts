@@ -8,7 +8,7 @@ import type { JsonObject } from "../contract/tools.ts";
 import { describeError, excerpt } from "../excerpt.ts";
 import { templateFileName, toolTemplateFileName } from "../weights/checkpoint-files.ts";
 import { readRegularFile } from "../weights/regular-file.ts";
-import { detectContentFormat } from "./content-format.ts";
+import { detectContentFormat, detectPairRoles } from "./content-format.ts";
 import type { ContentFormat } from "./content-format.ts";
 import { JinjaTemplate } from "./jinja/template.ts";
 import { asText, Callable } from "./jinja/values.ts";
@@ -76,6 +76,8 @@ const raiseException = new Callable("raise_exception", ([message = ""]) => {
 
 export class ChatTemplate {
   readonly contentFormat: ContentFormat;
+  /** Whether it has roles for the query and the document of a reranker. */
+  readonly writesPairs: boolean;
   /** The Jinja text, which shows the model's formats of tools and thinking. */
   readonly source: string;
   /** The template for conversations with tools: another one, or this one. */
@@ -102,6 +104,7 @@ export class ChatTemplate {
     this.source = source;
     this.forTools = forTools ?? this;
     const detected = detectContentFormat(this.#template.body);
+    this.writesPairs = detectPairRoles(this.#template.body);
     this.contentFormat = contentFormat ?? (spellsImages && detected !== "parts" ? "spelled" : detected);
     this.#namedTokens = namedTokens;
   }

@@ -33,6 +33,15 @@ export function detectContentFormat(program: object): Exclude<ContentFormat, "sp
   return nodes.some((node) => isStringTest(node) && names.isContent(node.operand)) ? "either" : "parts";
 }
 
+/** Whether a template has roles for the query and the document of a reranker. */
+export function detectPairRoles(program: object): boolean {
+  const texts = new Set<unknown>();
+  for (const node of descendants(program)) {
+    if (node.type === "StringLiteral") texts.add(node.value);
+  }
+  return texts.has("query") && texts.has("document");
+}
+
 /** Names that a template gives to the messages, to one message, and to a message's content. */
 class ContentNames {
   readonly #messages = new Set(["messages"]);
@@ -68,12 +77,14 @@ class ContentNames {
     if (node.type === "MemberExpression") {
       return this.#isMessages(node.object) && asNode(node.property)?.type === "SliceExpression";
     }
+    if (choosesOne(node)) return false;
     return insides(node).some((inside) => this.#isMessages(inside));
   }
 
   #isMessage(value: unknown): boolean {
     const node = asNode(value);
     if (node?.type === "Identifier") return this.#message.has(nameOf(node) ?? "");
+    if (node !== null && choosesOne(node)) return this.#isMessages(node.operand);
     return node?.type === "MemberExpression" && !this.#isMessages(node) && this.#isMessages(node.object);
   }
 
@@ -87,6 +98,12 @@ class ContentNames {
     const name = asNode(target)?.type === "Identifier" ? nameOf(target) : null;
     if (name !== null) names.add(name);
   }
+}
+
+/** Whether a filter takes one element of a list. */
+function choosesOne({ type, filter }: SyntaxNode): boolean {
+  if (type !== "FilterExpression" || typeof filter !== "object" || filter === null || !("name" in filter)) return false;
+  return filter.name === "first" || filter.name === "last";
 }
 
 /** Every node of the tree, parents before children. */

@@ -76,8 +76,8 @@ export interface EngineCoreOutput {
   readonly logprobs: readonly SampledLogprobs[] | null;
   /** Sent with the first token if requested: for every token of the prompt but the first. */
   readonly promptLogprobs?: readonly SampledLogprobs[] | null;
-  /** Of an engine that pools, sent with the end: the state of the prompt's last token. */
-  readonly embedding?: Float32Array;
+  /** Of an engine that pools, sent with the end: the decoder's output for the prompt's last token. */
+  readonly pooled?: Float32Array;
   readonly finishReason: FinishReason | null;
   readonly stopReason: TokenStopReason | null;
   /** Set when `finishReason` is "error". */

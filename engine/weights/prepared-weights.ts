@@ -45,6 +45,10 @@ export interface WeightRequest {
    * then the second ones. Only of `plain`. Default false.
    */
   readonly alternatesPairs?: true;
+  /**
+   * Rows of the only source, in this order, in place of all. The checkpoint must have them as floats. Only of `plain`.
+   */
+  readonly rows?: readonly number[];
 }
 
 export interface PreparedWeight {

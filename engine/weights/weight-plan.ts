@@ -122,10 +122,10 @@ export function preparedLayout({ name, shape, format }: WeightRequest): Prepared
 
 function findSources(
   tensors: ReadonlyMap<string, StoredTensor>,
-  { name, sources, shape }: WeightRequest,
+  { name, sources, shape, rows }: WeightRequest,
 ): readonly StoredTensor[] {
   invariant(sources.length > 0, `${name} has sources`);
-  const found = sources.map((source) => {
+  const whole = sources.map((source) => {
     const tensor = tensors.get(source);
     if (tensor === undefined)
       throw new EngineError(
@@ -140,6 +140,7 @@ function findSources(
     }
     return tensor;
   });
+  const found = rows === undefined ? whole : rows.map((row) => rowOf(whole[0]!, row));
   for (const tensor of found) {
     const fits =
       tensor.shape.length === shape.length && tensor.shape.slice(1).every((size, i) => size === shape[i + 1]);
@@ -151,14 +152,30 @@ function findSources(
       );
     }
   }
-  const rows = found.reduce((sum, tensor) => sum + (tensor.shape[0] ?? 0), 0);
-  if (found.length > 1 && rows !== shape[0]) {
+  const numRows = found.reduce((sum, tensor) => sum + (tensor.shape[0] ?? 0), 0);
+  if (found.length > 1 && numRows !== shape[0]) {
     throw new EngineError(
       "invalid_checkpoint",
-      `Tensors ${sources.join(", ")} have ${rows} rows together; config.json implies ${shape[0]}.`,
+      `Tensors ${sources.join(", ")} have ${numRows} rows together; config.json implies ${shape[0]}.`,
     );
   }
   return found;
+}
+
+/** A matrix of one row. */
+function rowOf(tensor: StoredTensor, row: number): StoredTensor {
+  const { name, shape, elementType, byteOffset, quantised, columnStride, update } = tensor;
+  if (quantised !== undefined || columnStride !== undefined || update !== undefined) {
+    const how = update === undefined ? "stores it in another form" : "has an adapter that changes it";
+    throw new EngineError(
+      "unsupported_model",
+      `Single rows of the tensor ${name} are needed as floats, but the checkpoint ${how}.`,
+    );
+  }
+  const [numRows = 0, ...others] = shape;
+  invariant(row < numRows, `${name} has a row ${row}`);
+  const byteLength = countElements(others) * bytesPerElement[elementType];
+  return { ...tensor, shape: [1, ...others], byteOffset: byteOffset + row * byteLength, byteLength };
 }
 
 function findRowOrder(

@@ -17,6 +17,7 @@ import type { CommonFields, GenerationKind, ParsedBody, RequestConfig } from "..
 import { runGenerations } from "../generation/generations.ts";
 import type { Generation } from "../generation/generations.ts";
 import { responsesKind } from "../generation/responses/responses-kind.ts";
+import { rerankKind, scoreKindOf } from "../generation/scores/score-kinds.ts";
 import { errorBody } from "../http/error-body.ts";
 import type { ErrorBody } from "../http/error-body.ts";
 import { toErrorAnswer } from "../http/errors.ts";
@@ -77,6 +78,8 @@ const preparers: Readonly<Record<BatchUrl, typeof prepareLine>> = {
     isConversation(line.body)
       ? prepare(chatEmbeddingKind, line, dependencies)
       : prepare(embeddingKind, line, dependencies),
+  "/v1/rerank": (line, dependencies) => prepare(rerankKind, line, dependencies),
+  "/v1/score": (line, dependencies) => prepare(scoreKindOf(line.body), line, dependencies),
 };
 
 function prepare<Fields extends CommonFields>(

@@ -16,7 +16,14 @@ export const LINE_ROOM_BYTES = 64 * 1024;
 /** Ids are kept in memory while the batch runs. */
 export const MAX_CUSTOM_ID_LENGTH = 1024;
 
-export const batchUrls = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings"] as const;
+export const batchUrls = [
+  "/v1/chat/completions",
+  "/v1/completions",
+  "/v1/responses",
+  "/v1/embeddings",
+  "/v1/rerank",
+  "/v1/score",
+] as const;
 export type BatchUrl = (typeof batchUrls)[number];
 
 const schema = z.object({

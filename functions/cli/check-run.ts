@@ -1,6 +1,6 @@
 /** The dummy run of `fovea check --run`: fills an engine with the largest inputs and measures its memory. */
 import { createDataUrlImageSource, createEngine, createWorstCaseRequests } from "../../engine/index.ts";
-import type { Engine, GenerationRequest, ModelInspection } from "../../engine/index.ts";
+import type { Engine, GenerationRequest, ModelInspection, TaskName } from "../../engine/index.ts";
 import { loadsFromS3, loadS3ClientFactory } from "../compose.ts";
 import type { Config } from "../settings/config.ts";
 import type { Progress } from "./progress.ts";
@@ -38,11 +38,11 @@ export async function runWorstCase(
       ...config.engine,
       maxNumSequences: numAtFullLength(inspection),
     });
-    const returnsEmbedding = config.engine.runner === "pooling";
+    const task = engine.modelInfo?.task ?? "generate";
     const [first] = requests;
-    await runAll(engine, [{ ...first!, requestId: "first" }], { returnsEmbedding, onProgress });
+    await runAll(engine, [{ ...first!, requestId: "first" }], { task, onProgress });
     const firstBytes = process.memoryUsage.rss();
-    await runAll(engine, requests, { returnsEmbedding, onProgress });
+    await runAll(engine, requests, { task, onProgress });
     return stages(inspection, requests, { startedBytes, firstBytes, filledBytes: process.memoryUsage.rss() });
   } finally {
     await engine.close();
@@ -56,6 +56,12 @@ function numAtFullLength({ maxNumSequences, maxModelLen, memory }: ModelInspecti
   return Math.min(maxNumSequences, Math.max(1, Math.floor(blocks.numTokens / maxModelLen)));
 }
 
+const units: Readonly<Record<TaskName, Progress["unit"]>> = {
+  generate: "tokens",
+  embed: "embeddings",
+  score: "scores",
+};
+
 /** Fewer than the number that the engine rejects. */
 const MAX_IMAGES_IN_WORK = 128;
 
@@ -63,21 +69,18 @@ const MAX_IMAGES_IN_WORK = 128;
 async function runAll(
   engine: Engine,
   requests: readonly GenerationRequest[],
-  {
-    returnsEmbedding,
-    onProgress,
-  }: { readonly returnsEmbedding: boolean; readonly onProgress: (progress: Progress) => void },
+  { task, onProgress }: { readonly task: TaskName; readonly onProgress: (progress: Progress) => void },
 ): Promise<void> {
   const stepsOf = ({ samplingParams }: GenerationRequest): number =>
-    returnsEmbedding ? 1 : (samplingParams.maxTokens ?? 0);
+    task === "generate" ? (samplingParams.maxTokens ?? 0) : 1;
   const total = requests.reduce((sum, request) => sum + stepsOf(request), 0);
-  const task = `dummy run of ${requests.length}`;
+  const title = `dummy run of ${requests.length}`;
   let completed = 0;
   const run = async (request: GenerationRequest, onFirstOutput: () => void): Promise<void> => {
-    for await (const { tokenIds } of engine.generate({ ...request, returnsEmbedding })) {
+    for await (const { tokenIds } of engine.generate({ ...request, task })) {
       onFirstOutput();
-      completed += returnsEmbedding ? 1 : tokenIds.length;
-      onProgress({ task, completed, total, unit: returnsEmbedding ? "embeddings" : "tokens" });
+      completed += task === "generate" ? tokenIds.length : 1;
+      onProgress({ task: title, completed, total, unit: units[task] });
     }
   };
   const queue = requests.values();

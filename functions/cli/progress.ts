@@ -9,7 +9,7 @@ import type { Logger } from "../logger.ts";
 const LINE_STEP_PERCENT = 10;
 
 export interface Progress extends Omit<LoadProgress, "unit"> {
-  readonly unit: LoadProgress["unit"] | "tokens" | "embeddings" | "lines";
+  readonly unit: LoadProgress["unit"] | "tokens" | "embeddings" | "scores" | "lines";
 }
 
 export interface ProgressDisplay {

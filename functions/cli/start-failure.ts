@@ -125,6 +125,8 @@ function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): st
       return "Leave SPECULATIVE_CONFIG out, or change the setting that the reason names, if it names one.";
     case "runner":
       return "Leave RUNNER out to generate text, or leave out what the reason names.";
+    case "classifierFromToken":
+      return "Correct the tokens in CLASSIFIER_FROM_TOKEN, or leave it out.";
     case "kvLayout":
       return "Leave KV_LAYOUT out, or set it as the reason says.";
     case "blockSize":

@@ -151,6 +151,7 @@ export function createRequests<Fields extends CommonFields>(
     maxVideoFrames: config.engine.videoLimits.maxVideoFrames,
     tenant,
     formats: modelFormatsOf(engine, config.outputFormats),
+    task: engine.modelInfo?.task ?? null,
     embeddingSize: engine.modelInfo?.embeddingSize ?? null,
     priority: config.schedulingPolicy === "priority" ? (fields.priority ?? priority) : priority,
     samplingParams: {

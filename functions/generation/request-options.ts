@@ -6,6 +6,7 @@ import type {
   RepetitionDetection,
   SamplingParams,
   StructuredOutput,
+  TaskName,
 } from "../../engine/index.ts";
 import { HttpError } from "../http/errors.ts";
 import type { InlineImages } from "../settings/images.ts";
@@ -23,6 +24,8 @@ export interface RequestDefaults extends SamplingDefaults {
   readonly tenant: string;
   readonly formats: ModelFormats;
   readonly priority: number;
+  /** See `ModelInfo`; null while the model is not known. */
+  readonly task: TaskName | null;
   /** See `ModelInfo`; null also while the model is not known. */
   readonly embeddingSize: number | null;
 }

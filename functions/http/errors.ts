@@ -126,6 +126,7 @@ function headersOf(code: EngineErrorCode): Readonly<Record<string, string>> {
 const settingHints: Readonly<Record<NonNullable<EngineError["setting"]>, string>> = {
   maxImagesPerPrompt: "LIMIT_MM_PER_PROMPT sets the limit.",
   runner: "RUNNER sets it.",
+  classifierFromToken: "CLASSIFIER_FROM_TOKEN sets them.",
   maxNumWaiting: "MAX_NUM_SEQS and MAX_NUM_WAITING set the limit.",
   enableMmEmbeds: "Set ENABLE_MM_EMBEDS=true to accept them.",
   maxImageBytes: "MAX_IMAGE_BYTES sets the limit.",

@@ -16,7 +16,7 @@ import { objectAddressForms } from "../../engine/contract/model-reference.ts";
 import { cacheSettings } from "./caches.ts";
 import { documentLimitSettings } from "./documents.ts";
 import { imageLimitSettings } from "./images.ts";
-import { jsonObject, logitsProcessors, speculativeConfig } from "./json-values.ts";
+import { classifierTokens, jsonObject, logitsProcessors, speculativeConfig } from "./json-values.ts";
 import { defaultMmLoras, loraModules } from "./lora-modules.ts";
 import { pipelineSettings } from "./pipelines.ts";
 import { setting } from "./setting.ts";
@@ -176,8 +176,13 @@ export const engineSettings = {
   runner: setting(
     "RUNNER",
     oneOf(runnerNames),
-    "What the model computes: generate for text, or pooling for embeddings.",
+    "What the model computes: generate for text, or pooling for embeddings and the scores of rerankers.",
     { default: "generate" },
+  ),
+  classifierFromToken: setting(
+    "CLASSIFIER_FROM_TOKEN",
+    classifierTokens(),
+    "With RUNNER=pooling, the tokens of a reranker's classes: no,yes scores by the second less the first, a single token by itself.",
   ),
   warmUp: setting(
     "WARM_UP",

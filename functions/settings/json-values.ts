@@ -164,6 +164,19 @@ const speculativeConfigSchema = z
   })
   .refine(({ promptLookupMin, promptLookupMax }) => promptLookupMin <= promptLookupMax);
 
+const classifierTokenList = z.array(z.string().min(1)).min(1).max(2);
+
+/** `classifier_from_token` of vLLM's `--hf-overrides`, or its entries separated by commas. */
+export function classifierTokens(): Parser<readonly string[]> {
+  return {
+    expected: 'one or two tokens separated by a comma, such as no,yes, or a JSON array such as ["no", "yes"]',
+    parse(text) {
+      const list = text.startsWith("[") ? parseJson(text) : text.split(",").map((token) => token.trim());
+      return classifierTokenList.safeParse(list).data;
+    },
+  };
+}
+
 /** vLLM's `--speculative-config`, of its `ngram` method. */
 export function speculativeConfig(): Parser<SpeculativeConfig> {
   const { numSpeculativeTokens, promptLookup } = speculativeLimits;

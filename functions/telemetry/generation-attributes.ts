@@ -16,10 +16,11 @@ export function requestAttributes(
   [request]: readonly GenerationRequest[],
 ): SpanAttributes {
   if (request === undefined) return {};
-  const { samplingParams, numChoices = 1, returnsEmbedding = false } = request;
-  if (returnsEmbedding) {
+  const { samplingParams, numChoices = 1, task = "generate" } = request;
+  if (task !== "generate") {
     return {
-      "gen_ai.operation.name": "embeddings",
+      // The convention has no name for scores, and allows others.
+      "gen_ai.operation.name": task === "embed" ? "embeddings" : "rerank",
       "gen_ai.provider.name": provider,
       "gen_ai.request.model": model,
     };

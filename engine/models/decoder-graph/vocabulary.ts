@@ -2,7 +2,7 @@
 import type { GraphBuilder } from "../../graph/graph-builder.ts";
 import { lessOrEqual, maximum, minimum, where } from "../../graph/selection-ops.ts";
 import { int64Scalar, reshapeTo } from "../../graph/shape-ops.ts";
-import { cast, divide, gatherRows, multiply, subtract, tanh } from "../../graph/standard-ops.ts";
+import { cast, divide, gatherRows, gemm, multiply, subtract, tanh } from "../../graph/standard-ops.ts";
 import type { Value } from "../../graph/value.ts";
 import { logitRows, parameter, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
@@ -55,6 +55,11 @@ export function embedTokens(
           embeddingRows(context, "embedded.known", tokenIds, table),
         );
   return acceptsImages ? inputs.withImages(embedded, numLevels) : { embedded, levels: [] };
+}
+
+interface BoundedSize extends VocabularySize {
+  /** Logits become `softcap * tanh(logits / softcap)`; null or left out: they stay as they are. */
+  readonly softcap?: number | null;
 }
 
 /** Tokens behind the vocabulary: prompts may have them, answers may not. */
@@ -132,22 +137,17 @@ export function headTensor(weights: WeightSource, { isTied, tableName, headName 
 }
 
 /**
- * Computes `logits` float32 [R, vocabSize] from the rows' hidden states, and in a paged graph the rows' candidates. For a
- * decoder that pools, `logits` are the states themselves, [R, hiddenSize].
- *
- * @param size.softcap Logits become `softcap * tanh(logits / softcap)`; null or left out: they stay as they are.
+ * Computes `logits` float32 [R, vocabSize] from the rows' hidden states, and in a paged graph the rows' candidates. Other
+ * outputs of a decoder have its name, too.
  */
-export function outputLogits(
-  context: GraphContext,
-  input: Value,
-  name: string,
-  size: VocabularySize & { readonly softcap?: number | null },
-): void {
-  const { graph, precision } = context;
+export function outputLogits(context: GraphContext, input: Value, name: string, size: BoundedSize): void {
+  const { graph, precision, output } = context;
   const { hiddenSize: inFeatures, vocabSize: outFeatures, softcap = null } = size;
-  if (context.runner === "pooling") {
+  if (output.kind !== "logits") {
     const states = cast(graph, "states", input, "float32");
-    outputRows(context, reshapeTo(graph, "logits", states, [logitRows, inFeatures]), inFeatures);
+    if (output.kind === "states") {
+      outputRows(context, reshapeTo(graph, "logits", states, [logitRows, inFeatures]), inFeatures);
+    } else outputClasses(context, states, output.tokenIds, { ...size, headName: name });
     return;
   }
   const layer = { name, inFeatures, outFeatures, hasBias: false };
@@ -158,6 +158,28 @@ export function outputLogits(
       : cast(graph, outputName, linear(context, input, layer, precision.head), "float32");
   const logits = softcap === null ? projected : bounded(graph, projected, softcap);
   outputRows(context, logits, outFeatures);
+}
+
+/** `logits` float32 [R, number of classes], of a few rows of the head or of the checkpoint's layer `score`. */
+function outputClasses(
+  context: GraphContext,
+  states: Value,
+  tokenIds: readonly number[] | null,
+  { headName, hiddenSize, softcap }: BoundedSize & { readonly headName: string },
+): void {
+  const { graph, weights } = context;
+  const numClasses = tokenIds?.length ?? 1;
+  const { weight } = weights.prepared({
+    name: "classes.weight",
+    sources: [tokenIds === null ? "score.weight" : `${headName}.weight`],
+    shape: [numClasses, hiddenSize],
+    format: { kind: "plain", elementType: "float32" },
+    ...(tokenIds !== null && { rows: tokenIds }),
+  });
+  const cap = tokenIds === null ? null : (softcap ?? null);
+  const outputName = cap === null ? "logits" : "logits.unbounded";
+  const projected = gemm(graph, outputName, states, graph.externalTensor("classes.weight", weight), null);
+  outputRows(context, cap === null ? projected : bounded(graph, projected, cap), numClasses);
 }
 
 /** Packed runs have candidates for rows of either kind, so that they are bound and kept in one way. */

@@ -11,6 +11,7 @@ import { createRotary } from "../decoder-graph/rotary.ts";
 import { routerLogits } from "../decoder-graph/router.ts";
 import { tokens } from "../decoder-graph/sizes.ts";
 import { embedTokens, headTensor, outputLogits, type AddedTokens } from "../decoder-graph/vocabulary.ts";
+import { usesHead } from "../decoder-output.ts";
 import { parameter, type GraphContext } from "../graph-context.ts";
 import { jointLinear, linear, separate, type JointProjection, type LinearLayer } from "../linear.ts";
 import { residualRmsNorm, rmsNorm } from "../rms-norm.ts";
@@ -124,7 +125,7 @@ export function buildDecoderGraph(context: GraphContext, options: DecoderOptions
     if (level !== undefined) hidden = add(graph, `${name}.with_images`, hidden, level);
   }
   const [normalised] = normalise(context, options, `${prefix}${names.lastNorm}`, hidden, residual);
-  const scale = context.runner === "pooling" ? undefined : multipliers?.logits;
+  const scale = usesHead(context.output) ? multipliers?.logits : undefined;
   const headInput = scaledBy(graph, "head.input", normalised, scale);
   const heads = { isTied: config.tieWordEmbeddings, tableName: tableName.replace(/\.weight$/u, ""), headName };
   outputLogits(context, headInput, headTensor(context.weights, heads), config);

@@ -20,6 +20,8 @@ export function discoveryRoute(service: Service, { servedModelNames, hasPlaygrou
         responses: "/v1/responses",
         responses_input_tokens: "/v1/responses/input_tokens",
         embeddings: "/v1/embeddings",
+        rerank: "/v1/rerank",
+        score: "/v1/score",
         messages: "/v1/messages",
         messages_count_tokens: "/v1/messages/count_tokens",
         chat_completions_render: "/v1/chat/completions/render",

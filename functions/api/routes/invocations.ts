@@ -1,6 +1,7 @@
 /**
  * POST /invocations: the one route that SageMaker forwards requests to. As in vLLM, a body with `messages` is a chat
- * completion, and a body with only a `prompt` is a text completion. A service that pools answers with embeddings.
+ * completion, and a body with only a `prompt` is a text completion. A service that pools answers with scores or
+ * embeddings.
  */
 import type { Context, Handler } from "hono";
 
@@ -9,11 +10,13 @@ import type { AppDependencies } from "../../app-dependencies.ts";
 import { chatCompletionKind } from "../../generation/chat-completion-kind.ts";
 import { completionFormOf } from "../../generation/completion-form.ts";
 import { completionKind } from "../../generation/completion-kind.ts";
+import { hasScoreSides } from "../../generation/scores/score-kinds.ts";
 import { HttpError } from "../../http/errors.ts";
 import { readJsonObject } from "../../http/json-body.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
 import { generationAnswer } from "../generation-route.ts";
 import { embeddingAnswer } from "./embeddings.ts";
+import { rerankAnswer, scoreAnswer } from "./scores.ts";
 
 export function invocationsRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   const { service, bodies, config } = dependencies;
@@ -29,7 +32,7 @@ export function invocationsRoute(dependencies: AppDependencies): Handler<AppEnvi
 export function completionAnswer(
   dependencies: AppDependencies,
 ): (c: Context<AppEnvironment>, body: object, startMs: number) => Promise<Response> {
-  if (dependencies.config.engine.runner === "pooling") return embeddingAnswer(dependencies);
+  if (dependencies.config.engine.runner === "pooling") return poolingAnswer(dependencies);
   const answerChat = generationAnswer(chatCompletionKind, dependencies);
   const answerCompletion = generationAnswer(completionKind, dependencies);
   return async (c, body, startMs) => {
@@ -45,5 +48,15 @@ export function completionAnswer(
           "The body must have messages (a chat completion) or prompt (a text completion).",
         );
     }
+  };
+}
+
+function poolingAnswer(dependencies: AppDependencies): ReturnType<typeof completionAnswer> {
+  const answerEmbeddings = embeddingAnswer(dependencies);
+  const answerScores = scoreAnswer(dependencies);
+  const answerRerank = rerankAnswer(dependencies);
+  return async (c, body, startMs) => {
+    if ("query" in body) return answerRerank(c, body, startMs);
+    return hasScoreSides(body) ? answerScores(c, body, startMs) : answerEmbeddings(c, body, startMs);
   };
 }

@@ -75,7 +75,7 @@ function kindOf<Fields extends CommonFields & VectorFields>({
 }
 
 function asEmbedding(request: GenerationRequest): GenerationRequest {
-  return { ...request, samplingParams, returnsEmbedding: true };
+  return { ...request, samplingParams, task: "embed" };
 }
 
 function checkDimensions({ dimensions }: VectorFields, { embeddingSize }: RequestDefaults): void {

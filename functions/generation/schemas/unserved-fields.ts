@@ -116,6 +116,10 @@ const advice: Readonly<Record<string, string>> = {
   multi_modal_uuids: imageAdvice,
   image_data: imageAdvice,
   images: "send images as parts of a message",
+  truncate_prompt_tokens: "send shorter texts",
+  max_tokens_per_doc: "send shorter documents",
+  max_tokens_per_query: "send a shorter query",
+  max_chunks_per_doc: "send shorter documents",
   extra_body: "send its fields in the body itself",
 };
 
@@ -170,6 +174,16 @@ export const unservedInEmbeddings: UnservedFields = {
   // Of vLLM: the numbers are little-endian float32.
   embed_dtype: equals("float32"),
   endianness: equals("native", "little"),
+};
+
+export const unservedInScores: UnservedFields = {
+  stream: equals(false),
+  chat_template: never,
+  // They would cut the ends of prompts, where the question is asked.
+  truncate_prompt_tokens: never,
+  max_tokens_per_doc: never,
+  max_tokens_per_query: never,
+  max_chunks_per_doc: never,
 };
 
 /** Throws a 400 that names the first such field. */

@@ -12,6 +12,7 @@ import { responsesRequest } from "../../../functions/generation/responses/respon
 import { chatCompletionRequest } from "../../../functions/generation/schemas/chat-completion-request.ts";
 import { completionRequest } from "../../../functions/generation/schemas/completion-request.ts";
 import { embeddingRequest } from "../../../functions/generation/schemas/embedding-request.ts";
+import { rerankFields, scoreFields } from "../../../functions/generation/schemas/score-request.ts";
 import { pdfUrl } from "../../support/requests/pdf-writer.ts";
 import { shorten } from "../attack.ts";
 import type { Attack } from "../attack.ts";
@@ -160,6 +161,9 @@ const batchBodies = [
   },
 ];
 
+const rerankBodies = [{ query: "a circle", documents: ["a", { text: "b" }], top_n: 1 }];
+const scoreBodies = [{ text_1: "a circle", text_2: ["a", { content: [{ type: "text", text: "b" }] }] }];
+
 const predictionBodies = chatBodies.map((input) => ({ input }));
 const inferBodies = ["shape", "a circle"].map((text) => ({
   inputs: [{ name: "text_input", shape: [1], datatype: "BYTES", data: [text] }],
@@ -177,6 +181,8 @@ export const bodyRoutes: readonly BodyRoute[] = [
   createRoute("/v1/responses", responsesRequest, responseBodies, "max_output_tokens"),
   createRoute("/v1/responses/input_tokens", responsesRequest, responseBodies, null),
   createRoute("/v1/embeddings", embeddingRequest, [{ input: "a circle" }, { input: ["a", "b"], dimensions: 4 }], null),
+  ...["/rerank", "/v1/rerank", "/v2/rerank"].map((path) => createRoute(path, rerankFields, rerankBodies, null)),
+  ...["/score", "/v1/score"].map((path) => createRoute(path, scoreFields(["text_1", "text_2"]), scoreBodies, null)),
   createRoute("/v1/messages", messagesRequest, messageBodies),
   createRoute("/v1/messages/count_tokens", countTokensRequest, messageBodies, null),
   createRoute("/v1/batches", batchRequest, batchBodies, null),

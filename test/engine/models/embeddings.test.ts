@@ -97,7 +97,7 @@ async function embed(engine: Engine, golden: HubCase): Promise<RequestOutput> {
     requestId: golden.name,
     prompt: { kind: "chat", messages: await hubMessages(golden), addGenerationPrompt: true },
     samplingParams: createSamplingParams({}),
-    returnsEmbedding: true,
+    task: "embed",
   };
   const outputs: RequestOutput[] = [];
   for await (const output of engine.generate(request)) outputs.push(output);

@@ -361,3 +361,18 @@ test("the rows of a pair are stored by turns, also where one matrix takes severa
   expect(row(3000)).toEqual(row(0));
   expect(row(3001)).toEqual(row(0));
 });
+
+test("rows of a matrix are taken in the order of the request, a single one in place", async () => {
+  await using folder = await createTemporaryFolder();
+  const matrix = floatTensor("matrix", [5, 32], waves(160));
+  await writeCheckpoint(folder.path, {}, [matrix]);
+  const request = { sources: ["matrix"], format: float32 } as const;
+  const prepared = await prepareIn(folder.path, [
+    { ...request, name: "pair", shape: [2, 32], rows: [3, 1] },
+    { ...request, name: "single", shape: [1, 32], rows: [4] },
+  ]);
+  const valuesOf = async (name: string) => new Float32Array(await bytesOf(prepared.get(name)!.weight));
+  expect(await valuesOf("pair")).toEqual(Float32Array.of(...waves(160).slice(96, 128), ...waves(160).slice(32, 64)));
+  expect(await valuesOf("single")).toEqual(waves(160).slice(128));
+  expect(prepared.get("single")!.weight.file).toBe(join(folder.path, "model.safetensors"));
+});

@@ -41,7 +41,7 @@ describe("an invalid line gives its number and the reason", () => {
     [{ ...line, method: "GET" }, "method must be POST.", "method"],
     [
       { ...line, url: "/v1/moderations" },
-      "url must be one of /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings.",
+      "url must be one of /v1/chat/completions, /v1/completions, /v1/responses, /v1/embeddings, /v1/rerank, /v1/score.",
       "url",
     ],
     [{ ...line, body: undefined }, "body must be an object.", "body"],

@@ -55,6 +55,7 @@ export function createScriptedEngine(
       architecture: "Scripted",
       maxModelLen: 512,
       maxNumSequences: 8,
+      task: "generate",
       embeddingSize: null,
       vocabSize: 1000,
       acceptsImages: true,
