@@ -13,7 +13,8 @@ import type { DeviceMemory } from "./device-memory.ts";
 import { takeHostTensor } from "./native-tensor.ts";
 import { pointersAt } from "./ort-api.ts";
 import type { OutPointer, Pointer, Status } from "./ort-api.ts";
-import { checkStatus, ortEnvironment, shrinkingRunOptions } from "./ort-environment.ts";
+import { checkStatus, ortEnvironment } from "./ort-environment.ts";
+import { shrinkingRunOptions } from "./run-options.ts";
 import type { RunOptions } from "./run-options.ts";
 import type { Tensor } from "./tensor.ts";
 
@@ -137,7 +138,7 @@ export class IoBinding implements Disposable {
     const { api } = ortEnvironment();
     for (const session of this.#owner.handles) {
       // The memory can only be released at the end of a run. This run ends, with an error, before its first node.
-      const status = api.RunWithBinding(session, shrinkingRunOptions(), this.#handleFor(session));
+      const status = api.RunWithBinding(session, shrinkingRunOptions().handle, this.#handleFor(session));
       if (status !== null) api.ReleaseStatus(status);
     }
   }

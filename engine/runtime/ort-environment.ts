@@ -22,7 +22,6 @@ export interface OrtEnvironment {
 }
 
 let environment: OrtEnvironment | null = null;
-let shrinkingOptions: Pointer | null = null;
 
 /**
  * Created at first use and kept for the life of the thread. ONNX Runtime has one reference-counted environment per
@@ -42,21 +41,6 @@ function createEnvironment(): OrtEnvironment {
   const hostMemory = out[0]!;
   checkStatus(api, api.GetAllocatorWithDefaultOptions(out));
   return { api, env, hostMemory, allocator: out[0]!, out };
-}
-
-/**
- * Options of a run that computes nothing and, at its end, returns memory that host runs no longer use. Created at first
- * use and kept for the life of the thread.
- */
-export function shrinkingRunOptions(): Pointer {
-  if (shrinkingOptions !== null) return shrinkingOptions;
-  const { api, out } = ortEnvironment();
-  checkStatus(api, api.CreateRunOptions(out));
-  const options = out[0]!;
-  checkStatus(api, api.AddRunConfigEntry(options, "memory.enable_memory_arena_shrinkage", "cpu:0"));
-  checkStatus(api, api.RunOptionsSetTerminate(options));
-  shrinkingOptions = options;
-  return options;
 }
 
 /** Describes the memory of a device; the caller releases it with `ReleaseMemoryInfo`. */

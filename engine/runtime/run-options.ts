@@ -41,3 +41,17 @@ export class RunOptions implements Disposable {
     this.#options = null;
   }
 }
+
+let shrinkingOptions: RunOptions | null = null;
+
+/**
+ * Options of a run that computes nothing and, at its end, returns memory that host runs no longer use. Created at first
+ * use and kept for the life of the thread.
+ */
+export function shrinkingRunOptions(): RunOptions {
+  if (shrinkingOptions !== null) return shrinkingOptions;
+  const options = new RunOptions({ "memory.enable_memory_arena_shrinkage": "cpu:0" });
+  options.terminate();
+  shrinkingOptions = options;
+  return options;
+}

@@ -5,8 +5,7 @@ import { EngineError } from "../../../engine/contract/errors.ts";
 import { CapturedRun } from "../../../engine/decoder/captured-run.ts";
 import { GraphBuilder } from "../../../engine/graph/graph-builder.ts";
 import { add } from "../../../engine/graph/standard-ops.ts";
-import { shrinkingRunOptions } from "../../../engine/runtime/ort-environment.ts";
-import { RunOptions } from "../../../engine/runtime/run-options.ts";
+import { RunOptions, shrinkingRunOptions } from "../../../engine/runtime/run-options.ts";
 import { Session } from "../../../engine/runtime/session.ts";
 import { Tensor } from "../../../engine/runtime/tensor.ts";
 
@@ -53,7 +52,7 @@ test("a capture that fails is computed eagerly, is not tried again, and warns on
   process.on("warning", onWarning);
   try {
     // Options that end a run with an error before its first node.
-    const captured = new CapturedRun(run, { handle: shrinkingRunOptions() });
+    const captured = new CapturedRun(run, shrinkingRunOptions());
     captured.run();
     doubled.fill(0);
     captured.run();
