@@ -138,6 +138,19 @@ export function aboutParameter(error: EngineError, parameter: string): EngineErr
 }
 
 /**
+ * Runs something for a part of a request.
+ *
+ * @throws EngineError As `run` does, with the parameter.
+ */
+export async function namingParameter<Result>(parameter: string, run: () => Result | Promise<Result>): Promise<Result> {
+  try {
+    return await run();
+  } catch (error) {
+    throw error instanceof EngineError ? aboutParameter(error, parameter) : error;
+  }
+}
+
+/**
  * Checks a condition that only a bug in Fovea can break.
  *
  * @throws EngineError `internal` if the condition does not hold.

@@ -1,6 +1,6 @@
 /** Fetches the images of a request, and asks sources whether an image is still the one that they sent before. */
 import type { ImageLimits } from "../contract/config.ts";
-import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
+import { EngineError, invariant, namingParameter } from "../contract/errors.ts";
 import type { GenerationRequest, ImagePart } from "../contract/generation-request.ts";
 import { observeStage } from "../contract/request-stage.ts";
 import type { RequestStage } from "../contract/request-stage.ts";
@@ -67,7 +67,7 @@ export class ImageFetcher {
     signal: AbortSignal,
   ): Promise<FetchedImage> {
     const { sources, limits } = this.#options;
-    return namingImage(parameter, () => {
+    return namingParameter(parameter, () => {
       if (reference !== null) {
         const context = { signal, limits, tenant, onBytes };
         const fetching = async () => fetchImageIfChanged(sources, reference, validator, context);
@@ -105,7 +105,7 @@ export class ImageFetcher {
     const isNamed = part.type === "image" && part.uuid !== undefined;
     if (part.reference === null || isNamed) return null;
     const { reference } = part;
-    const isTold = await namingImage(parameter, () => canTellUnchanged(this.#options.sources, reference));
+    const isTold = await namingParameter(parameter, () => canTellUnchanged(this.#options.sources, reference));
     return isTold ? sourceCacheKey(reference, JSON.stringify([tenant, cacheSalt ?? null])) : null;
   }
 }
@@ -129,13 +129,4 @@ export async function getSome<Value>(
   if (wanted.length === 0) return keys.map(() => null);
   const found = (await cache.getMany(wanted)).values();
   return keys.map((key) => (key === null ? null : (found.next().value ?? null)));
-}
-
-/** Adds the name of the image to errors. */
-async function namingImage<Result>(parameter: string, run: () => Result | Promise<Result>): Promise<Result> {
-  try {
-    return await run();
-  } catch (error) {
-    throw error instanceof EngineError ? aboutParameter(error, parameter) : error;
-  }
 }

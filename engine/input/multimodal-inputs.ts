@@ -1,7 +1,7 @@
 /** Assembles the image inputs of a loaded model: its registered parts, the pixel threads, sources and caches. */
 import type { EngineConfig } from "../contract/config.ts";
 import { defaultDocumentLimits, defaultVideoLimitsFor } from "../contract/default-limits.ts";
-import { aboutParameter, EngineError, invariant } from "../contract/errors.ts";
+import { EngineError, invariant, namingParameter } from "../contract/errors.ts";
 import { createDocumentReader } from "../documents/document-reader.ts";
 import { shown } from "../excerpt.ts";
 import { createImageProcessor } from "../images/image-processor.ts";
@@ -14,12 +14,7 @@ import type { ModelDefinition, ProcessorContext } from "../models/model-definiti
 import { checkProcessingInfo, checkProcessor } from "../multimodal/check-inputs.ts";
 import { createDummyInputsBuilder, dummyPicture } from "../multimodal/dummy-inputs.ts";
 import type { DummyInputsBuilder } from "../multimodal/dummy-inputs.ts";
-import type {
-  EncodedImage,
-  MultiModalInputs,
-  PixelProcessor,
-  ProcessorOptions,
-} from "../multimodal/multimodal-processor.ts";
+import type { MultiModalInputs, PixelProcessor, ProcessorOptions } from "../multimodal/multimodal-processor.ts";
 import { withNamedErrors } from "../multimodal/named-errors.ts";
 import { processImages } from "../multimodal/process-items.ts";
 import { machineMemoryBytes } from "../runtime/machine-memory.ts";
@@ -285,23 +280,14 @@ function createPixelProcessor(imageProcessor: ImageProcessor, program: URL | und
       const size = plannedSize(plan);
       return size === null ? null : { ...size, option: plan.centerCrop === null ? "size" : "crop_size" };
     },
-    inspect: (image, signal) => naming(image, () => imageProcessor.readHeader(image, signal)),
+    inspect: (image, signal) => namingParameter(image.parameter, () => imageProcessor.readHeader(image, signal)),
     process: (image, options, signal) =>
-      naming(image, async () => {
+      namingParameter(image.parameter, async () => {
         const processed = await processOne(image, options, signal);
         image.onProcessed?.(processed.tensors);
         return processed;
       }),
   };
-}
-
-/** Adds the name of the picture to errors. */
-async function naming<Result>({ parameter }: EncodedImage, run: () => Promise<Result>): Promise<Result> {
-  try {
-    return await run();
-  } catch (error) {
-    throw error instanceof EngineError ? aboutParameter(error, parameter) : error;
-  }
 }
 
 function isObject(value: unknown): value is object {
