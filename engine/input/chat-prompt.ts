@@ -50,9 +50,9 @@ export interface ChatVideos {
  * and a document become a question if the template has no roles for them.
  */
 export function renderChat(given: Omit<ChatPromptInput, "kind">, options: ChatPromptOptions): ChatPrompt {
-  const conversation = options.template.writesPairs
-    ? given
-    : withPairAsQuestion(given, options.imagePlaceholder !== null);
+  const hasQuery = given.messages.some(({ role }) => role === "query");
+  const conversation =
+    hasQuery && !options.template.writesPairs ? withPairAsQuestion(given, options.imagePlaceholder !== null) : given;
   const { addGenerationPrompt, continueFinalMessage = false, tools = [], templateArguments = {} } = conversation;
   if (conversation.messages.length === 0) {
     // Templates fail on the first message, which would look like a fault of the checkpoint.
