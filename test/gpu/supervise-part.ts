@@ -17,6 +17,9 @@ const MAX_PROCESSES = 12;
 /** A case reports nothing for at most this long; a kernel that hangs never ends. */
 const DEFAULT_CASE_SECONDS = 150;
 
+/** For the start of a process, in which the report still names the case that ended the last one. */
+const START_SECONDS = 60;
+
 /** For the case under way when the time is up. */
 const GRACE_SECONDS = 20;
 
@@ -66,10 +69,10 @@ async function runProcess(
   caseSeconds: number,
 ): Promise<number | null> {
   const child = spawn(process.execPath, args, { stdio: "inherit" });
+  const startedMs = Date.now();
   const watch = setInterval(() => {
     const isLate = performance.now() > endsAt + GRACE_SECONDS * 1000;
-    const isStuck = runningCase(path) !== null && Date.now() - statSync(path).mtimeMs > caseSeconds * 1000;
-    if (isLate || isStuck) child.kill("SIGKILL");
+    if (isLate || isStuck(path, startedMs, caseSeconds)) child.kill("SIGKILL");
   }, 1000);
   try {
     return await new Promise((resolve, reject) => {
@@ -79,6 +82,14 @@ async function runProcess(
   } finally {
     clearInterval(watch);
   }
+}
+
+/** @param startedMs When the process was started. */
+function isStuck(path: string, startedMs: number, caseSeconds: number): boolean {
+  if (runningCase(path) === null) return false;
+  const { mtimeMs } = statSync(path);
+  const seconds = mtimeMs < startedMs ? START_SECONDS + caseSeconds : caseSeconds;
+  return Date.now() - Math.max(mtimeMs, startedMs) > seconds * 1000;
 }
 
 function runningCase(path: string): string | null {
