@@ -123,12 +123,12 @@ test("a step that hangs ends the requests of its copy only", async () => {
   const [sign, otherSign] = [join(folder.path, "loop-ends"), join(folder.path, "other-loop-ends")];
   const looping = tokensOf(engine, ask("looping", { extraArgs: { loops_until: sign } }));
   looping.catch(() => undefined);
-  await expect.poll(() => engine.state, { timeout: 10_000 }).toBe("stalled");
+  await expect.poll(() => engine.state).toBe("stalled");
   expect(engine.stall).toMatchObject({ activity: "logits processor" });
   await expect(tokensOf(engine, ask("refused"))).rejects.toMatchObject({ code: "engine_stalled" });
   await expect(looping).rejects.toMatchObject({ code: "engine_stalled" });
   await writeFile(sign, "");
-  await expect.poll(() => engine.state, { timeout: 10_000 }).toBe("ready");
+  await expect.poll(() => engine.state).toBe("ready");
 
   // Now with a request in the other copy, which goes on.
   const again = tokensOf(engine, ask("again", { extraArgs: { loops_until: otherSign } }));
@@ -137,7 +137,7 @@ test("a step that hangs ends the requests of its copy only", async () => {
   await expect(again).rejects.toMatchObject({ code: "engine_stalled" });
   expect(await beside).toHaveLength(256);
   await writeFile(otherSign, "");
-  await expect.poll(() => engine.state, { timeout: 10_000 }).toBe("ready");
+  await expect.poll(() => engine.state).toBe("ready");
 });
 
 test("the death of a copy ends the requests of all, and the engine for good", async () => {

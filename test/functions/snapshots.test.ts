@@ -155,7 +155,7 @@ test("batches resume after a snapshot", async () => {
   const { id } = (await created.json()) as { readonly id: string };
   const statusOf = async () =>
     ((await (await fetch(`${baseUrl}/v1/batches/${id}`)).json()) as { readonly status: string }).status;
-  await expect.poll(statusOf, { timeout: 30_000 }).toBe("completed");
+  await expect.poll(statusOf).toBe("completed");
 });
 
 test("spans reach the collector before the snapshot", async () => {
@@ -196,13 +196,13 @@ test("a collector that never answers delays no snapshot, and its connections are
   });
   await using _ = service;
   await ask();
-  await expect.poll(() => open.size, { timeout: 30_000 }).toBeGreaterThan(0);
+  await expect.poll(() => open.size).toBeGreaterThan(0);
   const quiesced = await post("/admin/quiesce");
   expect(await quiesced.json()).toMatchObject({ status: "quiesced", clean: true });
   await expect.poll(() => open.size).toBe(0);
   await post("/admin/resume");
   await ask();
-  await expect.poll(() => open.size, { timeout: 30_000 }).toBeGreaterThan(0);
+  await expect.poll(() => open.size).toBeGreaterThan(0);
   await service.close();
   silent.close();
 });
@@ -224,7 +224,7 @@ test("processes that are restored from one snapshot have traces and an instance 
     await post("/admin/quiesce");
     await post("/admin/resume");
     await ask();
-    await expect.poll(() => traces().length, { timeout: 30_000 }).toBe(number);
+    await expect.poll(() => traces().length).toBe(number);
     instances.push(receiver.resource()["service.instance.id"]);
   }
   random.mockRestore();

@@ -325,9 +325,7 @@ test("a lease keeps what it receives, says what is missing, and reports all part
   expect(list.filter((name) => name.endsWith(".log"))).toHaveLength(15);
 
   expect(lease("figures")).toMatchObject({ status: 0, stderr: "" });
-  expect(reports()).toMatch(
-    /^14 --device cpu --seconds 360 --output .*reports --folder .*built\/14\n5-8b --device/,
-  );
+  expect(reports()).toMatch(/^14 --device cpu --seconds 360 --output .*reports --folder .*built\/14\n5-8b --device/);
   expect(reports()).toContain("5-8b --dtype int4 --device cpu");
   expect(lease("parts", "7", "--dtype", "int4").stdout).toContain("7: ended");
   expect(reports()).toContain("7 --dtype int4 --device cpu --seconds ");

@@ -39,7 +39,7 @@ test("a stop waits for the lines that the grace lets finish, and then for their 
   await batches.files.publish("", { id: inputFileId, numBytes, filename: "in.jsonl", purpose: "batch" });
   const created = await batches.create("", { inputFileId, endpoint: "/v1/completions", metadata: null });
   if (created.kind !== "created") throw new Error(created.kind);
-  await expect.poll(() => engine.requests.length, { timeout: 20_000 }).toBe(1);
+  await expect.poll(() => engine.requests.length).toBe(1);
 
   const ends: string[] = [];
   const stopping = lazy.stop(60_000).then(() => ends.push("stopped"));

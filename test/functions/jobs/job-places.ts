@@ -67,11 +67,11 @@ export async function startJobPlaces(): Promise<JobPlaces> {
 }
 
 export async function returned(queue: Queue, { id = "" }: Job): Promise<Result> {
-  await expect.poll(async () => (await queue.getJob(id))?.getState(), { timeout: 20_000 }).toBe("completed");
+  await expect.poll(async () => (await queue.getJob(id))?.getState()).toBe("completed");
   return (await queue.getJob(id))?.returnvalue as Result;
 }
 
 export async function failed(queue: Queue, { id = "" }: Job): Promise<Result> {
-  await expect.poll(async () => (await queue.getJob(id))?.getState(), { timeout: 20_000 }).toBe("failed");
+  await expect.poll(async () => (await queue.getJob(id))?.getState()).toBe("failed");
   return JSON.parse((await queue.getJob(id))?.failedReason ?? "") as Result;
 }

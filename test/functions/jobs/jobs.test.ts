@@ -226,7 +226,7 @@ describe("results", () => {
     const first = await failed(queue, job);
     // As after a worker that ended between the two.
     await (await queue.getJob("bad"))?.retry("failed", { resetAttemptsStarted: true });
-    await expect.poll(async () => (await queue.getJob("bad"))?.attemptsStarted, { timeout: 20_000 }).toBe(1);
+    await expect.poll(async () => (await queue.getJob("bad"))?.attemptsStarted).toBe(1);
     expect(await failed(queue, job)).toEqual(first);
     expect(await objects(prefix)).toEqual(new Map([[`${prefix}/bad.json`, first]]));
   });
@@ -300,7 +300,7 @@ describe("deliveries", () => {
     hooks.answer(410);
     await using _ = await start();
     const job = await queue.add("hook", short);
-    await expect.poll(() => hooks.received.some(({ path }) => path === "/gone"), { timeout: 20_000 }).toBe(true);
+    await expect.poll(() => hooks.received.some(({ path }) => path === "/gone")).toBe(true);
     hooks.answer(204);
     const result = await failed(queue, job);
     expect(result.error?.code).toBe("too_many_deliveries");
@@ -353,7 +353,7 @@ test("a rejected message of SQS goes to the dead-letter queue and a good one is 
   });
   await queue.send("{");
   await queue.send(JSON.stringify({ custom_id: "good", body: short }));
-  await expect.poll(async () => (await objects(prefix)).size, { timeout: 20_000 }).toBe(2);
+  await expect.poll(async () => (await objects(prefix)).size).toBe(2);
   await expect.poll(queue.count).toEqual({ numVisible: 0, numInFlight: 0 });
   expect(await queue.deadLetters()).toEqual(["{"]);
   const results = [...(await objects(prefix)).values()];

@@ -54,7 +54,7 @@ const newTrace = () => {
 /** The spans of a trace by name, once the one of the whole request has arrived. */
 async function spansOf(traceId: string, whole: string): Promise<ReadonlyMap<string, ReceivedSpan>> {
   const find = () => receiver.spans().filter((span) => span.traceId === traceId);
-  await expect.poll(() => find().map(({ name }) => name), { timeout: 30_000 }).toContain(whole);
+  await expect.poll(() => find().map(({ name }) => name)).toContain(whole);
   return new Map(find().map((span) => [span.name, span]));
 }
 
@@ -240,7 +240,7 @@ test("traces have a protocol of their own, and without a propagator no request c
   const numBefore = receiver.spans().length;
   await (await ask(service, { messages: [{ role: "user", content: "a" }] }, { traceparent })).text();
   const find = () => receiver.spans().find(({ name }, index) => index >= numBefore && name === chat);
-  await expect.poll(find, { timeout: 30_000 }).toBeDefined();
+  await expect.poll(find).toBeDefined();
   expect(find()!.parentSpanId).toBe("");
   expect(find()!.traceId).not.toBe(traceId);
   expect(receiver.headers()["content-type"]).toBe("application/json");
@@ -265,10 +265,10 @@ test("metrics are those of /metrics, and the convention's under its own names", 
   await ask(service, aboutPicture());
   const find = (name: string) => receiver.metrics().find((metric) => metric.name === name);
   const firstTokens = () => find("gen_ai.server.time_to_first_token")?.points[0]?.value;
-  await expect.poll(firstTokens, { timeout: 30_000 }).toBe(1);
+  await expect.poll(firstTokens).toBe(1);
   // An export may come between two tokens.
   const tokens = () => find("vllm:generation_tokens_total")?.points[0]?.value;
-  await expect.poll(tokens, { timeout: 30_000 }).toBe(3);
+  await expect.poll(tokens).toBe(3);
   expect(find("gen_ai.server.time_to_first_token")).toMatchObject({
     unit: "s",
     points: [{ attributes: { "gen_ai.request.model": "fovea-shapes", "gen_ai.provider.name": "fovea" } }],
@@ -355,9 +355,7 @@ test("a collector that is down costs no request, and is named in the log", async
   await using service = await startService({ ...settings(url), OTEL_EXPORTER_OTLP_TIMEOUT: "200" });
   const response = await ask(service, aboutPicture());
   expect(response.status).toBe(200);
-  await expect
-    .poll(() => service.log(), { timeout: 30_000 })
-    .toContain(`"message":"OpenTelemetry has a problem.","collectors":["${url}"]`);
+  await expect.poll(() => service.log()).toContain(`"message":"OpenTelemetry has a problem.","collectors":["${url}"]`);
 });
 
 test("a collector that accepts messages and never answers does not keep the service from ending", async () => {
