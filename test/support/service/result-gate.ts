@@ -8,6 +8,8 @@ export interface ResultGate {
   readonly untilStored: (numResults: number, timeoutMs: number) => Promise<void>;
   /** Continues after `decide` of the proxy was used for something else. */
   readonly resume: () => void;
+  /** Holds nothing any more: workers may also store results again that are there. */
+  readonly open: () => void;
 }
 
 const LOOK_MS = 200;
@@ -28,6 +30,10 @@ export function createResultGate(proxy: FaultProxy, numStored: () => Promise<num
   resume();
   return {
     resume,
+    open() {
+      proxy.decide(() => "forward");
+      proxy.release();
+    },
     async untilStored(numResults, timeoutMs) {
       const look = async (): Promise<number> => {
         const num = await numStored();
