@@ -42,8 +42,14 @@ export interface DecodedTokenLogprobs {
 export interface DecodedPrompt {
   /** As in the request; decoded if it contained tokens, messages or parts, or if the prompt may be truncated. */
   readonly text: string;
-  /** One entry per token. `isLeftOut`: a special token that the tokenizer added, which the text does not have. */
-  readonly tokens: readonly (Pick<DecodedLogprob, "tokenId" | "token" | "bytes"> & { readonly isLeftOut?: true })[];
+  /**
+   * One entry per token. `textBytes` are the bytes of `text` that the token stands for, where these are not `bytes`: none
+   * for a special token that the tokenizer added, and for all tokens of an image but the last, which stands for the
+   * placeholder; those after the space that SentencePiece puts before a text.
+   */
+  readonly tokens: readonly (Pick<DecodedLogprob, "tokenId" | "token" | "bytes"> & {
+    readonly textBytes?: readonly number[];
+  })[];
   /** One entry per token, null for the first; null if the request asks for none. */
   readonly logprobs: readonly (DecodedTokenLogprobs | null)[] | null;
 }

@@ -8,6 +8,8 @@ import type {
 } from "../contract/request-output.ts";
 import { SharedTurns } from "../text/shared-turns.ts";
 import type { Vocabulary } from "../text/vocabulary.ts";
+import { TextAlignment } from "./text-alignment.ts";
+import type { AlignedPrompt } from "./text-alignment.ts";
 
 type DecodedTokenText = Pick<DecodedLogprob, "token" | "bytes">;
 
@@ -28,12 +30,8 @@ const MAX_KEPT_TOKENS = 32_768;
  */
 const decodedTexts = new WeakMap<Vocabulary, Map<number, DecodedTokenText>>();
 
-/** A prompt that an output returns. */
-export interface PromptTokens {
-  /** The text of the request, or the decoded tokens. */
-  readonly text: string;
-  readonly tokenIds: readonly number[];
-}
+/** A prompt that an output returns. `text` is that of the request, or the decoded tokens. */
+export type PromptTokens = AlignedPrompt;
 
 export function decodeLogprobs({ sampled, top }: SampledLogprobs, vocabulary: Vocabulary): DecodedTokenLogprobs {
   return { sampled: decodeLogprob(sampled, vocabulary), top: top.map((logprob) => decodeLogprob(logprob, vocabulary)) };
@@ -45,19 +43,20 @@ export function decodeLogprobs({ sampled, top }: SampledLogprobs, vocabulary: Vo
  * @param logprobs For every token but the first; null if not requested.
  */
 export async function decodePrompt(
-  { text, tokenIds }: PromptTokens,
+  prompt: PromptTokens,
   logprobs: readonly SampledLogprobs[] | null,
   vocabulary: Vocabulary,
 ): Promise<DecodedPrompt> {
   const tokens: DecodedPrompt["tokens"][number][] = [];
   const decoded: (DecodedTokenLogprobs | null)[] = [];
-  const addedTokens = addedTokensOf(text, tokenIds, vocabulary);
+  const { text, tokenIds } = prompt;
+  const alignment = await alignText(prompt, vocabulary);
   const entriesPerToken = 1 + (logprobs?.[0] === undefined ? 0 : 1 + logprobs[0].top.length);
   for (let start = 0; start < tokenIds.length; start += TOKENS_PER_PIECE) {
     await turns.take(TOKENS_PER_PIECE * entriesPerToken);
     for (const [index, tokenId] of tokenIds.slice(start, start + TOKENS_PER_PIECE).entries()) {
-      const isLeftOut = addedTokens.has(start + index);
-      tokens.push({ tokenId, ...decodedTextOf(tokenId, vocabulary), ...(isLeftOut && { isLeftOut }) });
+      const textBytes = alignment.bytesOf(start + index);
+      tokens.push({ tokenId, ...decodedTextOf(tokenId, vocabulary), ...(textBytes !== null && { textBytes }) });
       const own = logprobs?.[start + index - 1];
       decoded.push(own === undefined ? null : decodeLogprobs(own, vocabulary));
     }
@@ -65,22 +64,15 @@ export async function decodePrompt(
   return { text, tokens, logprobs: logprobs === null ? null : decoded };
 }
 
-/** Positions of the special tokens at either end that the text does not have: the tokenizer added them. */
-function addedTokensOf(text: string, tokenIds: readonly number[], vocabulary: Vocabulary): ReadonlySet<number> {
-  const added = new Set<number>();
-  let rest = text;
-  let first = 0;
-  for (; first < tokenIds.length && vocabulary.isSpecial(tokenIds[first]!); first++) {
-    const { token } = decodedTextOf(tokenIds[first]!, vocabulary);
-    if (rest.startsWith(token)) rest = rest.slice(token.length);
-    else added.add(first);
+async function alignText(prompt: PromptTokens, vocabulary: Vocabulary): Promise<TextAlignment> {
+  const alignment = new TextAlignment(prompt, vocabulary);
+  const { length } = prompt.tokenIds;
+  for (let start = 0; start < length; start += TOKENS_PER_PIECE) {
+    await turns.take(TOKENS_PER_PIECE);
+    alignment.alignUntil(Math.min(start + TOKENS_PER_PIECE, length));
   }
-  for (let last = tokenIds.length - 1; last > first && vocabulary.isSpecial(tokenIds[last]!); last--) {
-    const { token } = decodedTextOf(tokenIds[last]!, vocabulary);
-    if (rest.endsWith(token)) rest = rest.slice(0, rest.length - token.length);
-    else added.add(last);
-  }
-  return added;
+  alignment.finish();
+  return alignment;
 }
 
 /** Without spreads, which take most of the time for the alternatives of a long prompt. */

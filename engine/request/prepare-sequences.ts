@@ -119,13 +119,13 @@ function adapterIdOf(name: string, { adapters = [] }: ModelInfo): number {
 /** Null if the request does not ask for the prompt. */
 function describePrompt(
   { prompt, samplingParams, includePrompt = false, truncatePromptTokens }: GenerationRequest,
-  { promptTokenIds }: Pick<ProcessedPrompt, "promptTokenIds">,
+  { promptTokenIds, images }: Pick<ProcessedPrompt, "promptTokenIds" | "images">,
   tokenizer: Tokenizer,
 ): PromptTokens | null {
   if (!includePrompt && samplingParams.promptLogprobs === null) return null;
   const text =
     prompt.kind === "text" && truncatePromptTokens === undefined ? prompt.text : tokenizer.decode(promptTokenIds);
-  return { text, tokenIds: promptTokenIds };
+  return { text, tokenIds: promptTokenIds, placeholders: images.map(({ placeholder }) => placeholder) };
 }
 
 /** The seed of choice `index`: a safe integer, like the first one. */

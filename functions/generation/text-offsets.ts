@@ -12,7 +12,7 @@ export class TextOffsets {
   /**
    * Returns the offset of the next token. It is that of the character if the token continues one.
    *
-   * @param bytes The token's own, UTF-8.
+   * @param bytes Of the text that the token stands for, UTF-8.
    */
   next(bytes: readonly number[]): number {
     const isContinuation = bytes.length === 0 || (bytes[0]! & 0xc0) === 0x80;

@@ -43,8 +43,8 @@ export interface TokenEntry {
   readonly tokenId: number;
   readonly token: string;
   readonly bytes: readonly number[];
-  /** Set for a token that the text leaves out. */
-  readonly isLeftOut?: true;
+  /** Of the text that the token stands for, where these are not `bytes`. */
+  readonly textBytes?: readonly number[];
   readonly logprobs: DecodedTokenLogprobs | null;
 }
 
@@ -53,7 +53,7 @@ export function tokenEntries(logprobs: readonly DecodedTokenLogprobs[]): TokenEn
     tokenId: entry.sampled.tokenId,
     token: entry.sampled.token,
     bytes: entry.sampled.bytes,
-    ...(entry.isLeftOut && { isLeftOut: true }),
+    ...(entry.isLeftOut && { textBytes: [] }),
     logprobs: entry,
   }));
 }
@@ -89,11 +89,11 @@ export async function toCompletionLogprobs(
   const textOffsets: number[] = [];
   for (const entry of entries) {
     if (tokens.length > 0 && tokens.length % TOKENS_PER_TURN === 0) await nextTurn();
-    const { bytes, isLeftOut, logprobs } = entry;
+    const { bytes, textBytes = bytes, logprobs } = entry;
     tokens.push(nameOf(entry, asIds));
     tokenLogprobs.push(logprobs === null ? null : floored(logprobs.sampled.logprob));
     topLogprobs.push(logprobs === null ? null : toTopLogprobs(logprobs, asIds));
-    textOffsets.push(offsets.next(isLeftOut ? [] : bytes));
+    textOffsets.push(offsets.next(textBytes));
   }
   return { tokens, token_logprobs: tokenLogprobs, top_logprobs: topLogprobs, text_offset: textOffsets };
 }

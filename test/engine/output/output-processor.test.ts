@@ -204,8 +204,8 @@ test.for([
   async ([text, names, added]) => {
     const idOf = async (name: string) => tokenizer.tokenId(name) ?? (await encode(name))[0]!;
     const tokenIds = await Promise.all(names.map(idOf));
-    const { tokens } = await decodePrompt({ text, tokenIds }, null, tokenizer);
-    expect(tokens.map(({ isLeftOut = false }) => isLeftOut)).toEqual(added);
+    const { tokens } = await decodePrompt({ text, tokenIds, placeholders: [] }, null, tokenizer);
+    expect(tokens.map(({ textBytes }) => textBytes?.length === 0)).toEqual(added);
   },
 );
 
@@ -225,7 +225,7 @@ test("the same token has its text and bytes once in memory, however often logpro
 test("sequences ahead of the first wait for the prompt's logprobs, which it computes for all", async () => {
   const [a, b] = await encode("ab");
   const samplingParams = createSamplingParams({ promptLogprobs: 0 });
-  const prompt = { text: "ab", tokenIds: [a!, b!] };
+  const prompt = { text: "ab", tokenIds: [a!, b!], placeholders: [] };
   const shared = { samplingParams, vocabulary: tokenizer, prompt, numPromptTokens: 2, numImageTokens: 0 };
   const outputs = new RequestOutputs({ requestId: "request", ...shared }, 2);
   outputs.append(step([a!], { finishReason: "length" }), 1);

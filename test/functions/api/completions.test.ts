@@ -133,7 +133,7 @@ test("offsets count code points, whatever the characters need in UTF-16", async 
 test("offsets leave out special tokens that the text does not have, of the answer and of an echoed prompt", async () => {
   const named = (token: string) => ({ tokenId: 1, token, bytes: [...Buffer.from(token)] });
   const entry = (token: string) => ({ sampled: { ...named(token), logprob: -1, rank: 1 }, top: [] });
-  const prompt = { text: "Hi", tokens: [{ ...named("<s>"), isLeftOut: true as const }, named("Hi")], logprobs: null };
+  const prompt = { text: "Hi", tokens: [{ ...named("<s>"), textBytes: [] }, named("Hi")], logprobs: null };
   const script = [
     { text: "No", logprobs: [entry("No")], prompt },
     { text: "", logprobs: [{ ...entry("</s>"), isLeftOut: true as const }] },
