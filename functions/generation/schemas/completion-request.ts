@@ -20,9 +20,14 @@ const promptTokenIds = tokenIdList(MAX_PROMPT_TOKENS, promptRule).refine((ids) =
 /** Normalises the four shapes to a list of prompts. */
 export function prompts(maxLength: number) {
   return z.preprocess(
-    (value) => {
-      const isOnePrompt = typeof value === "string" || (Array.isArray(value) && typeof value[0] === "number");
-      return isOnePrompt ? [value] : value;
+    (value, context) => {
+      if (typeof value === "string") return [value];
+      if (!Array.isArray(value) || typeof value[0] !== "number") return value;
+      // Here, so that the path of a wrong id has no index of a prompt that the request does not have.
+      for (const { path, message } of promptTokenIds.safeParse(value).error?.issues ?? []) {
+        context.addIssue({ code: "custom", path: [...path], message });
+      }
+      return [value];
     },
     boundedList(
       z.union([text, promptTokenIds], promptRule),
