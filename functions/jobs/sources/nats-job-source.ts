@@ -19,10 +19,12 @@ import { aborted, WaitingCall } from "./waiting-call.ts";
 
 /** How long a call waits for a message. The process may wait for its end when it closes. */
 const WAIT_MS = 2_000;
+/** The client's minimum. */
+const MIN_WAIT_MS = 1_000;
 const NANOSECONDS_PER_MS = 1_000_000;
 /** Time in which the server must confirm that a message is done. */
 const CONFIRM_MS = 5_000;
-/** The client's message when a call got nothing from the server for `WAIT_MS`. */
+/** The client's message when a call got nothing from the server all the time. */
 const heartbeatsMissed = "heartbeats missed";
 
 export interface NatsJobSourceOptions {
@@ -69,6 +71,7 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
       max_deliver: -1,
     };
     let { leaseMs } = options;
+    let waitMs = WAIT_MS;
     /** Subjects of the stream that the consumer hands out. */
     let filters: readonly string[] = [];
     const openConsumer = async (): Promise<Consumer> => {
@@ -78,6 +81,8 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
       checkConsumer(info.config, options);
       filters = filtersOf(info.config);
       leaseMs = (info.config.ack_wait ?? config.ack_wait) / NANOSECONDS_PER_MS;
+      // The server answers a longer wait without a message.
+      waitMs = Math.min(WAIT_MS, maxWaitOf(info.config));
       return client.consumers.get(stream, consumerName);
     };
     let consumer: Consumer | null = await openConsumer();
@@ -86,7 +91,7 @@ export async function createNatsJobSource(options: NatsJobSourceOptions): Promis
     const next = new WaitingCall<JsMsg | null>(async () => {
       consumer ??= await openConsumer();
       try {
-        return await consumer.next({ expires: WAIT_MS });
+        return await consumer.next({ expires: waitMs });
       } catch (error) {
         // The stream may have been deleted; another one with its name has no consumer yet.
         consumer = null;
@@ -179,9 +184,20 @@ function checkConsumer(
   if (ackPolicy !== AckPolicy.Explicit) {
     throw new Error(`The consumer ${consumer} of ${stream} has ack_policy ${ackPolicy}; create it with explicit.`);
   }
+  const maxWaitMs = maxWaitOf(config);
+  if (maxWaitMs < MIN_WAIT_MS) {
+    throw new Error(
+      `The consumer ${consumer} of ${stream} has a max_expires of ${maxWaitMs} ms; create it with at least ${MIN_WAIT_MS} ms, or without one.`,
+    );
+  }
   if (maxDeliver <= 0 || maxDeliver > maxNumDeliveries) return;
   const remedy = `Set max_deliver to more than JOB_MAX_DELIVERIES, which is ${maxNumDeliveries}.`;
   logger.warn("NATS gives up jobs before they have a result.", { stream, consumer, maxDeliver, remedy });
+}
+
+/** How long the consumer lets a call wait. */
+function maxWaitOf({ max_expires: maxExpires = 0 }: Partial<ConsumerConfig>): number {
+  return maxExpires > 0 ? maxExpires / NANOSECONDS_PER_MS : Infinity;
 }
 
 /** Throws if the consumer would hand out dead letters as jobs, and warns if no stream keeps them. */

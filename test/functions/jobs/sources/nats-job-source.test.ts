@@ -93,9 +93,23 @@ test.for<[Partial<ConsumerConfig>, RegExp]>([
   [{ ack_policy: AckPolicy.None }, /has ack_policy none; create it with explicit/],
   [{ deliver_subject: "elsewhere" }, /has a deliver_subject; create it without one/],
   [{ headers_only: true }, /has headers_only; create it without that/],
+  [{ max_expires: 500_000_000 }, /has a max_expires of 500 ms; create it with at least 1000 ms, or without one/],
 ])("a consumer with %o is rejected", async ([config, reason]) => {
   const stream = await createConsumer(config);
   await expect(open(stream, null, 60_000)).rejects.toThrow(reason);
+});
+
+test("a consumer whose calls may wait for a second only hands out its jobs", async () => {
+  const stream = await createConsumer({ max_expires: 1_000_000_000 });
+  const connection = await connect({ servers: nats.address });
+  connections.push(() => connection.close());
+  const source = await open(stream, null, 60_000);
+  expect(await source.take(1, never)).toEqual([]);
+  await jetstream(connection).publish(stream, "job");
+  const [job] = await source.take(1, never);
+  expect(String(job?.body)).toBe("job");
+  await job!.complete(refusalResult(job!.id, null, { code: "invalid_json", message: "It is no job." }));
+  await source.close();
 });
 
 test("a rejected message of the maximum length goes to the dead letters, without its result", async () => {
