@@ -19,6 +19,7 @@ import { parseMessage } from "./job-message.ts";
 import type { FileJob, Job, JobTargets } from "./job-message.ts";
 import { answerResult, refusalResult } from "./job-result.ts";
 import type { JobRefusal, JobResult } from "./job-result.ts";
+import { LeaseLostError } from "./job-source.ts";
 import type { JobOutcome, JobSource, LeasedJob } from "./job-source.ts";
 import { keepLease } from "./lease.ts";
 import { ResultDelivery } from "./result-delivery.ts";
@@ -214,7 +215,7 @@ export class JobRunner {
     });
   }
 
-  /** Never rejects: a job whose return fails is handed out again by the queue. */
+  /** Never rejects: of a job whose return fails, the queue decides. */
   async #work(job: LeasedJob): Promise<void> {
     const { source, logger } = this.#options;
     const lease = keepLease(job, source.leaseMs, logger);
@@ -227,10 +228,15 @@ export class JobRunner {
       const attempt = await this.#attempt(job, ending.signal);
       // A renewal after the job is returned would be an error.
       await lease.stop();
-      if (lease.lost.aborted) logger.warn("A job was lost to another worker or cancelled.", { jobId: job.id });
-      else outcome = await this.#return(job, attempt);
+      if (lease.lost.aborted) throw lease.lost.reason;
+      outcome = await this.#return(job, attempt);
     } catch (error) {
-      logger.error("A job could not be returned to its queue, which will hand it out again.", { jobId: job.id, error });
+      if (error instanceof LeaseLostError) {
+        logger.warn("A job was lost to another worker or cancelled.", { jobId: job.id, reason: reasonOf(error) });
+      } else {
+        const message = "A job could not be returned to its queue, which hands it out again or ends it.";
+        logger.error(message, { jobId: job.id, error });
+      }
     } finally {
       this.#attempts.delete(ending);
       await lease.stop();
@@ -377,6 +383,11 @@ async function isDoneWithin(timeoutMs: number, work: Promise<unknown>): Promise<
   const isDone = await Promise.race([work.then(() => true), late.promise]);
   clearTimeout(timer);
   return isDone;
+}
+
+/** What the queue said, if it said more than that the lease is lost. */
+function reasonOf({ message, cause }: LeaseLostError): string {
+  return cause instanceof Error ? cause.message : message;
 }
 
 function customIdOf(job: Job): string | null {

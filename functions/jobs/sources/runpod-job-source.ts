@@ -192,7 +192,10 @@ class RunpodJobSource implements JobSource {
     }, delayMs);
   }
 
-  /** Rejects if RunPod does not take the result; the job then ends by RunPod's timeouts. */
+  /**
+   * Rejects if RunPod does not take the result; the job then ends by RunPod's timeouts. Rejects with LeaseLostError if
+   * RunPod refuses the result and an error in its place.
+   */
   async #finish(job: HeldJob, result: JobResult): Promise<void> {
     const { id, input, stream } = job;
     try {
@@ -202,11 +205,12 @@ class RunpodJobSource implements JobSource {
         if (!(error instanceof RunpodError) || error.isTemporary) throw error;
         const numBytes = Buffer.byteLength(result.text);
         const message = `RunPod refused the result, which has ${numBytes} bytes, with status ${error.status}. Ask for less, or have results delivered to S3.`;
-        await this.#api.postResult(
-          id,
-          { error: JSON.stringify({ code: "result_refused", message }) },
-          input.usesStream,
-        );
+        const refusal = { error: JSON.stringify({ code: "result_refused", message }) };
+        await this.#api.postResult(id, refusal, input.usesStream).catch((cause: unknown) => {
+          throw cause instanceof RunpodError && !cause.isTemporary
+            ? new LeaseLostError(id, refusedTwice(cause))
+            : cause;
+        });
         this.#options.logger.error("RunPod refused the result of a job.", { jobId: id, error });
       });
     } finally {
@@ -290,4 +294,12 @@ class RunpodJobSource implements JobSource {
   async #pause(ms: number, signal = this.#closing.signal): Promise<void> {
     if (ms > 0) await sleep(ms, null, { signal }).catch(() => {});
   }
+}
+
+/** RunPod does not say whether a job is cancelled, timed out, or unknown to it. */
+function refusedTwice(cause: RunpodError): Error {
+  return new Error(
+    `RunPod refused the result of the job, and an error in its place, with status ${cause.status}: it may be cancelled or timed out.`,
+    { cause },
+  );
 }

@@ -287,6 +287,21 @@ describe("failures of RunPod's API", () => {
     });
   });
 
+  test("says of a job whose result and error RunPod refuses that it may be cancelled", async () => {
+    server.fail("job-done", 400, 404);
+    const id = server.run(JSON.stringify(chat));
+    await expect.poll(() => server.numFaults()).toBe(0);
+    await expect.poll(() => service.log()).toContain("with status 404: it may be cancelled or timed out.");
+    const lines = service
+      .log()
+      .split("\n")
+      .filter((line) => line.includes(id));
+    expect(lines.map((line) => (JSON.parse(line) as { message: string }).message)).toEqual([
+      "A job was lost to another worker or cancelled.",
+    ]);
+    server.cancel(id);
+  });
+
   test("keeps its jobs while heartbeats and stop signals fail", async () => {
     server.fail("ping", 500, "cut", "hang");
     server.fail("job-stop", 500, "cut", 429);
