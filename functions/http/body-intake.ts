@@ -6,7 +6,7 @@ import { extname } from "node:path";
 import { getHeapStatistics } from "node:v8";
 import type { Piscina } from "piscina";
 
-import { parseJsonBytes } from "./bounded-json.ts";
+import { parseBodyBytes } from "./bounded-json.ts";
 import type { ParsedJson } from "./bounded-json.ts";
 import { HttpError } from "./errors.ts";
 import { decodeContent, receiveBody } from "./received-body.ts";
@@ -316,7 +316,7 @@ class JsonParser {
 
   /** Takes over the memory of `bytes`, which must be its only view. */
   async parse(bytes: Uint8Array<ArrayBuffer>): Promise<ParsedJson> {
-    if (bytes.byteLength <= MAX_INLINE_BYTES) return parseJsonBytes(bytes);
+    if (bytes.byteLength <= MAX_INLINE_BYTES) return parseBodyBytes(bytes);
     this.#pool ??= startPool();
     return (await this.#pool).run(bytes, { transferList: [bytes.buffer] });
   }

@@ -26,18 +26,40 @@ export type ParsedJson =
 
 /** Does the same for UTF-8, and drops a byte order mark. */
 export function parseJsonBytes(bytes: Uint8Array): ParsedJson {
+  return parseBytes(bytes, parseBoundedJson);
+}
+
+/** Known to all threads. A client that writes such an object itself has a number in its place. */
+export const bodyMark = "\0number";
+
+/** Like `parseJsonBytes`, for a body. Numbers in the inputs of calls in Anthropic's messages have marks. */
+export function parseBodyBytes(bytes: Uint8Array): ParsedJson {
+  return parseBytes(bytes, (text) => {
+    const inputs: number[] = [];
+    const parsed = parse(text, inputs);
+    const marked = parsed.kind === "parsed" && inputs.length > 0 ? markNumbers(text, inputs, bodyMark) : null;
+    return marked === null ? parsed : { kind: "parsed", value: JSON.parse(marked) as unknown };
+  });
+}
+
+function parseBytes(bytes: Uint8Array, parseText: (text: string) => ParsedJson): ParsedJson {
   let text: string;
   try {
     text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
   } catch {
     return { kind: "refused", code: "invalid_json", problem: "is not UTF-8", member: null };
   }
-  return parseBoundedJson(text);
+  return parseText(text);
 }
 
 /** Never throws. */
 export function parseBoundedJson(text: string): ParsedJson {
-  const excess = findExcess(text);
+  return parse(text, null);
+}
+
+/** Adds to `inputs` where the inputs of calls begin. */
+function parse(text: string, inputs: number[] | null): ParsedJson {
+  const excess = findExcess(text, inputs);
   if (excess !== null) return { kind: "refused", code: "json_too_complex", ...excess };
   try {
     return { kind: "parsed", value: JSON.parse(text) as unknown };
@@ -66,8 +88,11 @@ const CLOSING_BRACKET = 0x5d;
 const OPENING_BRACE = 0x7b;
 const CLOSING_BRACE = 0x7d;
 
+/** Of the member `input` in `{"messages": [{"content": [{"type": "tool_use", "input": …}]}]}`. */
+const INPUT_DEPTH = 5;
+
 /** Returns the first limit that the text exceeds. Other errors are left to the parser. */
-function findExcess(text: string): Excess | null {
+function findExcess(text: string, inputs: number[] | null): Excess | null {
   let depth = 0;
   let numValues = 0;
   let numContainers = 0;
@@ -102,6 +127,9 @@ function findExcess(text: string): Excess | null {
         break;
       case COLON:
         if (depth === 1) member = plainName(text.slice(stringStart, stringEnd));
+        if (depth === INPUT_DEPTH && inputs !== null && member === "messages") {
+          if (text.slice(stringStart, stringEnd) === "input") inputs.push(index + 1);
+        }
         if (++numKeys > MAX_JSON_KEYS) {
           return excess(`has more than ${MAX_JSON_KEYS} names in its objects, which is the limit`);
         }
@@ -117,7 +145,7 @@ function findExcess(text: string): Excess | null {
 }
 
 /** Index of the closing quote of the string whose text starts at `start`; the text's length if there is none. */
-export function endOfString(text: string, start: number): number {
+function endOfString(text: string, start: number): number {
   // A picture in base64 contains no quote, so the search for one runs at memory speed.
   const first = text.indexOf('"', start);
   if (first === -1) return text.length;
@@ -133,4 +161,63 @@ export function endOfString(text: string, start: number): number {
 /** Returns null for a name that a message should not quote. */
 function plainName(name: string): string | null {
   return /^\w{1,64}$/.test(name) ? name : null;
+}
+
+/** More marked numbers are plain ones: each takes as long to parse as dozens of characters. */
+const MAX_MARKS = 4096;
+
+/**
+ * The valid JSON text with an object in the place of each number that JavaScript would change, an integer beyond 2^53 or
+ * an integral float, in the values that begin at `starts`. Its only member, `mark`, is a number for a float and a text
+ * for an integer. Null without any such number, or with too many. `starts` ascend, and none is within another's value.
+ */
+export function markNumbers(text: string, starts: readonly number[], mark: string): string | null {
+  const pieces: string[] = [];
+  let end = 0;
+  for (const start of starts) {
+    for (const { at, number } of numbersOf(text, start)) {
+      const marked = markOf(number);
+      if (marked === null) continue;
+      if (pieces.length === MAX_MARKS) return null;
+      pieces.push(`${text.slice(end, at)}{${JSON.stringify(mark)}:${marked}}`);
+      end = at + number.length;
+    }
+  }
+  return pieces.length === 0 ? null : pieces.join("") + text.slice(end);
+}
+
+/** Of the value that begins at `start`, or after white space there. */
+function* numbersOf(text: string, start: number): Generator<{ readonly at: number; readonly number: string }> {
+  let depth = 0;
+  for (let index = start; index < text.length; index++) {
+    const character = text[index]!;
+    if (character === '"') {
+      index = endOfString(text, index + 1);
+    } else if (character === "{" || character === "[") {
+      depth++;
+    } else if (character === "}" || character === "]") {
+      depth--;
+      if (depth <= 0) return;
+    } else if (character === "," && depth === 0) {
+      return;
+    } else if (isOfNumber(character)) {
+      const at = index;
+      while (isOfNumber(text[index + 1])) index++;
+      yield { at, number: text.slice(at, index + 1) };
+    }
+  }
+}
+
+/** A float stays a number within its mark, an integer becomes a text; null for a number that needs none. */
+function markOf(number: string): string | null {
+  const value = Number(number);
+  if (!Number.isInteger(value)) return null;
+  if (/[.eE]/.test(number)) return number;
+  return Number.isSafeInteger(value) ? null : `"${number}"`;
+}
+
+/** Also of a word: `e`. It is no number, so it needs no mark. */
+function isOfNumber(character: string | undefined): boolean {
+  if (character === undefined) return false;
+  return (character >= "0" && character <= "9") || "eE.+-".includes(character);
 }

@@ -1,6 +1,7 @@
 /** Wire schema of the conversation of POST /v1/messages: turns of the user and the assistant in blocks. */
 import { z } from "zod";
 
+import { unmarkNumbers } from "../parse-arguments.ts";
 import { describeUnknown, MAX_MESSAGES, MAX_PARTS } from "../schemas/chat-completion-request.ts";
 import { jsonObject } from "../schemas/tool-fields.ts";
 import { boundedList, fileId, flag, name, text } from "../schemas/wire-types.ts";
@@ -98,7 +99,7 @@ const block = z.discriminatedUnion(
       id: name,
       // Also one that the model invented.
       name,
-      input: jsonObject(MAX_INPUT_SIZE, "must be an object"),
+      input: jsonObject(MAX_INPUT_SIZE, "must be an object").transform(unmarkNumbers),
     }),
     z.object({
       type: z.literal("tool_result"),

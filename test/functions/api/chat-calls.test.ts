@@ -1,7 +1,7 @@
 /** Choices among tools, forms beside required calls, and the ends of answers with calls. */
 import { describe, expect, test } from "vitest";
 
-import { JsonFloat } from "../../../engine/index.ts";
+import { JsonFloat, JsonInteger } from "../../../engine/index.ts";
 import type { Script } from "../../support/engine/scripted-engine.ts";
 import { thinkingFormats } from "../../support/requests/thinking-formats.ts";
 import { chatBody, createTestApp } from "../../support/service/test-app.ts";
@@ -111,6 +111,39 @@ describe("a call of a tool that the model invents", () => {
     });
   });
 });
+
+test.for([
+  ["short", 1],
+  ["parsed on a thread", 1_100_000],
+] as const)(
+  "inputs of calls sent to /v1/messages keep their digits and floats in a body that is %s",
+  async ([, length]) => {
+    const app = createTestApp({ config: { maxBodyBytes: 4_000_000 } });
+    const input = {
+      id: JSON.rawJSON("9007199254740993"),
+      all: [JSON.rawJSON("-12345678901234567890"), { price: JSON.rawJSON("10.0") }],
+      count: 2,
+      "\0number": "5",
+    };
+    const call = { type: "tool_use", id: "1", name: "buy", input };
+    const body = {
+      max_tokens: 1,
+      messages: [
+        { role: "user", content: "a".repeat(length) },
+        { role: "assistant", content: [{ type: "text", text: "9007199254740993" }, call] },
+        { role: "user", content: [{ type: "tool_result", tool_use_id: "1", content: "Bought." }] },
+      ],
+    };
+    expect((await app.post("/v1/messages", body)).status).toBe(200);
+    const all = [new JsonInteger(-12345678901234567890n), { price: new JsonFloat(10) }];
+    const given = { id: new JsonInteger(9007199254740993n), all, count: 2, "\0number": "5" };
+    expect(app.engine.requests.at(0)!.prompt).toMatchObject({
+      messages: expect.arrayContaining([
+        expect.objectContaining({ toolCalls: [{ id: "1", name: "buy", arguments: given }] }),
+      ]),
+    });
+  },
+);
 
 test.for([
   [
