@@ -17,7 +17,7 @@ import { chatCompletionsRoute } from "./api/routes/chat-completions.ts";
 import { completionsRoute } from "./api/routes/completions.ts";
 import { detokenizeRoute } from "./api/routes/detokenize.ts";
 import { discoveryRoute } from "./api/routes/discovery.ts";
-import { embeddingsRoute } from "./api/routes/embeddings.ts";
+import { embeddingsRoute, poolingRoute } from "./api/routes/embeddings.ts";
 import { livenessRoute, pingRoute, readinessRoute } from "./api/routes/health.ts";
 import { invocationsRoute } from "./api/routes/invocations.ts";
 import { loadRoute } from "./api/routes/load.ts";
@@ -92,6 +92,7 @@ function requestRoutes(dependencies: AppDependencies): readonly Route[] {
     route("POST", "/v1/completions", "key", hold(completionsRoute(dependencies))),
     route("POST", "/v1/responses", "key", hold(responsesRoute(dependencies))),
     route("POST", "/v1/embeddings", "key", hold(embeddingsRoute(dependencies))),
+    route("POST", "/pooling", "key", hold(poolingRoute(dependencies))),
     ...["/rerank", "/v1/rerank", "/v2/rerank"].map((path) =>
       route("POST", path, "key", hold(rerankRoute(dependencies))),
     ),

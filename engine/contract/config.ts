@@ -27,8 +27,8 @@ export type KvLayoutName = (typeof kvLayoutNames)[number];
 export const runnerNames = ["generate", "pooling"] as const;
 export type RunnerName = (typeof runnerNames)[number];
 
-/** What a model computes of a prompt: text, its embedding, or the score of a query and a document. */
-export const taskNames = ["generate", "embed", "score"] as const;
+/** What a model computes of a prompt: text, its embedding, those of its tokens, or the score of a query and a document. */
+export const taskNames = ["generate", "embed", "token_embed", "score"] as const;
 export type TaskName = (typeof taskNames)[number];
 
 /**

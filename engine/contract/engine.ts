@@ -47,7 +47,7 @@ export interface ModelInfo {
   readonly vocabSize: number;
   /** The only one that requests may ask for. */
   readonly task: TaskName;
-  /** Numbers of a prompt's embedding; null for any other task. */
+  /** Numbers of an embedding, of a prompt or of a token; null for other tasks. */
   readonly embeddingSize: number | null;
   /** Whether the model and the limits do. */
   readonly acceptsImages: boolean;

@@ -81,6 +81,8 @@ export interface RequestOutput {
   readonly logprobs: readonly DecodedTokenLogprobs[] | null;
   /** Of the task `embed`, on the only output: [`ModelInfo.embeddingSize`], not normalised. */
   readonly embedding?: Float32Array;
+  /** Of the task `token_embed`, on the only output: [numPromptTokens, `ModelInfo.embeddingSize`], row-major, not normalised. */
+  readonly tokenEmbeddings?: Float32Array;
   /** Of the task `score`, on the only output: a logit, or the logarithm of the odds between two classes. */
   readonly score?: number;
   /** Null until the last output of the choice. */

@@ -51,6 +51,8 @@ export interface EngineRequest {
   readonly seed: number;
   /** Lower values are scheduled first. Default 0. */
   readonly priority?: number;
+  /** Whether the output is the decoder's for every token of the prompt. Only of an engine that pools. Default false. */
+  readonly poolsTokens?: boolean;
   /** Index of the adapter among those of the model, from 1 on. Default 0: none. */
   readonly adapterId?: number;
   /** Requests with different salts do not reuse each other's keys and values. Null is a salt of its own. */

@@ -19,8 +19,9 @@ import type { VisionEncoder } from "../vision/vision-encoder.ts";
 import { DraftLogits } from "./draft-logits.ts";
 import type { ImageFeature } from "./engine-request.ts";
 import { InputBatch } from "./input-batch.ts";
-import type { PooledRow } from "./pooler.ts";
+import { pooled, type PooledRow } from "./pooler.ts";
 import { PromptLogprobs } from "./prompt-logprobs.ts";
+import { PromptStates } from "./prompt-states.ts";
 import { StepImages } from "./step-images.ts";
 import type { StepResult, StepResults } from "./step-results.ts";
 
@@ -54,6 +55,7 @@ export class ModelRunner implements Disposable {
   readonly #batch = new InputBatch();
   readonly #logits: StepLogits;
   readonly #promptLogprobs: PromptLogprobs;
+  readonly #promptStates: PromptStates;
   readonly #copies: EmbeddingCopies;
   readonly #images: StepImages;
   /** Null until the first draft. */
@@ -62,6 +64,7 @@ export class ModelRunner implements Disposable {
   constructor(parts: ModelRunnerParts) {
     this.#parts = parts;
     this.#logits = parts.logits;
+    this.#promptStates = new PromptStates(parts.logits.vocabSize);
     this.#promptLogprobs = new PromptLogprobs(parts.logits.vocabSize, parts.imageRuns);
     const pool = parts.decoder.featurePool ?? null;
     this.#copies = new EmbeddingCopies({ ...parts, pool });
@@ -232,7 +235,7 @@ export class ModelRunner implements Disposable {
     const [chunk] = run.chunks;
     if (chunk !== undefined && !isPlain(chunk)) {
       const run = { numTokens: chunk.numTokens, numSequences: 1 };
-      return this.#attemptRun(results, [chunk.sequence], run, () => this.#computeWithPromptLogprobs(chunk));
+      return this.#attemptRun(results, [chunk.sequence], run, () => this.#computePromptRows(chunk));
     }
     const [decode] = run.decodes;
     if (decode !== undefined && hasDraft(decode)) {
@@ -303,16 +306,17 @@ export class ModelRunner implements Disposable {
     for (const sequence of sequences) results.set(sequence, { kind: "out_of_memory", error, run, keepsTokens });
   }
 
-  #computeWithPromptLogprobs(chunk: PrefillChunk): void {
-    const { vocabSize } = this.#logits;
-    for (const piece of this.#promptLogprobs.piecesOf(chunk)) {
+  #computePromptRows(chunk: PrefillChunk): void {
+    const { vocabSize: width } = this.#logits;
+    const promptRows = chunk.sequence.poolsTokens ? this.#promptStates : this.#promptLogprobs;
+    for (const piece of promptRows.piecesOf(chunk)) {
       const { numRows, numTokensBehind } = piece;
-      const logits = this.#promptLogprobs.logitsFor(piece);
+      const rows = promptRows.rowsFor(piece);
       const span = { ...this.#spanOf(piece, numRows), numTokensBehind };
-      this.#parts.decoder.compute([span], { rows: logits, step: null });
-      this.#promptLogprobs.read(piece, logits);
+      this.#parts.decoder.compute([span], { rows, step: null });
+      promptRows.read(piece, rows);
       if (!isLastChunk(piece) || numTokensBehind > 0) continue;
-      this.#logits.row(this.#batch.rowIndexOf(piece.sequence)).set(logits.subarray(-vocabSize));
+      this.#logits.row(this.#batch.rowIndexOf(piece.sequence)).set(rows.subarray(-width));
     }
   }
 
@@ -348,8 +352,13 @@ export class ModelRunner implements Disposable {
     sequences.forEach((sequence, rowIndex) => {
       if (results.has(sequence)) return;
       const row = sampled[rowIndex]!;
-      results.set(sequence, row.kind === "sampled" ? { ...row, promptLogprobs: this.#takeLogprobs(sequence) } : row);
+      results.set(sequence, this.#resultOf(sequence, row));
     });
+  }
+
+  #resultOf(sequence: Sequence, row: SampledRow | PooledRow): StepResult {
+    if (row.kind === "sampled") return { ...row, promptLogprobs: this.#takeLogprobs(sequence) };
+    return sequence.poolsTokens ? pooled(this.#promptStates.take(sequence)) : row;
   }
 
   /** See `PromptLogprobs.take`. */
@@ -358,9 +367,9 @@ export class ModelRunner implements Disposable {
   }
 }
 
-/** Whether the chunk can run together with others. Prompt logprobs take the logits of every token. */
+/** Whether the chunk can run together with others, because it takes no rows but the last. */
 function isPlain({ sequence }: PrefillChunk): boolean {
-  return !sequence.needsPromptLogprobs;
+  return !sequence.poolsTokens && !sequence.needsPromptLogprobs;
 }
 
 type DraftedSequence = Sequence & { readonly draft: Draft };

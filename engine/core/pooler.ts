@@ -6,7 +6,8 @@ import type { StepLogits } from "../sampling/step-logits.ts";
 export type PooledRow =
   | {
       readonly kind: "pooled";
-      /** [outputWidth]: the state of the prompt's last token after the last norm, or the logits of the classes. */
+      /** [outputWidth]: the state of the prompt's last token after the last norm, or the logits of the classes;
+       * or of all tokens, [numPromptTokens, outputWidth]. */
       readonly values: Float32Array;
     }
   | { readonly kind: "failed"; readonly error: EngineError };
@@ -22,11 +23,13 @@ export class Pooler {
   /** Copies row i for `rows[i]`. A row fails if it is not finite. */
   sample(rows: readonly SamplingRow[]): PooledRow[] {
     this.#rows.read(() => true);
-    return rows.map((_, rowIndex) => {
-      const values = this.#rows.row(rowIndex).slice();
-      if (values.every(Number.isFinite)) return { kind: "pooled", values };
-      const error = new EngineError("runtime_failed", "The model returned numbers that are not finite.");
-      return { kind: "failed", error };
-    });
+    return rows.map((_, rowIndex) => pooled(this.#rows.row(rowIndex).slice()));
   }
+}
+
+/** Fails if a number is not finite. */
+export function pooled(values: Float32Array): PooledRow {
+  if (values.every(Number.isFinite)) return { kind: "pooled", values };
+  const error = new EngineError("runtime_failed", "The model returned numbers that are not finite.");
+  return { kind: "failed", error };
 }

@@ -4,24 +4,16 @@ import { logprobsOf } from "../sampling/raw-logprobs.ts";
 import type { PrefillChunk } from "../scheduler/scheduler-output.ts";
 import type { Sequence } from "../scheduler/sequence.ts";
 import { wholeSpans, type ImageRuns } from "../scheduler/whole-images.ts";
+import type { PromptPiece, PromptRows } from "./prompt-rows.ts";
 
 /** Rows of logits in memory at once. With a vocabulary of 150,000 tokens they take 20 MB. */
 const MAX_ROWS = 32;
-
-/** A run over tokens of a prompt that returns the logits of some of them. */
-interface LogprobsPiece extends PrefillChunk {
-  /** The first token whose logits it returns. */
-  readonly firstRow: number;
-  readonly numRows: number;
-  /** Tokens of the run behind these. */
-  readonly numTokensBehind: number;
-}
 
 /**
  * Mutable. Splits a chunk into pieces, because all logits of a long prompt would take gigabytes. An image that must be
  * whole is computed once for every `MAX_ROWS` of its tokens.
  */
-export class PromptLogprobs {
+export class PromptLogprobs implements PromptRows {
   readonly #vocabSize: number;
   readonly #imageRuns: ImageRuns;
   /** Row-major [MAX_ROWS, vocabSize]; allocated for the first request that asks for prompt logprobs. */
@@ -34,9 +26,8 @@ export class PromptLogprobs {
     this.#imageRuns = imageRuns;
   }
 
-  /** In the order of their rows. The last one ends with the chunk. */
-  piecesOf({ sequence, firstToken, numTokens }: PrefillChunk): LogprobsPiece[] {
-    const pieces: LogprobsPiece[] = [];
+  piecesOf({ sequence, firstToken, numTokens }: PrefillChunk): PromptPiece[] {
+    const pieces: PromptPiece[] = [];
     const endToken = firstToken + numTokens;
     for (let start = firstToken; start < endToken;) {
       const end = Math.min(this.#endOfRun(sequence, start), endToken);
@@ -58,14 +49,13 @@ export class PromptLogprobs {
     return cut.start > start ? cut.start : cut.end;
   }
 
-  /** Row-major [piece.numRows, vocabSize], to be filled. Valid until the next call. */
-  logitsFor({ numRows }: LogprobsPiece): Float32Array {
+  rowsFor({ numRows }: PromptPiece): Float32Array {
     if (this.#logits.length === 0) this.#logits = new Float32Array(MAX_ROWS * this.#vocabSize);
     return this.#logits.subarray(0, numRows * this.#vocabSize);
   }
 
   /** Each row predicts the token after it. The row of the last prompt token predicts no prompt token. */
-  read({ sequence, firstRow, numRows }: LogprobsPiece, logits: Float32Array): void {
+  read({ sequence, firstRow, numRows }: PromptPiece, logits: Float32Array): void {
     const { promptTokenIds, samplingParams } = sequence;
     // A preempted prompt starts again.
     const logprobs = (firstRow === 0 ? undefined : this.#logprobs.get(sequence)) ?? [];

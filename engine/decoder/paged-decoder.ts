@@ -37,7 +37,7 @@ import {
 import type { PackedShape } from "./packed-inputs.ts";
 import { PackedRun } from "./packed-run.ts";
 import type { AttentionBounds, PackedRunParts } from "./packed-run.ts";
-import { NUM_SPARE_ROWS, RunLogits } from "./run-logits.ts";
+import { numSpareRows, RunLogits } from "./run-logits.ts";
 import { regionBytes, StepMemory } from "./step-memory.ts";
 
 export interface PagedDecoderLimits {
@@ -264,8 +264,8 @@ export function runOnScratchBlock(
       numTokens,
       numSequences: lengths.length,
       numColumns: Math.ceil(maxLen / blockSize),
-      // Padded steps, and prompt logprobs, whose rows are those of one sequence.
-      numRows: Math.max(paddedSequences(limits.maxNumSequences), Math.min(numTokens, NUM_SPARE_ROWS)),
+      // Padded steps, and rows of prompts, which are those of one sequence.
+      numRows: Math.max(paddedSequences(limits.maxNumSequences), Math.min(numTokens, numSpareRows(graph, numTokens))),
     };
     using run = new PackedRun(parts, shape, 0);
     fillScratchInputs(run.inputs, lengths, maxLen - lengths[0]!);
@@ -316,7 +316,7 @@ function createParts(
     numRows: Math.max(maxNumTokens, maxRows),
   };
   const inputMemory = owned.use(new StepMemory(session, regionBytes(packedLayouts(largest))));
-  const logits = owned.use(new RunLogits(session, graph, maxRows));
+  const logits = owned.use(new RunLogits(session, graph, maxRows, numSpareRows(graph, maxNumTokens)));
   const capturesGraphs = session.device === "cuda" && !isEager;
   return {
     session,

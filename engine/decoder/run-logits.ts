@@ -7,8 +7,13 @@ import type { DeferredLogits } from "../sampling/step-logits.ts";
 import { regionBytes, StepMemory } from "./step-memory.ts";
 import type { StepRegion } from "./step-memory.ts";
 
-/** Rows for runs whose logits are not sampled. Prompt logprobs take 32 at a time. */
-export const NUM_SPARE_ROWS = 32;
+/** Prompt logprobs take so many rows at a time. */
+const ROWS_OF_LOGPROBS = 32;
+
+/** Rows for runs whose logits are not sampled. */
+export function numSpareRows({ returnsAllRows = false }: Pick<DecoderGraph, "returnsAllRows">, maxNumTokens: number) {
+  return returnsAllRows ? Math.max(ROWS_OF_LOGPROBS, maxNumTokens) : ROWS_OF_LOGPROBS;
+}
 
 type CandidateLayouts = ReturnType<typeof candidateLayouts>;
 
@@ -45,13 +50,17 @@ export class RunLogits implements Disposable {
   /** [numRows] */
   readonly #masses: Float32Array;
 
-  /** @param maxRows Maximum number of rows in a step. */
+  /**
+   * @param maxRows Maximum number of rows in a step.
+   * @param numSpare See `numSpareRows`.
+   */
   constructor(
     session: Session,
     { numCandidates, ...shape }: Pick<DecoderGraph, "vocabSize" | "outputWidth" | "numCandidates">,
     maxRows: number,
+    numSpare: number,
   ) {
-    const numRows = maxRows + NUM_SPARE_ROWS;
+    const numRows = maxRows + numSpare;
     this.spareRow = maxRows;
     this.#width = outputWidthOf(shape);
     this.#numCandidates = numCandidates;

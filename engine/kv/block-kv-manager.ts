@@ -68,9 +68,9 @@ export class BlockKvManager implements KvManager {
     return this.#pool.usage;
   }
 
-  /** Prompt logprobs need the whole computation of the prompt. */
-  looksUpPrefix({ samplingParams }: Sequence): boolean {
-    return this.#isEnabled && samplingParams.promptLogprobs === null;
+  /** Rows of all tokens need the whole computation of the prompt. */
+  looksUpPrefix({ wantsPromptRows }: Sequence): boolean {
+    return this.#isEnabled && !wantsPromptRows;
   }
 
   /**

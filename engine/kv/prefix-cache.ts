@@ -73,9 +73,9 @@ export class PrefixCache {
     this.#chunkEnds = Array.from({ length: kvSlots.numSlots }, () => []);
   }
 
-  /** Whether a prefix is looked up for the sequence. Prompt logprobs need the whole computation of the prompt. */
-  serves({ samplingParams }: Sequence): boolean {
-    return this.#isEnabled && samplingParams.promptLogprobs === null;
+  /** Whether a prefix is looked up for the sequence. Rows of all tokens need the whole computation of the prompt. */
+  serves({ wantsPromptRows }: Sequence): boolean {
+    return this.#isEnabled && !wantsPromptRows;
   }
 
   /**

@@ -20,6 +20,7 @@ import { kvMemoryOf, requireRoomForSequences } from "../kv/memory-plan.ts";
 import { planSlotBlocksOf } from "../kv/plan-slot-blocks.ts";
 import { buildModel } from "../models/build-model.ts";
 import type { BuiltModel } from "../models/built-model.ts";
+import { outputWidthOf } from "../models/decoder-shape.ts";
 import { resolveKvLayout, resolveKvPrecision } from "../models/kv-layout.ts";
 import { sampleText } from "../models/kv-steps/sample-text.ts";
 import { resolvePromptDtype } from "../models/prompt-dtype.ts";
@@ -186,7 +187,7 @@ export async function loadModel(
       maxNumSequences: totalSequences({ ...copy, maxNumSequences }),
       vocabSize,
       task,
-      embeddingSize: task === "embed" ? model.decoder.hiddenSize : null,
+      embeddingSize: task === "embed" || task === "token_embed" ? outputWidthOf(model.decoder) : null,
       acceptsImages: servedImages !== null && accepted.image > 0,
       acceptsVideos: servedImages !== null && accepted.video > 0,
       hasChatTemplate: chatTemplate !== null,

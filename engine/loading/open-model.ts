@@ -4,6 +4,7 @@ import { EngineError } from "../contract/errors.ts";
 import type { MultiModalParts } from "../input/multimodal-inputs.ts";
 import type { ModelDefinition } from "../models/model-definition.ts";
 import { joinCheckpoints, withPipeline } from "../models/pipelines/with-pipeline.ts";
+import { withModelOfRetriever } from "../models/retrieval/retriever.ts";
 import { selectPipeline } from "../pipelines/select-pipeline.ts";
 import type { PipelineConfig } from "../pipelines/select-pipeline.ts";
 import { loadTokenizer } from "../text/tokenizer.ts";
@@ -43,7 +44,7 @@ export async function openModel(
 ): Promise<OpenedModel> {
   const base = await openCheckpoint(folder, config);
   const merged = adapter === null ? base : await withAdapter(base, adapter, config);
-  const checkpoint = await withNamedAdapters(merged, namedAdapters, config);
+  const checkpoint = withModelOfRetriever(await withNamedAdapters(merged, namedAdapters, config));
   const definition = await findDefinition(checkpoint.config, config);
   if (definition.images !== null) {
     if ((config.multimodalPipeline ?? null) !== null) {

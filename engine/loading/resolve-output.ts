@@ -6,6 +6,7 @@ import { EngineError } from "../contract/errors.ts";
 import { shown } from "../excerpt.ts";
 import { logitsOutput, type DecoderOutput } from "../models/decoder-output.ts";
 import { isClassifier } from "../models/registry.ts";
+import { projectionOf } from "../models/retrieval/retriever.ts";
 import type { Tokenizer } from "../text/tokenizer.ts";
 import type { Checkpoint } from "../weights/checkpoint.ts";
 
@@ -25,7 +26,7 @@ interface OpenedParts {
 }
 
 /**
- * A checkpoint scores pairs if the settings or config.json name the tokens of its classes, if it has a module LogitScore
+ * A checkpoint with a projection of states embeds tokens. One scores pairs if the settings or config.json name the tokens of its classes, if it has a module LogitScore
  * of sentence-transformers, or if it has a layer `score` in place of its head.
  *
  * @throws EngineError `invalid_configuration` for settings that need text, or tokens that the tokenizer lacks,
@@ -38,11 +39,13 @@ export async function resolveOutput(config: OutputConfig, opened: OpenedParts): 
   if (runner === "generate") {
     if (classifierFromToken !== null)
       throw refusal("generate, which computes text", "Leave out the classifier's tokens");
-    if (isClassifier(checkpoint.config))
-      throw unsupported("It has no head for text. Choose the runner pooling", "text");
+    const computesText = !isClassifier(checkpoint.config) && projectionOf(checkpoint) === null;
+    if (!computesText) throw unsupported("it has no head for text. Choose the runner pooling", "texts");
     return logitsOutput;
   }
   refuseText(config, checkpoint);
+  const projection = projectionOf(checkpoint);
+  if (projection !== null && classifierFromToken === null) return { kind: "tokens", projection };
   const tokens =
     classifierFromToken ?? parsed("config.json", classifierTokens, checkpoint.config).classifier_from_token;
   if (tokens !== undefined) {
@@ -58,7 +61,7 @@ export async function resolveOutput(config: OutputConfig, opened: OpenedParts): 
 }
 
 export function taskOf({ kind }: DecoderOutput): TaskName {
-  return ({ logits: "generate", states: "embed", classes: "score" } as const)[kind];
+  return ({ logits: "generate", states: "embed", tokens: "token_embed", classes: "score" } as const)[kind];
 }
 
 function refuseText(

@@ -65,6 +65,8 @@ export interface DecoderShape {
   readonly vocabSize: number;
   /** Columns of `logits`, if they are not those of the vocabulary; see `DecoderOutput`. Default: `vocabSize`. */
   readonly outputWidth?: number;
+  /** Whether runs return rows of all tokens, for embeddings of tokens. Default false: of few tokens at a time. */
+  readonly returnsAllRows?: boolean;
   readonly kvElementType: KvElementType;
   readonly acceptsImages: boolean;
   /** Whether tokens have three-axis positions, which the graph does not compute itself. */

@@ -1,10 +1,14 @@
 /** What a decoder computes of the last states of its rows. */
 
+import type { Projection } from "./retrieval/retriever.ts";
+
 export type DecoderOutput =
   /** The logits of the vocabulary. */
   | { readonly kind: "logits" }
   /** The states themselves, after the last norm. */
   | { readonly kind: "states" }
+  /** Projections of the states, of every token of a prompt. */
+  | { readonly kind: "tokens"; readonly projection: Projection }
   /** The logits of a classifier: those of these tokens, or null for the only one of the checkpoint's layer `score`. */
   | { readonly kind: "classes"; readonly tokenIds: readonly number[] | null };
 

@@ -41,12 +41,14 @@ export function outputWidthOf({ outputWidth, vocabSize }: Pick<DecoderShape, "ou
 export function withOutputWidth(
   dimensions: DecoderDimensions,
   output: DecoderOutput = logitsOutput,
-): DecoderDimensions & Pick<DecoderShape, "outputWidth"> {
+): DecoderDimensions & Pick<DecoderShape, "outputWidth" | "returnsAllRows"> {
   switch (output.kind) {
     case "logits":
       return dimensions;
     case "states":
       return { ...dimensions, outputWidth: dimensions.hiddenSize };
+    case "tokens":
+      return { ...dimensions, outputWidth: output.projection.size, returnsAllRows: true };
     case "classes":
       return { ...dimensions, outputWidth: output.tokenIds?.length ?? 1 };
     default:

@@ -282,9 +282,13 @@ function errorOf({ error }: EngineCoreOutput): EngineError {
   return new EngineError(error.code, error.message);
 }
 
-/** @param values The logits of the classes, or the state of the prompt's last token. */
-function pooledOutput(values: Float32Array, task: TaskName | undefined): Pick<RequestOutput, "embedding" | "score"> {
-  if (task !== "score") return { embedding: values };
+/** @param values The logits of the classes, the state of the prompt's last token, or projections of those of all tokens. */
+function pooledOutput(
+  values: Float32Array,
+  task: TaskName | undefined,
+): Pick<RequestOutput, "embedding" | "tokenEmbeddings" | "score"> {
+  if (task === "embed") return { embedding: values };
+  if (task === "token_embed") return { tokenEmbeddings: values };
   const [first = 0, second] = values;
   return { score: second === undefined ? first : second - first };
 }

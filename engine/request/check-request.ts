@@ -54,14 +54,21 @@ export function checkTask({ task = "generate" }: Pick<GenerationRequest, "task">
 const abilities: Readonly<Record<TaskName, string>> = {
   generate: "generates text",
   embed: "computes embeddings",
+  token_embed: "computes embeddings of tokens",
   score: "scores pairs of a query and a document",
 };
 const inabilities: Readonly<Record<TaskName, string>> = {
   generate: "generates no text",
   embed: "computes no embeddings",
+  token_embed: "computes no embeddings of tokens",
   score: "scores no pairs",
 };
-const runners: Readonly<Record<TaskName, RunnerName>> = { generate: "generate", embed: "pooling", score: "pooling" };
+const runners: Readonly<Record<TaskName, RunnerName>> = {
+  generate: "generate",
+  embed: "pooling",
+  token_embed: "pooling",
+  score: "pooling",
+};
 
 function checkPrompt(prompt: unknown): void {
   if (!isObject(prompt)) throw refusal("prompt", prompt, "an object");

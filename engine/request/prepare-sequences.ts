@@ -86,7 +86,7 @@ export async function prepareSequences(
     samplingParams: index === 0 ? samplingParams : withoutPromptLogprobs,
   }));
   const { cacheSalt = null, priority = 0 } = request;
-  const sequence = { ...first!, cacheSalt, priority, adapterId };
+  const sequence = { ...first!, cacheSalt, priority, adapterId, ...(task === "token_embed" && { poolsTokens: true }) };
   return {
     outputs: new RequestOutputs(options, sequenceIds.length),
     figures,

@@ -35,6 +35,8 @@ export class Sequence {
   readonly thinkingBudget: ThinkingBudget | undefined;
   readonly grammar: CompiledGrammar | null;
   readonly seed: number;
+  /** Whether the output is the decoder's for every token of the prompt. */
+  readonly poolsTokens: boolean;
   /** Follows the output; null if a loop does not end it. */
   readonly repetitionDetector: RepetitionDetector | null;
   /** The live list that logits processors hold; do not replace. */
@@ -94,6 +96,7 @@ export class Sequence {
     this.thinkingBudget = request.thinkingBudget;
     this.grammar = request.grammar;
     this.seed = request.seed;
+    this.poolsTokens = request.poolsTokens ?? false;
     const { repetitionDetection } = request.samplingParams;
     this.repetitionDetector = repetitionDetection === null ? null : new RepetitionDetector(repetitionDetection);
     this.numTokensToPrefill = request.promptTokenIds.length;
@@ -122,6 +125,11 @@ export class Sequence {
   /** Whether the logits of each token of its prompt are wanted. A prompt that is computed again has returned them. */
   get needsPromptLogprobs(): boolean {
     return this.samplingParams.promptLogprobs !== null && this.outputTokenIds.length === 0;
+  }
+
+  /** Whether rows of each token of its prompt are wanted, so that no token of it may be taken from another sequence. */
+  get wantsPromptRows(): boolean {
+    return this.poolsTokens || this.samplingParams.promptLogprobs !== null;
   }
 
   /** The token ids from `firstToken` up to, but not including, `endToken`, of prompt and output. */

@@ -59,6 +59,7 @@ function numAtFullLength({ maxNumSequences, maxModelLen, memory }: ModelInspecti
 const units: Readonly<Record<TaskName, Progress["unit"]>> = {
   generate: "tokens",
   embed: "embeddings",
+  token_embed: "embeddings",
   score: "scores",
 };
 

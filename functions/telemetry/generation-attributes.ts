@@ -20,7 +20,7 @@ export function requestAttributes(
   if (task !== "generate") {
     return {
       // The convention has no name for scores, and allows others.
-      "gen_ai.operation.name": task === "embed" ? "embeddings" : "rerank",
+      "gen_ai.operation.name": task === "score" ? "rerank" : "embeddings",
       "gen_ai.provider.name": provider,
       "gen_ai.request.model": model,
     };

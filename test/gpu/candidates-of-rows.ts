@@ -38,7 +38,9 @@ export function bindTail(
 ): Tail {
   using owned = new DisposableStack();
   const numRows = inverseTemperatures.length;
-  const logits = owned.use(new RunLogits(session, { vocabSize, numCandidates: numCandidatesOf(vocabSize) }, numRows));
+  const logits = owned.use(
+    new RunLogits(session, { vocabSize, numCandidates: numCandidatesOf(vocabSize) }, numRows, 0),
+  );
   const rows = owned.use(logits.rows(0, numRows));
   const { logits: input, ...outputs } = rows.tensors;
   input!.copyFrom(values);

@@ -6,6 +6,7 @@ import { cast, divide, gatherRows, gemm, multiply, subtract, tanh } from "../../
 import type { Value } from "../../graph/value.ts";
 import { logitRows, parameter, type GraphContext } from "../graph-context.ts";
 import { linear } from "../linear.ts";
+import type { Projection } from "../retrieval/retriever.ts";
 import type { WeightSource } from "../weight-source.ts";
 import { outputCandidates } from "./candidates.ts";
 import type { DecoderInputs, TokensWithImages } from "./decoder-inputs.ts";
@@ -147,7 +148,8 @@ export function outputLogits(context: GraphContext, input: Value, name: string, 
     const states = cast(graph, "states", input, "float32");
     if (output.kind === "states") {
       outputRows(context, reshapeTo(graph, "logits", states, [logitRows, inFeatures]), inFeatures);
-    } else outputClasses(context, states, output.tokenIds, { ...size, headName: name });
+    } else if (output.kind === "tokens") outputProjection(context, states, output.projection);
+    else outputClasses(context, states, output.tokenIds, { ...size, headName: name });
     return;
   }
   const layer = { name, inFeatures, outFeatures, hasBias: false };
@@ -158,6 +160,14 @@ export function outputLogits(context: GraphContext, input: Value, name: string, 
       : cast(graph, outputName, linear(context, input, layer, precision.head), "float32");
   const logits = softcap === null ? projected : bounded(graph, projected, softcap);
   outputRows(context, logits, outFeatures);
+}
+
+/** `logits` float32 [R, projection.size]. */
+function outputProjection(context: GraphContext, states: Value, { name, size, hasBias }: Projection): void {
+  const hiddenSize = states.shape[1] as number;
+  const weight = parameter(context, `${name}.weight`, [size, hiddenSize], "float32");
+  const bias = hasBias ? parameter(context, `${name}.bias`, [size], "float32") : null;
+  outputRows(context, gemm(context.graph, "logits", states, weight, bias), size);
 }
 
 /** `logits` float32 [R, number of classes], of a few rows of the head or of the checkpoint's layer `score`. */

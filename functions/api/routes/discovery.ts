@@ -20,6 +20,7 @@ export function discoveryRoute(service: Service, { servedModelNames, hasPlaygrou
         responses: "/v1/responses",
         responses_input_tokens: "/v1/responses/input_tokens",
         embeddings: "/v1/embeddings",
+        pooling: "/pooling",
         rerank: "/v1/rerank",
         score: "/v1/score",
         messages: "/v1/messages",

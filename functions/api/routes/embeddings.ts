@@ -1,16 +1,31 @@
-/** POST /v1/embeddings, for texts, and for conversations with pictures. */
+/** POST /v1/embeddings and vLLM's /pooling, for texts, and for conversations with pictures. */
 import type { Context, Handler } from "hono";
 
 import { epochMs } from "../../../engine/index.ts";
 import type { AppDependencies } from "../../app-dependencies.ts";
-import { chatEmbeddingKind, embeddingKind, isConversation } from "../../generation/embeddings/embedding-kinds.ts";
+import {
+  chatEmbeddingKind,
+  chatPoolingKind,
+  embeddingKind,
+  isConversation,
+  poolingKind,
+} from "../../generation/embeddings/embedding-kinds.ts";
 import { readJsonObject } from "../../http/json-body.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
 import { generationAnswer } from "../generation-route.ts";
 
 export function embeddingsRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
-  const { service, bodies, config } = dependencies;
-  const answer = embeddingAnswer(dependencies);
+  return bodyRoute(dependencies, embeddingAnswer(dependencies));
+}
+
+export function poolingRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
+  return bodyRoute(dependencies, poolingAnswer(dependencies));
+}
+
+/** Answers a body that has been read, from `startMs` on (since the epoch). */
+type BodyAnswer = (c: Context<AppEnvironment>, body: object, startMs: number) => Promise<Response>;
+
+function bodyRoute({ service, bodies, config }: AppDependencies, answer: BodyAnswer): Handler<AppEnvironment> {
   return async (c) => {
     service.checkRoom();
     const startMs = epochMs();
@@ -18,12 +33,14 @@ export function embeddingsRoute(dependencies: AppDependencies): Handler<AppEnvir
   };
 }
 
-/** Answers a body of either kind that has been read, from `startMs` on (since the epoch). */
-export function embeddingAnswer(
-  dependencies: AppDependencies,
-): (c: Context<AppEnvironment>, body: object, startMs: number) => Promise<Response> {
+export function embeddingAnswer(dependencies: AppDependencies): BodyAnswer {
   const answerTexts = generationAnswer(embeddingKind, dependencies);
   const answerConversation = generationAnswer(chatEmbeddingKind, dependencies);
-  return async (c, body, startMs) =>
-    isConversation(body) ? answerConversation(c, body, startMs) : answerTexts(c, body, startMs);
+  return async (c, body, startMs) => (isConversation(body) ? answerConversation : answerTexts)(c, body, startMs);
+}
+
+export function poolingAnswer(dependencies: AppDependencies): BodyAnswer {
+  const answerTexts = generationAnswer(poolingKind, dependencies);
+  const answerConversation = generationAnswer(chatPoolingKind, dependencies);
+  return async (c, body, startMs) => (isConversation(body) ? answerConversation : answerTexts)(c, body, startMs);
 }

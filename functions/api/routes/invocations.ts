@@ -15,7 +15,7 @@ import { HttpError } from "../../http/errors.ts";
 import { readJsonObject } from "../../http/json-body.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
 import { generationAnswer } from "../generation-route.ts";
-import { embeddingAnswer } from "./embeddings.ts";
+import { embeddingAnswer, poolingAnswer } from "./embeddings.ts";
 import { rerankAnswer, scoreAnswer } from "./scores.ts";
 
 export function invocationsRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
@@ -32,7 +32,7 @@ export function invocationsRoute(dependencies: AppDependencies): Handler<AppEnvi
 export function completionAnswer(
   dependencies: AppDependencies,
 ): (c: Context<AppEnvironment>, body: object, startMs: number) => Promise<Response> {
-  if (dependencies.config.engine.runner === "pooling") return poolingAnswer(dependencies);
+  if (dependencies.config.engine.runner === "pooling") return answerOfPooling(dependencies);
   const answerChat = generationAnswer(chatCompletionKind, dependencies);
   const answerCompletion = generationAnswer(completionKind, dependencies);
   return async (c, body, startMs) => {
@@ -51,12 +51,15 @@ export function completionAnswer(
   };
 }
 
-function poolingAnswer(dependencies: AppDependencies): ReturnType<typeof completionAnswer> {
+function answerOfPooling(dependencies: AppDependencies): ReturnType<typeof completionAnswer> {
   const answerEmbeddings = embeddingAnswer(dependencies);
+  const answerTokens = poolingAnswer(dependencies);
   const answerScores = scoreAnswer(dependencies);
   const answerRerank = rerankAnswer(dependencies);
   return async (c, body, startMs) => {
     if ("query" in body) return answerRerank(c, body, startMs);
-    return hasScoreSides(body) ? answerScores(c, body, startMs) : answerEmbeddings(c, body, startMs);
+    if (hasScoreSides(body)) return answerScores(c, body, startMs);
+    const ofTokens = dependencies.service.engine?.modelInfo?.task === "token_embed";
+    return (ofTokens ? answerTokens : answerEmbeddings)(c, body, startMs);
   };
 }

@@ -1,4 +1,6 @@
 /** Scores of documents for queries, by a reranker or by embeddings: fields, requests and answers of `/score` and `/rerank`. */
+import { setImmediate } from "node:timers/promises";
+
 import { createSamplingParams } from "../../../engine/index.ts";
 import type { ChatMessage, GenerationRequest, Prompt } from "../../../engine/index.ts";
 import { HttpError } from "../../http/errors.ts";
@@ -14,6 +16,7 @@ import { rerankRequest, scoreRequest, scoreSides } from "../schemas/score-reques
 import type { RerankRequest, ScoredItem, ScoreRequest, ScoreSides } from "../schemas/score-request.ts";
 import { unservedInScores } from "../schemas/unserved-fields.ts";
 import { toUsage } from "../usage.ts";
+import { cosine, maxSimilarity, unitRows } from "../vectors.ts";
 import { imageProcessorOptions, videoSamplingOf } from "../video-sampling.ts";
 
 type PairFields = Pick<ScoreRequest, Extract<keyof ScoreRequest, keyof RerankRequest>>;
@@ -91,8 +94,8 @@ const samplingParams = createSamplingParams({ maxTokens: 1 });
 
 /** A prompt for each pair; or, for a model that computes embeddings, one for each query, then for each document. */
 function toRequests(requestId: string, fields: PairFields, defaults: RequestDefaults): readonly GenerationRequest[] {
-  const task = defaults.task === "embed" ? "embed" : "score";
-  const prompts = task === "embed" ? promptsOfItems(fields) : promptsOfPairs(fields);
+  const task = defaults.task === "embed" || defaults.task === "token_embed" ? defaults.task : "score";
+  const prompts = task === "score" ? promptsOfPairs(fields) : promptsOfItems(fields);
   const options = {
     ...processorOptions({
       mm_processor_kwargs: fields.mm_processor_kwargs && imageProcessorOptions(fields.mm_processor_kwargs),
@@ -197,35 +200,56 @@ function partPaths(
   }));
 }
 
+type Output = Generation["output"];
+
+/** A pair is scored as soon as both sides are there, so that few embeddings of tokens are in memory. */
 async function collectScores(generations: AsyncIterable<Generation>, fields: PairFields) {
-  const outputs: Generation["output"][] = [];
-  for await (const { index, output } of generations) outputs[index] = output;
-  const activates = fields.use_activation ?? fields.activation ?? true;
   const { queries, documents } = fields;
-  const scores = documents.map((_, index) => {
-    const score = outputs[index]?.score;
-    if (score !== undefined) return activates ? sigmoid(score) : score;
-    const query = outputs[queries.length === 1 ? 0 : index]?.embedding;
-    const document = outputs[queries.length + index]?.embedding;
-    if (query === undefined || document === undefined)
-      throw new Error("An output has neither a score nor an embedding.");
-    return cosine(query, document);
-  });
+  const activates = fields.use_activation ?? fields.activation ?? true;
+  const outputs: Output[] = [];
+  const scores: number[] = [];
+  const scorePair = (index: number): void => {
+    const queryIndex = queries.length === 1 ? 0 : index;
+    const documentIndex = queries.length + index;
+    const query = outputs[queryIndex];
+    const document = outputs[documentIndex];
+    if (query === undefined || document === undefined) return;
+    scores[index] = similarity(query, document);
+    outputs[documentIndex] = withoutVectors(document);
+    if (queries.length > 1) outputs[queryIndex] = withoutVectors(query);
+  };
+  for await (const { index, output } of generations) {
+    outputs[index] = output;
+    if (output.score !== undefined) scores[index] = activates ? sigmoid(output.score) : output.score;
+    else if (index >= queries.length) scorePair(index - queries.length);
+    else if (queries.length > 1) scorePair(index);
+    else for (const documentIndex of documents.keys()) scorePair(documentIndex);
+    // Pages have thousands of tokens: other requests go on between the pairs.
+    if (output.tokenEmbeddings !== undefined) await setImmediate();
+  }
   return { scores, usage: toUsage(outputs) };
+}
+
+function withoutVectors({ embedding: _embedding, tokenEmbeddings: _tokens, ...output }: Output): Output {
+  return output;
+}
+
+/** Of embeddings of two prompts, or of their tokens. */
+function similarity(query: Output, document: Output): number {
+  if (query.tokenEmbeddings !== undefined && document.tokenEmbeddings !== undefined) {
+    return maxSimilarity(
+      unitRows(query.tokenEmbeddings, query.numPromptTokens),
+      unitRows(document.tokenEmbeddings, document.numPromptTokens),
+    );
+  }
+  if (query.embedding !== undefined && document.embedding !== undefined) {
+    return cosine(query.embedding, document.embedding);
+  }
+  throw new Error("An output has neither a score nor an embedding.");
 }
 
 function sigmoid(logit: number): number {
   return 1 / (1 + Math.exp(-logit));
-}
-
-/** 0 for a vector of zeros. */
-function cosine(left: Float32Array, right: Float32Array): number {
-  const length = Math.sqrt(dot(left, left) * dot(right, right));
-  return length === 0 ? 0 : dot(left, right) / length;
-}
-
-function dot(left: Float32Array, right: Float32Array): number {
-  return left.reduce((sum, value, index) => sum + value * right[index]!, 0);
 }
 
 /** As in vLLM for texts and for its own form of pictures; other objects as they were sent. */

@@ -181,6 +181,7 @@ export const bodyRoutes: readonly BodyRoute[] = [
   createRoute("/v1/responses", responsesRequest, responseBodies, "max_output_tokens"),
   createRoute("/v1/responses/input_tokens", responsesRequest, responseBodies, null),
   createRoute("/v1/embeddings", embeddingRequest, [{ input: "a circle" }, { input: ["a", "b"], dimensions: 4 }], null),
+  createRoute("/pooling", embeddingRequest, [{ input: "a circle" }], null),
   ...["/rerank", "/v1/rerank", "/v2/rerank"].map((path) => createRoute(path, rerankFields, rerankBodies, null)),
   ...["/score", "/v1/score"].map((path) => createRoute(path, scoreFields(["text_1", "text_2"]), scoreBodies, null)),
   createRoute("/v1/messages", messagesRequest, messageBodies),

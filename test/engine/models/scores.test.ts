@@ -79,7 +79,7 @@ test("a request for something else is rejected", async () => {
   for (const [task, message] of [
     ["generate", "This model scores pairs of a query and a document and generates no text: the runner is pooling."],
     ["embed", "This model scores pairs of a query and a document and computes no embeddings: the runner is pooling."],
-    ["rank", 'task is "rank"; expected "generate", "embed", "score".'],
+    ["rank", 'task is "rank"; expected "generate", "embed", "token_embed", "score".'],
   ] as const) {
     await expect(run(engine, task as "embed", cases[0]!)).rejects.toMatchObject({ code: "invalid_argument", message });
   }
