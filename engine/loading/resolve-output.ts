@@ -40,7 +40,7 @@ export async function resolveOutput(config: OutputConfig, opened: OpenedParts): 
     if (classifierFromToken !== null)
       throw refusal("generate, which computes text", "Leave out the classifier's tokens");
     const computesText = !isClassifier(checkpoint.config) && projectionOf(checkpoint) === null;
-    if (!computesText) throw unsupported("it has no head for text. Choose the runner pooling", "texts");
+    if (!computesText) throw refusal("generate, which computes text", "This checkpoint has no head for text");
     return logitsOutput;
   }
   refuseText(config, checkpoint);

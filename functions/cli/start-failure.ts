@@ -124,7 +124,7 @@ function settingAdvice(error: Error, { cacheFolder, hub }: Config["engine"]): st
     case "speculativeConfig":
       return "Leave SPECULATIVE_CONFIG out, or change the setting that the reason names, if it names one.";
     case "runner":
-      return "Leave RUNNER out to generate text, or leave out what the reason names.";
+      return "Set RUNNER=pooling for embeddings and scores, leave it out for text, and leave out what the reason names.";
     case "classifierFromToken":
       return "Correct the tokens in CLASSIFIER_FROM_TOKEN, or leave it out.";
     case "kvLayout":

@@ -114,7 +114,12 @@ describe("rerankers", () => {
       'The classifier\'s token "Yes" is not in the vocabulary',
     ],
     ["tokens and text", {}, { runner: "generate", classifierFromToken: ["no"] }, "Leave out the classifier's tokens"],
-    ["no head and text", { "config.json": asClassifier }, { runner: "generate" }, "Choose the runner pooling"],
+    [
+      "no head and text",
+      { "config.json": asClassifier },
+      { runner: "generate" },
+      "This checkpoint has no head for text",
+    ],
     [
       "three tokens in config.json",
       { "config.json": { ...asClassifier, classifier_from_token: ["a", "b", "c"] } },

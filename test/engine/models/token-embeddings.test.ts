@@ -76,8 +76,9 @@ test("a retrieval model generates no text, and one with another model inside is 
   await expect(run(config, "embed", [])).resolves.toEqual([]);
   const generating = createEngine({ ...config, runner: "generate" }, { imageSources: [] });
   await expect(generating.ready).rejects.toMatchObject({
-    code: "unsupported_model",
-    message: expect.stringContaining("no head for text. Choose the runner pooling") as string,
+    code: "invalid_configuration",
+    setting: "runner",
+    message: expect.stringContaining("This checkpoint has no head for text") as string,
   });
   await generating.close();
   const path = join(folder.path, "config.json");
