@@ -40,7 +40,7 @@ export type {
   TaskName,
 } from "./contract/config.ts";
 export { totalSequences } from "./contract/data-parallel.ts";
-export { dotsPerInchRange } from "./contract/default-limits.ts";
+export { defaultVideoLimits, dotsPerInchRange } from "./contract/default-limits.ts";
 export { extraArgumentLimits } from "./contract/extra-arguments.ts";
 export type { ExtraArgument, ExtraArguments } from "./contract/extra-arguments.ts";
 export type {

@@ -1,6 +1,5 @@
-/** `fovea/ai`: an engine of this process as a language model of the Vercel AI SDK. */
+/** `fovea/ai`: an engine of this process as a model of the Vercel AI SDK. */
 import { randomUUID } from "node:crypto";
-import { APICallError } from "@ai-sdk/provider";
 import type {
   LanguageModelV4,
   LanguageModelV4CallOptions,
@@ -9,17 +8,20 @@ import type {
   SharedV4Warning,
 } from "@ai-sdk/provider";
 
-import { EngineError } from "../../engine/index.ts";
 import type { Engine, RequestOutput } from "../../engine/index.ts";
 import type { Generation } from "../generation/generations.ts";
 import { modelFormatsOf } from "../generation/parsed-output/model-formats.ts";
 import { gatherParsedChoices, parseGenerations } from "../generation/parsed-output/parse-generations.ts";
 import type { ParsedChoice } from "../generation/parsed-output/parse-generations.ts";
 import type { ParsedGeneration } from "../generation/parsed-output/parsed-delta.ts";
+import { asCallError, waitUntilReady } from "./engine-calls.ts";
 import { toGenerationRequest } from "./generation-request.ts";
 import { finishReasonOf, providerMetadataOf, usageOf } from "./results.ts";
 import { streamParts } from "./stream-parts.ts";
 import type { ResponseIds } from "./stream-parts.ts";
+
+export { foveaEmbedding, foveaReranker } from "./pooling-models.ts";
+export type { PoolingModelOptions } from "./pooling-models.ts";
 
 export interface FoveaModelOptions {
   /** The model's name in results and telemetry. Default `fovea`. */
@@ -142,18 +144,6 @@ async function* asGenerations(outputs: AsyncIterable<RequestOutput>): AsyncGener
   for await (const output of outputs) yield { index: 0, output };
 }
 
-async function waitUntilReady(engine: Engine, signal: AbortSignal | undefined): Promise<void> {
-  signal?.throwIfAborted();
-  const aborted = Promise.withResolvers<never>();
-  const onAbort = (): void => aborted.reject(signal?.reason);
-  signal?.addEventListener("abort", onAbort, { once: true });
-  try {
-    await Promise.race([engine.ready, aborted.promise]);
-  } finally {
-    signal?.removeEventListener("abort", onAbort);
-  }
-}
-
 function resume(
   first: IteratorResult<RequestOutput>,
   iterator: AsyncIterator<RequestOutput>,
@@ -177,17 +167,4 @@ function resume(
     },
   };
   return outputs;
-}
-
-/** An abort carries its signal's reason, by which the AI SDK recognises it. */
-function asCallError(error: unknown, signal: AbortSignal | undefined): unknown {
-  if (signal?.aborted === true) return signal.reason;
-  if (!(error instanceof EngineError) || error.code !== "queue_full") return error;
-  return new APICallError({
-    message: error.message,
-    url: "fovea:",
-    requestBodyValues: {},
-    isRetryable: true,
-    cause: error,
-  });
 }
