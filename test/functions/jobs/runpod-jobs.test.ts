@@ -239,8 +239,9 @@ describe("life of a job", () => {
 
   test("gives no result of a job whose worker ends; another worker answers it", async () => {
     await using own = await startRunpodServer({ workerTimeoutMs: 1000 });
-    const environment = { JOB_SOURCE: "runpod", ...own.environment(), ...withLastingAnswers };
-    const first = await startService(environment);
+    // Each worker has an id of its own: heartbeats of the second one must not keep the jobs of the first.
+    const startWorker = () => startService({ JOB_SOURCE: "runpod", ...own.environment(), ...withLastingAnswers });
+    const first = await startWorker();
     await using answers = await createLastingAnswers();
     const input = JSON.stringify({ ...chat, ...answers.fields });
     const ids = Array.from({ length: 12 }, () => own.run(input));
@@ -248,7 +249,7 @@ describe("life of a job", () => {
     await first[Symbol.asyncDispose]();
     expect(own.jobs().filter(({ status }) => status === "FAILED")).toEqual([]);
     await answers.finish();
-    await using _second = await startService(environment);
+    await using _second = await startWorker();
     for (const id of ids) await expect.poll(() => own.job(id).status).toBe("COMPLETED");
     expect(own.violations).toEqual([]);
   });
