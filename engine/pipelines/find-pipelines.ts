@@ -12,8 +12,8 @@ import { prepareProcessorModules } from "../sampling/custom/processor-modules.ts
 export interface LoadedPipelineModule extends PipelineModule {
   /** The folder or package, or the name of a built-in one. */
   readonly location: string;
-  /** The path of its file, or a description of a built-in one. */
-  readonly file: string;
+  /** The path of its file; null for a built-in one. */
+  readonly file: string | null;
 }
 
 export interface PipelineModules {
@@ -28,8 +28,8 @@ interface FoundModule extends Pick<LoadedPipelineModule, "location" | "file"> {
 }
 
 const builtIn: readonly FoundModule[] = [
-  { location: "llava", file: "Fovea's own module llava", load: () => import("../models/llava/pipelines.ts") },
-  { location: "minigpt4", file: "Fovea's own module minigpt4", load: () => import("../models/minigpt4/pipelines.ts") },
+  { location: "llava", file: null, load: () => import("../models/llava/pipelines.ts") },
+  { location: "minigpt4", file: null, load: () => import("../models/minigpt4/pipelines.ts") },
 ];
 
 const fileNames = ["pipelines.ts", "pipelines.mts", "pipelines.js", "pipelines.mjs"];

@@ -18,7 +18,7 @@ export type PipelineConfig = Pick<EngineConfig, "model" | "multimodalPipeline" |
  * was left out.
  *
  * @throws EngineError `invalid_configuration` for a name that no module has, with a list of those that there are, for a
- *   name that several modules have, and for a pipeline that cannot be created or is not valid.
+ *   name that several modules of users have, and for a pipeline that cannot be created or is not valid.
  */
 export async function selectPipeline(config: PipelineConfig): Promise<Pipeline | null> {
   const { multimodalPipeline: name = null, pipelinePath = [], pipelineParams = {} } = config;
@@ -32,10 +32,14 @@ export async function selectPipeline(config: PipelineConfig): Promise<Pipeline |
   return pipeline;
 }
 
-/** Otherwise the order of modules, which depends on names of folders, would decide which of two pipelines runs. */
+/**
+ * Otherwise the order of modules, which depends on names of folders, would decide which of two pipelines runs. Only
+ * built-in ones may be replaced.
+ */
 function requireDistinctNames(modules: readonly LoadedPipelineModule[]): void {
   const owners = new Map<string, LoadedPipelineModule>();
   for (const module of modules) {
+    if (module.file === null) continue;
     for (const name of new Set(module.availablePipelines)) {
       const owner = owners.get(name);
       owners.set(name, module);

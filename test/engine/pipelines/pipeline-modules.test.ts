@@ -50,15 +50,15 @@ test("two modules with the same pipeline end the start, with both files", async 
   await writeFiles(folder.path, {
     "a/pipelines.mjs": moduleWith("own"),
     "b/pipelines.mjs": moduleWith("own"),
-    "c/pipelines.mjs": moduleWith("minigpt4-7b"),
+    "c/pipelines.mjs": moduleWith("minigpt4-7b", aPipeline({ name: `"minigpt4-7b"` })),
   });
   const [a, b, c] = ["a", "b", "c"].map((name) => join(folder.path, name));
   await expect(selectPipeline({ model: "m", pipelinePath: [folder.path] })).rejects.toThrow(
     `Two modules have a pipeline "own": ${join(a!, "pipelines.mjs")} and ${join(b!, "pipelines.mjs")}. Rename one`,
   );
-  await expect(selectPipeline({ model: "m", pipelinePath: [c!] })).rejects.toThrow(
-    `Two modules have a pipeline "minigpt4-7b": ${join(c!, "pipelines.mjs")} and Fovea's own module minigpt4.`,
-  );
+  // One that ships with Fovea is replaced.
+  const replaced = { model: "m", multimodalPipeline: "minigpt4-7b", pipelinePath: [c!] };
+  expect(await selectPipeline(replaced)).toMatchObject({ imagePlaceholder: "<image>" });
   // The same file, found twice.
   expect(await selectPipeline({ model: "m", pipelinePath: [a!, a!] })).toBeNull();
 });
