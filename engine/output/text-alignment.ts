@@ -29,7 +29,7 @@ export interface AlignedPrompt {
  * - where the tokenizer has changed the text before, as Unicode's normal forms do, the tokens up to the next equal bytes
  *   stand for the text up to there.
  *
- * Of several tokens for one text, the last one has all of its bytes, so that each of them begins where it begins.
+ * Of several tokens for one text, the last one has all of its bytes, so that each of them begins where the text does.
  * Mutable.
  */
 export class TextAlignment {

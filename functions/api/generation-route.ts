@@ -29,12 +29,18 @@ import { requestAttributes, traced } from "../telemetry/generation-attributes.ts
 /** The number of images that the model did not see. A stream that starts before its first text has no such header. */
 const omittedImagesHeader = "X-Omitted-Images";
 
+/** Answers a body that has been read, from `startMs` on (since the epoch). */
+export type BodyAnswer = (c: Context<AppEnvironment>, body: object, startMs: number) => Promise<Response>;
+
 export function generationRoute<Fields extends CommonFields>(
   kind: GenerationKind<Fields>,
   dependencies: AppDependencies,
 ): Handler<AppEnvironment> {
-  const { service, bodies, config } = dependencies;
-  const answer = generationAnswer(kind, dependencies);
+  return bodyRoute(dependencies, generationAnswer(kind, dependencies));
+}
+
+/** Reads the body of a request while there is room for it, and answers it. */
+export function bodyRoute({ service, bodies, config }: AppDependencies, answer: BodyAnswer): Handler<AppEnvironment> {
   return async (c) => {
     service.checkRoom();
     const startMs = epochMs();
@@ -42,11 +48,10 @@ export function generationRoute<Fields extends CommonFields>(
   };
 }
 
-/** Answers a body that has been read, from `startMs` on (since the epoch). */
 export function generationAnswer<Fields extends CommonFields>(
   kind: GenerationKind<Fields>,
   { service, metrics, logger, config, keepAliveMs = DEFAULT_KEEP_ALIVE_MS }: AppDependencies,
-): (c: Context<AppEnvironment>, body: object, startMs: number) => Promise<Response> {
+): BodyAnswer {
   return async function generate(c, body, startMs) {
     const parsed = parseBody(kind, body, config);
     c.get("span")?.addStage({ name: "parse", startMs, endMs: epochMs() });

@@ -3,35 +3,25 @@
  * completion, and a body with only a `prompt` is a text completion. A service that pools answers with scores or
  * embeddings.
  */
-import type { Context, Handler } from "hono";
+import type { Handler } from "hono";
 
-import { epochMs } from "../../../engine/index.ts";
 import type { AppDependencies } from "../../app-dependencies.ts";
 import { chatCompletionKind } from "../../generation/chat-completion-kind.ts";
 import { completionFormOf } from "../../generation/completion-form.ts";
 import { completionKind } from "../../generation/completion-kind.ts";
 import { hasScoreSides } from "../../generation/scores/score-kinds.ts";
 import { HttpError } from "../../http/errors.ts";
-import { readJsonObject } from "../../http/json-body.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
-import { generationAnswer } from "../generation-route.ts";
+import { bodyRoute, generationAnswer } from "../generation-route.ts";
+import type { BodyAnswer } from "../generation-route.ts";
 import { embeddingAnswer, poolingAnswer } from "./embeddings.ts";
 import { rerankAnswer, scoreAnswer } from "./scores.ts";
 
 export function invocationsRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
-  const { service, bodies, config } = dependencies;
-  const answer = completionAnswer(dependencies);
-  return async (c) => {
-    service.checkRoom();
-    const startMs = epochMs();
-    return answer(c, await readJsonObject(c.req.raw, config.maxBodyBytes, bodies), startMs);
-  };
+  return bodyRoute(dependencies, completionAnswer(dependencies));
 }
 
-/** Answers a body of either kind that has been read, from `startMs` on (since the epoch). */
-export function completionAnswer(
-  dependencies: AppDependencies,
-): (c: Context<AppEnvironment>, body: object, startMs: number) => Promise<Response> {
+export function completionAnswer(dependencies: AppDependencies): BodyAnswer {
   if (dependencies.config.engine.runner === "pooling") return answerOfPooling(dependencies);
   const answerChat = generationAnswer(chatCompletionKind, dependencies);
   const answerCompletion = generationAnswer(completionKind, dependencies);
@@ -51,7 +41,7 @@ export function completionAnswer(
   };
 }
 
-function answerOfPooling(dependencies: AppDependencies): ReturnType<typeof completionAnswer> {
+function answerOfPooling(dependencies: AppDependencies): BodyAnswer {
   const answerEmbeddings = embeddingAnswer(dependencies);
   const answerTokens = poolingAnswer(dependencies);
   const answerScores = scoreAnswer(dependencies);

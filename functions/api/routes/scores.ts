@@ -1,15 +1,11 @@
 /** POST /score and /rerank, under all paths of vLLM: scores of documents for a query. */
-import type { Context, Handler } from "hono";
+import type { Handler } from "hono";
 
-import { epochMs } from "../../../engine/index.ts";
 import type { AppDependencies } from "../../app-dependencies.ts";
 import { rerankKind, scoreKindOf } from "../../generation/scores/score-kinds.ts";
-import { readJsonObject } from "../../http/json-body.ts";
 import type { AppEnvironment } from "../../http/request-trace.ts";
-import { generationAnswer, generationRoute } from "../generation-route.ts";
-
-/** Answers a body that has been read, from `startMs` on (since the epoch). */
-type BodyAnswer = (c: Context<AppEnvironment>, body: object, startMs: number) => Promise<Response>;
+import { bodyRoute, generationAnswer, generationRoute } from "../generation-route.ts";
+import type { BodyAnswer } from "../generation-route.ts";
 
 export function rerankRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
   return generationRoute(rerankKind, dependencies);
@@ -20,13 +16,7 @@ export function rerankAnswer(dependencies: AppDependencies): BodyAnswer {
 }
 
 export function scoreRoute(dependencies: AppDependencies): Handler<AppEnvironment> {
-  const { service, bodies, config } = dependencies;
-  const answer = scoreAnswer(dependencies);
-  return async (c) => {
-    service.checkRoom();
-    const startMs = epochMs();
-    return answer(c, await readJsonObject(c.req.raw, config.maxBodyBytes, bodies), startMs);
-  };
+  return bodyRoute(dependencies, scoreAnswer(dependencies));
 }
 
 export function scoreAnswer(dependencies: AppDependencies): BodyAnswer {

@@ -2,7 +2,7 @@
  * Engines that pool: the embedding of a conversation, multiplied by the checkpoint's head, gives the logits from which
  * transformers has chosen its first token.
  */
-import { readFile, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 
@@ -10,6 +10,7 @@ import { createDataUrlImageSource, createEngine, createSamplingParams } from "..
 import type { Engine, GenerationRequest, RequestOutput } from "../../../engine/index.ts";
 import { hubCases, hubMessages, writeHubCheckpoint, type HubCase } from "../../support/checkpoints/hub-checkpoints.ts";
 import { encodeWithHeader } from "../../support/checkpoints/safetensors-writer.ts";
+import { dot, readRows, readSafetensors } from "../../support/checkpoints/stored-rows.ts";
 import { hubEngineConfig, hubModelLen } from "../../support/engine/hub-answers.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
@@ -103,34 +104,6 @@ async function embed(engine: Engine, golden: HubCase): Promise<RequestOutput> {
   for await (const output of engine.generate(request)) outputs.push(output);
   expect(outputs).toHaveLength(1);
   return outputs[0]!;
-}
-
-interface TensorEntry {
-  readonly shape: readonly [number, number];
-  readonly data_offsets: readonly [number, number];
-}
-
-async function readSafetensors(path: string) {
-  const file = await readFile(path);
-  const start = 8 + Number(file.readBigUInt64LE());
-  return { file, start, header: JSON.parse(file.toString("utf8", 8, start)) as Record<string, TensorEntry> };
-}
-
-/** The rows of a matrix of bfloat16. */
-async function readRows(path: string, name: string): Promise<Float32Array[]> {
-  const { file, start, header } = await readSafetensors(path);
-  const { shape, data_offsets: offsets } = header[name]!;
-  const [numRows, width] = shape;
-  const bits = new Uint32Array(numRows * width);
-  for (let index = 0; index < bits.length; index++) {
-    bits[index] = file.readUInt16LE(start + offsets[0] + 2 * index) << 16;
-  }
-  const values = new Float32Array(bits.buffer);
-  return Array.from({ length: numRows }, (_, row) => values.subarray(row * width, (row + 1) * width));
-}
-
-function dot(left: Float32Array, right: Float32Array): number {
-  return left.reduce((sum, value, index) => sum + value * right[index]!, 0);
 }
 
 function logSoftmax(logits: readonly number[]): number[] {

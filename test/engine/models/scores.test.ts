@@ -10,6 +10,8 @@ import { createDataUrlImageSource, createEngine, createSamplingParams } from "..
 import type { Engine, EngineOptions, GenerationRequest, RequestOutput } from "../../../engine/index.ts";
 import { hubCases, hubMessages, writeHubCheckpoint, type HubCase } from "../../support/checkpoints/hub-checkpoints.ts";
 import { encodeWithHeader } from "../../support/checkpoints/safetensors-writer.ts";
+import { dot, readRows, readSafetensors } from "../../support/checkpoints/stored-rows.ts";
+import type { TensorEntry } from "../../support/checkpoints/stored-rows.ts";
 import { hubEngineConfig, hubModelLen } from "../../support/engine/hub-answers.ts";
 import { createTemporaryFolder } from "../../support/temporary-folder.ts";
 
@@ -113,18 +115,6 @@ async function run(engine: Engine, task: "embed" | "score", golden: HubCase): Pr
   return outputs[0]!;
 }
 
-interface TensorEntry {
-  readonly dtype: string;
-  readonly shape: readonly number[];
-  readonly data_offsets: readonly [number, number];
-}
-
-async function readSafetensors(path: string) {
-  const file = await readFile(path);
-  const start = 8 + Number(file.readBigUInt64LE());
-  return { file, start, header: JSON.parse(file.toString("utf8", 8, start)) as Record<string, TensorEntry> };
-}
-
 async function addTensor(path: string, name: string, shape: readonly number[], values: Float32Array): Promise<void> {
   const { file, start, header } = await readSafetensors(path);
   const bytes = Buffer.from(values.buffer, values.byteOffset, values.byteLength);
@@ -138,21 +128,4 @@ async function tokenIdsOf(folder: string, tokens: readonly string[]): Promise<nu
     readonly model: { readonly vocab: Readonly<Record<string, number>> };
   };
   return tokens.map((token) => model.vocab[token]!);
-}
-
-/** The rows of a matrix of bfloat16. */
-async function readRows(path: string, name: string): Promise<Float32Array[]> {
-  const { file, start, header } = await readSafetensors(path);
-  const { shape, data_offsets: offsets } = header[name]!;
-  const [numRows = 0, width = 0] = shape;
-  const bits = new Uint32Array(numRows * width);
-  for (let index = 0; index < bits.length; index++) {
-    bits[index] = file.readUInt16LE(start + offsets[0] + 2 * index) << 16;
-  }
-  const values = new Float32Array(bits.buffer);
-  return Array.from({ length: numRows }, (_, row) => values.subarray(row * width, (row + 1) * width));
-}
-
-function dot(left: Float32Array, right: Float32Array): number {
-  return left.reduce((sum, value, index) => sum + value * right[index]!, 0);
 }

@@ -4,6 +4,7 @@ import { join } from "node:path";
 
 import { writeHubCheckpoint } from "./hub-checkpoints.ts";
 import { encodeWithHeader } from "./safetensors-writer.ts";
+import { readSafetensors } from "./stored-rows.ts";
 
 /** Numbers of a token's embedding. */
 export const EMBEDDING_SIZE = 12;
@@ -75,9 +76,7 @@ export async function writeRetriever(format: RetrieverFormat, folder: string): P
   const weight = waves(EMBEDDING_SIZE * config.text_config.hidden_size, 0.7);
   const bias = hasBias ? waves(EMBEDDING_SIZE, 1.3) : new Float32Array(EMBEDDING_SIZE);
   const path = join(folder, "model.safetensors");
-  const file = await readFile(path);
-  const start = 8 + Number(file.readBigUInt64LE());
-  const header = JSON.parse(file.toString("utf8", 8, start)) as Record<string, object>;
+  const { file, start, header } = await readSafetensors(path);
   const entries = Object.entries(header).map(([name, entry]) => [name === "__metadata__" ? name : rename(name), entry]);
   const numBytes = file.byteLength - start;
   const biasStart = numBytes + weight.byteLength;
